@@ -7,5 +7,12 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from .records import PackRequest, PackSettings, TaskSpec
+    from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib
 
-__getattr__, __all__ = exports(__name__, names={"records": ["PackRequest", "PackSettings", "TaskSpec"]})
+__getattr__, __all__ = exports(
+    __name__,
+    names={
+        "records": ["PackRequest", "PackSettings", "TaskSpec"],
+        "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib"],
+    },
+)

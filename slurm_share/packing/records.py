@@ -154,6 +154,8 @@ class GpuView(Struct, frozen=True, kw_only=True):
     """Why nothing may start on it; empty: nothing is wrong."""
     can_measure: bool = True
     """False: the driver has given no figures for a while. Tasks then start only where nothing else runs."""
+    is_out: bool = False
+    """The GPU has failed, and is out of service for the rest of the run."""
 
 
 class RunningView(Struct, frozen=True, kw_only=True):
@@ -168,6 +170,8 @@ class RunningView(Struct, frozen=True, kw_only=True):
     estimate: Estimate
     reserved_mib: int
     """On each of its GPUs."""
+    due_mib: int | None = None
+    """What its reservation has to become by the memory that was seen; None: it stays. `decide` answers with Reserve."""
     cap_mib: int | None = None
     """None: no cap."""
     is_alone: bool = False
@@ -232,7 +236,8 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     """Waiting tasks that one decision looks at."""
     settle_s: float = 10.0
     """After a start, a GPU takes no further task until the first memory of the new one is seen, at most settle_max_s,
-    and at least this long where memory cannot be seen."""
+    and for this long where memory cannot be seen. A task whose booked size is known closes nothing: its memory is
+    booked before it is used."""
     settle_max_s: float = 60.0
     patience_s: float = 600.0
     """A task that waits longer is old: it goes before others, and a GPU is held for it."""
@@ -240,6 +245,8 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     """The least age at which a task's memory may be called flat, and for how long it must not have risen."""
     sm_guard: float | None = 0.95
     """With `booked`: no further task on a GPU whose SM activity is measured above it; None: no guard."""
+    dram_guard: float | None = 0.80
+    """The same of memory bandwidth: about 0.8 is the most that programs reach (DCGM's manual, "Profiling Metrics")."""
     recovery: Literal["roomier", "exclusive"] = "roomier"
     """exclusive: as the thesis; the whole queue waits until a GPU is idle for the task that ran out of memory."""
     backfills: bool = True
@@ -284,6 +291,10 @@ class PackView(Struct, frozen=True, kw_only=True):
     settings: PackSettings = PackSettings()
     last_gpu: int = -1
     """Index of the GPU that was given last, for `rr`."""
+    median_s: float | None = None
+    """Median duration of the tasks of this run that are done; None: none is. A task is old only after twice that."""
+    dead_families: tuple[str, ...] = ()
+    """Families of which several tasks ran out of memory with a GPU to themselves: the rest is not tried."""
 
 
 # ---- Decisions ----
@@ -386,6 +397,10 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     """Free part of the GPU's memory at the last sample before the end; None: not known."""
     sample_age_s: float | None = None
     """How old that sample was at the end."""
+    is_device_lost: bool = False
+    """The driver says that its GPU failed (NVML's GPU_IS_LOST, or an Xid of broken hardware)."""
+    is_daemon_lost: bool = False
+    """The MPS daemon of its GPU ended while it ran."""
 
 
 class After(Struct, frozen=True, kw_only=True):

@@ -6,10 +6,142 @@ Each decision is made by `place.decide` from a `PackView`, so that a journal of 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Mapping, Sequence
 
-from ..records import Action, After, Decision, EndFacts, GpuFacts, PackSettings, PackView, TaskAsk, Tries
+from msgspec.structs import replace
+
+from ..records import (
+    Action,
+    After,
+    Decision,
+    EndFacts,
+    EndKind,
+    Estimate,
+    GiveUp,
+    GpuFacts,
+    GpuView,
+    Hold,
+    PackSettings,
+    PackView,
+    Reserve,
+    RunningView,
+    Start,
+    TaskAsk,
+    TaskKey,
+    Tries,
+    WaitingView,
+)
+from . import endings, messages, place, recover, reservation
 from .estimate.chain import Estimator
+from .room import capacity, others, room, usable
+
+FAULT_WINDOW_S = 10.0
+"""Tasks on one GPU that end by a CUDA fault within so many seconds ended by the fault of the first of them."""
+OTHERS_WINDOW_S = 60.0
+OTHERS_GROWTH_MIB = 256
+OTHERS_FACTOR = 1.2
+"""Memory of processes that nobody has booked (a notebook) counts by the factor while it grew by more than that within
+the window. Ours."""
+FRESH_ENDS = 8
+"""After each of so many ends of a family its tasks are estimated again; later, at each doubling and after"""
+FRESH_S = 30.0
+"""so many seconds: one more run among many changes little, and an estimate costs more than a decision."""
+
+
+class _Gpu:
+    """One GPU: what was last said of it."""
+
+    __slots__ = (
+        "booked_elsewhere",
+        "clients_elsewhere",
+        "closed_by",
+        "closed_until_s",
+        "dram",
+        "facts",
+        "fault",
+        "held_for",
+        "held_since_s",
+        "is_out",
+        "memory_elsewhere",
+        "others_seen",
+        "problem",
+        "running",
+        "sm",
+        "used",
+        "view",
+    )  # fmt: skip
+
+    def __init__(self, facts: GpuFacts) -> None:
+        self.facts = facts
+        self.used: int | None = None
+        self.sm: float | None = None
+        self.dram: float | None = None
+        self.problem = ""
+        self.is_out = False
+        self.booked_elsewhere = 0
+        self.memory_elsewhere = 0
+        self.clients_elsewhere = 0
+        self.closed_until_s = 0.0
+        self.closed_by: int | None = None
+        self.held_for: int | None = None
+        self.held_since_s = 0.0
+        self.running: dict[int, _Run] = {}
+        self.others_seen: deque[tuple[float, int]] = deque()
+        self.fault: tuple[float, int] | None = None
+        self.view: GpuView | None = None
+
+
+class _Run:
+    """One running task."""
+
+    __slots__ = (
+        "floor_mib",
+        "gpus",
+        "granted_mib",
+        "growth",
+        "growth_at_s",
+        "memory",
+        "peaks",
+        "seq",
+        "view",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, view: RunningView, gpus: list[_Gpu], seq: int, waiting: WaitingView) -> None:
+        self.view = view
+        self.gpus = gpus
+        self.seq = seq
+        self.waiting = waiting
+        self.floor_mib = waiting.floor_mib
+        self.granted_mib = view.reserved_mib  # what it was promised: growth that found no room is not in it
+        self.memory: dict[str, int] = {}
+        self.peaks: list[tuple[float, int]] = []
+        self.growth = 1.0
+        self.growth_at_s: float | None = None
+
+
+class _Wait:
+    """One waiting task."""
+
+    __slots__ = ("epoch", "seq", "view")
+
+    def __init__(self, view: WaitingView, seq: int) -> None:
+        self.view = view
+        self.seq = seq
+        self.epoch = -1  # its estimates have never been asked for
+
+
+class _Family:
+    """What changes the estimates of a family's tasks."""
+
+    __slots__ = ("ends", "epoch", "fresh_s")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.ends = 0
+        self.fresh_s = 0.0
 
 
 class Board:
@@ -17,7 +149,25 @@ class Board:
 
     def __init__(self, gpus: Sequence[GpuFacts], seats: int, settings: PackSettings, estimator: Estimator) -> None:
         """Begin with idle GPUs and `seats` free seats."""
-        raise NotImplementedError
+        self.settings = settings
+        self.estimator = estimator
+        self.seats = seats
+        self._gpus = {facts.uuid: _Gpu(facts) for facts in sorted(gpus, key=lambda one: one.index)}
+        self._models = {facts.model: facts.total_mib for facts in gpus}
+        self._running: dict[int, _Run] = {}
+        self._waiting: dict[int, _Wait] = {}
+        self._queue: list[tuple[int, int]] = []  # (sequence, task), sorted
+        self._next_seq = 0
+        self._last_gpu = -1
+        self._is_blind = False
+        self._families: dict[str, _Family] = {}
+        self._estimates: dict[object, tuple[int, tuple[tuple[str, Estimate], ...]]] = {}
+        self._floors: dict[object, int] = {}
+        self._dead: dict[str, set[int]] = {}
+        self._durations: list[float] = []
+        self._running_views: tuple[RunningView, ...] | None = ()
+        self._waiting_views: tuple[WaitingView, ...] | None = ()
+        self._has_given_up = False
 
     # ---- What happened ----
 
@@ -25,22 +175,67 @@ class Board:
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
     ) -> None:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
-        raise NotImplementedError
+        floor_mib = max(floor_mib, self._floors.get(_same(ask), 0) if ask.gpu_mem_mib is None else 0)
+        view = WaitingView(
+            ask=ask, attempt=attempt, tries=tries or Tries(), floor_mib=floor_mib, waits_since_s=now_s
+        )  # fmt: skip
+        self._enqueue(_Wait(view, self._next_seq))
+        self._next_seq += 1
 
     def withdraw(self, task: int) -> None:
         """Take a waiting task out of the queue."""
-        raise NotImplementedError
+        self._dequeue(task)
 
     def put_back(self, task: int, now_s: float) -> None:
         """Put a task back that `decide` started and that could not be started for a passing reason (no processes)."""
-        raise NotImplementedError
+        run = self._leave(task)
+        self._enqueue(_Wait(run.waiting, run.seq))
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
         """Note the memory of a running task on each GPU (UUID -> MiB), and how many CUDA processes it has.
 
         Updates peak, plateau and reservation; a plateau tells the estimator about the task's siblings.
         """
-        raise NotImplementedError
+        run = self._running.get(task)
+        if run is None:
+            return  # it ended while the sample was taken
+        view = run.view
+        memory = max((mib for uuid, mib in memory_mib.items() if uuid in view.gpus), default=0)
+        if memory <= 0 and view.memory_mib is None:
+            return  # nothing is seen of it yet
+        run.memory = dict(memory_mib)
+        peak = max(view.peak_mib or 0, memory)
+        if not run.peaks or peak > run.peaks[-1][1]:
+            run.peaks.append((now_s, peak))
+        age_s = now_s - view.started_s
+        was_flat = view.is_flat
+        flat = was_flat or reservation.is_flat(run.peaks, age_s, now_s, self.settings.flat_after_s)
+        is_elastic = view.is_elastic or self._takes_all(run, memory, age_s, flat)
+        self._ask_growth(run, age_s, flat)
+        due = self._due(run, peak, flat, is_elastic)
+        clients = max(clients, 1)
+        is_new = view.memory_mib is None
+        if (
+            memory != view.memory_mib
+            or peak != view.peak_mib
+            or flat != was_flat
+            or due != view.due_mib
+            or clients != view.clients
+            or is_elastic != view.is_elastic
+        ):
+            run.view = replace(
+                view, memory_mib=memory, peak_mib=peak, is_flat=flat, is_elastic=is_elastic, clients=clients,
+                due_mib=due,
+            )  # fmt: skip
+            self._running_views = None
+            for gpu in run.gpus:
+                gpu.view = None
+        if is_new:
+            for gpu in run.gpus:
+                if gpu.closed_by == task:
+                    self._open(gpu)
+        if flat and not was_flat and not is_elastic:
+            self._tell_siblings(run, peak, age_s, now_s)
 
     def sample_gpu(
         self,
@@ -54,43 +249,442 @@ class Board:
     ) -> None:
         """Note the figures of a GPU. `sm_ratio`, `dram_ratio`: means over the caller's window. None: not known.
         `problem`: None leaves it as it is, "" says that there is none."""
-        raise NotImplementedError
+        gpu = self._gpus[uuid]
+        gpu.used, gpu.sm, gpu.dram = used_mib, sm_ratio, dram_ratio
+        if problem is not None:
+            gpu.problem = problem
+        gpu.view = None
+        unbooked = self._unbooked(gpu)
+        seen = gpu.others_seen
+        if unbooked or seen:
+            seen.append((now_s, unbooked))
+            while seen[0][0] < now_s - OTHERS_WINDOW_S:
+                seen.popleft()
 
     def elsewhere(self, uuid: str, booked_mib: int, memory_mib: int, clients: int) -> None:
         """Note what other launchers of the user have booked on a GPU, what of it they use now, and their processes."""
-        raise NotImplementedError
+        gpu = self._gpus[uuid]
+        if (booked_mib, memory_mib, clients) != (gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere):
+            gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere = booked_mib, memory_mib, clients
+            gpu.view = None
 
     def blind(self, now_s: float, *, is_blind: bool) -> None:
         """Note that the driver gives no figures, or that it does again."""
-        raise NotImplementedError
+        if is_blind == self._is_blind:
+            return
+        self._is_blind = is_blind
+        for gpu in self._gpus.values():
+            gpu.view = None
+            if is_blind and gpu.closed_by is not None:  # its memory will not be seen
+                gpu.closed_until_s = min(gpu.closed_until_s, now_s + self.settings.settle_s)
+
+    def learned(self, family: str = "") -> None:
+        """Ask the estimator again for the waiting tasks of a family, or for all of them.
+
+        For what the estimator was told without this board: sizes that other nodes of the run have seen.
+        """
+        for name in [family] if family else list(self._families):
+            self._families.setdefault(name, _Family()).epoch += 1
+        self._waiting_views = None
 
     def ended(self, facts: EndFacts) -> After:
         """Note the end of a running task: free its booking, classify the end, and put it back where it is to run again.
 
         Also teaches the queue: siblings of a task that ran out of memory get its floor.
         """
-        raise NotImplementedError
+        run = self._running[facts.task]
+        view = run.view
+        gpu = run.gpus[0]
+        before_room = room(self._view_of(gpu), [one.view for one in gpu.running.values()])
+        cap_mib = None if view.cap_mib is None else view.cap_mib * max(view.estimate.processes, 1)
+        had = recover.Had(
+            reserved_mib=view.reserved_mib,
+            cap_mib=cap_mib,
+            peak_mib=view.peak_mib,
+            room_mib=self._had_room(view, before_room, cap_mib),
+            is_alone=view.is_alone,
+            by_user=view.estimate.source == "user",
+            wanted_mib=messages.wanted_mib(facts.log_tail, view.peak_mib),
+        )
+        cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
+        kind, reason = endings.classify(facts, cap_ratio)
+        blamed: tuple[int, ...] = ()
+        if kind in ("gpu memory", "gpu memory likely"):
+            blamed = self._blamed(run, had)
+            if blamed:
+                kind = "neighbour's memory"
+                reason = _blame(blamed, self._running)
+        elif kind in ("failed", "signal") and endings.is_fault(facts):
+            culprit = self._culprit(run, facts)
+            if culprit is not None:
+                blamed, kind = (culprit,), "neighbour's fault"
+                reason = f"a CUDA fault of task {culprit} ended it ({reason})"
+        elif kind == "device":
+            for one in run.gpus:
+                one.is_out, one.problem, one.view = True, one.problem or reason, None
+        self._leave(facts.task)
+        if kind == "done":
+            insort(self._durations, facts.now_s - view.started_s)
+        largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
+        coming = recover.after(kind, reason, had, view.tries, run.floor_mib, self.settings, largest)
+        self._teach(run, kind, coming, facts.now_s)
+        if coming.is_retried:
+            old = run.waiting
+            not_on = old.not_on
+            if kind in endings.MEMORY_KINDS:
+                not_on = tuple(dict.fromkeys((*not_on, *view.gpus)))
+            again = replace(
+                old,
+                attempt=old.attempt + 1,
+                tries=coming.tries,
+                floor_mib=max(coming.floor_mib, old.floor_mib),
+                had_room_mib=max(coming.had_room_mib, old.had_room_mib),
+                not_on=not_on,
+                wants_alone=coming.wants_alone or old.wants_alone,
+                waits_since_s=facts.now_s,
+                after=kind,
+            )
+            self._enqueue(_Wait(again, run.seq))
+        return After(kind=kind, is_retried=coming.is_retried, why=coming.why, blamed=blamed)
 
     # ---- Decisions ----
 
     def view(self, now_s: float) -> PackView:
         """Return what a decision sees now."""
-        raise NotImplementedError
+        for gpu in self._gpus.values():
+            if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
+                self._open(gpu)
+        if self._running_views is None:
+            self._running_views = tuple(self._running[task].view for task in sorted(self._running))
+        durations = self._durations
+        dead = tuple(sorted(name for name, tasks in self._dead.items() if len(tasks) >= recover.FAMILY_DEAD))
+        return PackView(
+            now_s=now_s,
+            gpus=tuple([self._view_of(gpu) for gpu in self._gpus.values()]),
+            running=self._running_views,
+            waiting=self._window(),
+            seats=self.seats,
+            settings=self.settings,
+            last_gpu=self._last_gpu,
+            median_s=durations[len(durations) // 2] if durations else None,
+            dead_families=dead,
+        )
 
     def decide(self, now_s: float) -> tuple[PackView, Decision]:
         """Decide by `place.decide`, apply the answer to this state, and return the view with it.
 
         Started tasks count as running from now on. One call may start several tasks; call it again at the next event.
         """
-        raise NotImplementedError
+        view = self.view(now_s)
+        decision = place.decide(view)
+        self.apply(decision.actions, now_s)
+        return view, decision
 
     def apply(self, actions: Sequence[Action], now_s: float) -> None:
         """Apply actions to this state, as after `decide`; also those of a journal."""
-        raise NotImplementedError
+        self._has_given_up = False
+        for action in actions:
+            match action:
+                case Start():
+                    self._start(action, now_s)
+                case Hold():
+                    gpu = self._gpus[action.gpu]
+                    gpu.held_for, gpu.held_since_s, gpu.view = action.task, now_s, None
+                case GiveUp():
+                    self._dequeue(action.task)
+                    self._has_given_up = True
+                case Reserve():
+                    self._reserve(action)
 
     def next_s(self, now_s: float) -> float | None:
         """Return when a decision can change without any event: a GPU opens again, a task grows old, memory may be flat.
 
         None: not before something happens.
         """
-        raise NotImplementedError
+        times: list[float] = []
+        if self._queue:
+            if self._has_given_up:
+                return now_s
+            times += [gpu.closed_until_s for gpu in self._gpus.values() if gpu.closed_by is not None]
+            patience_s = self.settings.patience_s
+            if self._durations:
+                patience_s = max(patience_s, 2 * self._durations[len(self._durations) // 2])
+            for _, task in self._queue[: self.settings.window]:
+                times.append(self._waiting[task].view.waits_since_s + patience_s)
+            flat_after_s = self.settings.flat_after_s
+            times += [
+                max(run.view.started_s, run.peaks[-1][0]) + flat_after_s
+                for run in self._running.values()
+                if run.peaks and not run.view.is_flat
+            ]
+        return min((at for at in times if at > now_s), default=None)
+
+    # ---- The queue ----
+
+    def _enqueue(self, wait: _Wait) -> None:
+        task = wait.view.ask.task
+        self._waiting[task] = wait
+        insort(self._queue, (wait.seq, task))
+        self._waiting_views = None
+
+    def _dequeue(self, task: int) -> _Wait:
+        wait = self._waiting.pop(task)
+        del self._queue[bisect_left(self._queue, (wait.seq, task))]
+        self._waiting_views = None
+        for gpu in self._gpus.values():
+            if gpu.held_for == task:
+                gpu.held_for, gpu.view = None, None
+        return wait
+
+    def _window(self) -> tuple[WaitingView, ...]:
+        if self._waiting_views is None:
+            tasks = self._queue[: self.settings.window]
+            self._waiting_views = tuple([self._estimated(self._waiting[task]) for _, task in tasks])
+        return self._waiting_views
+
+    def _estimated(self, wait: _Wait) -> WaitingView:
+        """Return a waiting task's view with estimates that are not out of date."""
+        ask = wait.view.ask
+        family = self._families.get(ask.key.family) if ask.key is not None else None
+        epoch = 0 if family is None else family.epoch
+        if wait.epoch == epoch:
+            return wait.view
+        known = (ask.key, ask.gpu_mem_mib, ask.gpus)
+        cached = self._estimates.get(known)
+        if cached is None or cached[0] != epoch:
+            found = tuple((model, self.estimator.estimate(ask, model, total)) for model, total in self._models.items())
+            cached = (epoch, found)
+            self._estimates[known] = cached
+        wait.epoch = epoch
+        if wait.view.estimates != cached[1]:
+            wait.view = replace(wait.view, estimates=cached[1])
+        return wait.view
+
+    # ---- Running tasks ----
+
+    def _start(self, action: Start, now_s: float) -> None:
+        wait = self._dequeue(action.task)
+        waiting = wait.view
+        gpus = [self._gpus[uuid] for uuid in action.gpus]
+        estimates = dict(waiting.estimates)
+        estimate = estimates.get(gpus[0].facts.model) or _UNKNOWN
+        view = RunningView(
+            ask=waiting.ask,
+            gpus=action.gpus,
+            started_s=now_s,
+            attempt=waiting.attempt,
+            tries=waiting.tries,
+            estimate=estimate,
+            reserved_mib=action.reserve_mib,
+            cap_mib=action.cap_mib,
+            is_alone=action.is_alone,
+            is_elastic=estimate.is_elastic,
+            clients=max(estimate.processes, 1),
+            ends_s=None if estimate.seconds is None else now_s + estimate.seconds,
+        )
+        run = _Run(view, gpus, wait.seq, waiting)
+        self._running[action.task] = run
+        self._running_views = None
+        self.seats -= 1
+        closes = not action.is_alone and place.closes_gpu(self.settings, estimate)
+        for gpu in gpus:
+            gpu.running[action.task] = run
+            gpu.view = None
+            if closes:
+                gpu.closed_by = action.task
+                gpu.closed_until_s = now_s + (self.settings.settle_s if self._is_blind else self.settings.settle_max_s)
+        self._last_gpu = gpus[-1].facts.index
+
+    def _leave(self, task: int) -> _Run:
+        run = self._running.pop(task)
+        self._running_views = None
+        self.seats += 1
+        for gpu in run.gpus:
+            gpu.running.pop(task)
+            if gpu.used is not None:
+                # The driver's figure is from before: what the task had is free, unless the next figure says otherwise.
+                gpu.used = max(gpu.used - run.memory.get(gpu.facts.uuid, 0), 0)
+            gpu.view = None
+            if gpu.closed_by == task:
+                self._open(gpu)
+        return run
+
+    def _reserve(self, action: Reserve) -> None:
+        run = self._running.get(action.task)
+        if run is None:
+            return
+        is_growth = action.reserve_mib > run.view.reserved_mib
+        run.view = replace(run.view, reserved_mib=action.reserve_mib, due_mib=None)
+        self._running_views = None
+        for gpu in run.gpus:
+            gpu.view = None
+        has_room = all(room(self._view_of(gpu), [one.view for one in gpu.running.values()]) >= 0 for gpu in run.gpus)
+        if not is_growth or has_room:
+            run.granted_mib = action.reserve_mib
+
+    def _due(self, run: _Run, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
+        view = run.view
+        if self.settings.policy != "booked" and not self.settings.uses_booking:
+            return None
+        due = reservation.due(
+            source=view.estimate.source,
+            reserved_mib=view.reserved_mib,
+            peak_mib=peak_mib,
+            is_flat=is_flat,
+            is_elastic=is_elastic,
+            is_alone=view.is_alone,
+            growth=run.growth,
+            guard=self.settings.guard,
+            floor_mib=run.floor_mib,
+        )
+        return None if due == view.reserved_mib else due
+
+    def _ask_growth(self, run: _Run, age_s: float, is_flat: bool) -> None:
+        """Ask how much a flat peak may still grow; again only where the task is a quarter older, since that is slow."""
+        if is_flat and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
+            model = run.gpus[0].facts.model
+            run.growth = max(self.estimator.growth(run.view.ask.key, model, age_s), 1.0)
+            run.growth_at_s = age_s
+
+    def _takes_all(self, run: _Run, memory_mib: int, age_s: float, is_flat: bool) -> bool:
+        """Return whether a task takes what it is given: JAX, TensorFlow, vLLM, memory pools."""
+        view = run.view
+        sees = view.cap_mib or run.gpus[0].facts.total_mib
+        if sees is None:
+            return False
+        if age_s <= ELASTIC_S and memory_mib >= ELASTIC_RATIO * sees:
+            return True
+        return is_flat and view.cap_mib is not None and (view.peak_mib or 0) >= ELASTIC_CAP_RATIO * view.cap_mib
+
+    def _tell_siblings(self, run: _Run, peak_mib: int, age_s: float, now_s: float) -> None:
+        key = run.view.ask.key
+        if key is None or not key.family:
+            return
+        self.estimator.sibling(key, run.gpus[0].facts.model, peak_mib, age_s)
+        self._freshen(key.family, now_s)
+
+    # ---- GPUs ----
+
+    def _open(self, gpu: _Gpu) -> None:
+        gpu.closed_by, gpu.closed_until_s, gpu.view = None, 0.0, None
+
+    def _unbooked(self, gpu: _Gpu) -> int:
+        """Return the memory in use on a GPU that no launcher of this user has booked, in MiB."""
+        mine = [one.view for one in gpu.running.values()]
+        return max(others(gpu.used, mine) - gpu.memory_elsewhere, 0)
+
+    def _view_of(self, gpu: _Gpu) -> GpuView:
+        if gpu.view is None:
+            unbooked = self._unbooked(gpu)
+            if gpu.others_seen and unbooked - min(seen[1] for seen in gpu.others_seen) > OTHERS_GROWTH_MIB:
+                unbooked = int(unbooked * OTHERS_FACTOR)
+            gpu.view = GpuView(
+                facts=gpu.facts,
+                used_mib=gpu.used,
+                others_mib=unbooked,
+                booked_elsewhere_mib=max(gpu.booked_elsewhere, gpu.memory_elsewhere),
+                clients_elsewhere=gpu.clients_elsewhere,
+                sm_ratio=gpu.sm,
+                dram_ratio=gpu.dram,
+                closed_until_s=gpu.closed_until_s,
+                held_for=gpu.held_for,
+                held_since_s=gpu.held_since_s,
+                problem=gpu.problem,
+                can_measure=not self._is_blind,
+                is_out=gpu.is_out,
+            )
+        return gpu.view
+
+    # ---- Ends ----
+
+    def _had_room(self, view: RunningView, room_mib: int, cap_mib: int | None) -> int:
+        """Return what a task could have had on its GPU, in MiB."""
+        gpu = self._gpus[view.gpus[0]]
+        if gpu.facts.total_mib is None:
+            return 0
+        if view.is_alone:
+            return usable(self._view_of(gpu))
+        have = max(room_mib, 0) + max(view.reserved_mib, view.memory_mib or 0)
+        return have if cap_mib is None else min(have, max(cap_mib, view.reserved_mib))
+
+    def _blamed(self, run: _Run, had: recover.Had) -> tuple[int, ...]:
+        """Return the tasks that outgrew what they were granted, if this one stayed within its own; else none."""
+        if max(had.peak_mib or 0, had.wanted_mib or 0) > run.granted_mib:
+            return ()
+        found = {
+            number
+            for gpu in run.gpus
+            for number, one in gpu.running.items()
+            if one is not run and (one.view.peak_mib or 0) > one.granted_mib
+        }
+        return tuple(sorted(found))
+
+    def _culprit(self, run: _Run, facts: EndFacts) -> int | None:
+        """Return the task that was first to end by a CUDA fault on the same GPU just before; None: this one is."""
+        for gpu in run.gpus:
+            if gpu.fault is not None and facts.now_s - gpu.fault[0] <= FAULT_WINDOW_S and gpu.fault[1] != facts.task:
+                first = self._waiting.get(gpu.fault[1])
+                if first is not None and not first.view.wants_alone:
+                    first.view = replace(first.view, wants_alone=True)
+                    self._waiting_views = None
+                return gpu.fault[1]
+        for gpu in run.gpus:
+            gpu.fault = (facts.now_s, facts.task)
+        return None
+
+    def _teach(self, run: _Run, kind: EndKind, coming: recover.Next, now_s: float) -> None:
+        """Let the queue know what an end says about the tasks of the same kind."""
+        ask = run.view.ask
+        key = ask.key
+        if key is None:
+            return
+        same = _same(ask)
+        if kind in endings.MEMORY_KINDS and ask.gpu_mem_mib is None:
+            self._floors[same] = max(self._floors.get(same, 0), coming.floor_mib)
+            for wait in self._waiting.values():
+                other = wait.view
+                if other.floor_mib < coming.floor_mib and other.ask.gpu_mem_mib is None and _same(other.ask) == same:
+                    wait.view = replace(other, floor_mib=coming.floor_mib)
+                    self._waiting_views = None
+        elif kind == "done":
+            self._floors.pop(same, None)
+        if coming.is_dead_alone and key.family:
+            self._dead.setdefault(key.family, set()).add(ask.task)
+        if key.family:
+            family = self._families.setdefault(key.family, _Family())
+            family.ends += 1
+            is_few = family.ends <= FRESH_ENDS or family.ends & (family.ends - 1) == 0
+            if is_few or now_s - family.fresh_s >= FRESH_S or kind in endings.MEMORY_KINDS:
+                self._freshen(key.family, now_s)
+
+    def _freshen(self, name: str, now_s: float) -> None:
+        family = self._families.setdefault(name, _Family())
+        family.epoch += 1
+        family.fresh_s = now_s
+        self._waiting_views = None
+
+
+ELASTIC_S = 20.0
+ELASTIC_RATIO = 0.70
+ELASTIC_CAP_RATIO = 0.95
+"""A task that has this part of what it can see within so many seconds takes all it is given, and so does one that is
+flat at that part of its cap. JAX takes 75 % at its start, vLLM 90 %."""
+
+_UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
+
+
+def _same(ask: TaskAsk) -> object:
+    """Return what tasks have in common that need the same memory; the task's own number where nothing is known."""
+    key: TaskKey | None = ask.key
+    if key is None:
+        return ask.task
+    return key.exact or (key.family, key.numbers)
+
+
+def _blame(blamed: tuple[int, ...], running: Mapping[int, _Run]) -> str:
+    """Return for people which tasks outgrew their reservations: "task 12 outgrew its 6.0 GiB (7.8)"."""
+    parts = []
+    for number in blamed:
+        one = running[number]
+        parts.append(f"task {number} outgrew its {place.gib(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})")
+    return "; ".join(parts)

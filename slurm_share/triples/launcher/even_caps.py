@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ...node.memory import HostMemory
 from ...node.records import Room
+from ...packing import asked_mib
 from ...share import allocation, registry
 from ..records import Outcome, Run
 from ..rules import memory_caps, outcomes
@@ -198,7 +199,7 @@ class EvenCaps:
         """See Strategy: of an attempt that ran out of GPU memory, also say what it had and what it asked for."""
         found, why = outcomes.outcome(ending)
         if found == "gpu memory":
-            task.asked_mib = outcomes.asked_mib(ending.log_tail)
+            task.asked_mib = asked_mib(ending.log_tail)
             is_alone = task.turn.alone if task.allowed is None else task.allowed.is_alone
             why += "; " + memory_caps.seen(task.cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
         return found, why

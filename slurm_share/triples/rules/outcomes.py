@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import errno
-import math
-import re
 import signal
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ...node.records import Room
+from ...packing import GPU_MEMORY_MESSAGES
 from ..records import Outcome
-
-GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
-    b"CUDA out of memory",  # PyTorch: torch.OutOfMemoryError
-    b"CUDA_ERROR_OUT_OF_MEMORY",  # the driver's name of error 2: XLA, TensorFlow, numba, cuda-python
-    b"cudaErrorMemoryAllocation",  # the runtime's name of the same: CuPy, cuML
-    b"RESOURCE_EXHAUSTED: Out of memory",  # JAX: XlaRuntimeError
-    b"RESOURCE_EXHAUSTED: Failed to allocate",  # the same, XLA's BFC allocator
-    b"OOM when allocating tensor",  # TensorFlow: ResourceExhaustedError
-    b"CUBLAS_STATUS_ALLOC_FAILED",  # cuBLAS found no room for its handle
-    b"CUDNN_STATUS_ALLOC_FAILED",
-    b"cudaMalloc failed: out of memory",  # ggml
-    b"out_of_memory: CUDA error",  # RAPIDS memory manager
-)
-"""What programs print when an allocation on the GPU failed. No word of it is a message about the host's memory."""
-
-_ASKED = re.compile(
-    rb"(?:[Tt]ried to allocate|trying to allocate|allocate request for|Out of memory allocating)"
-    rb" ([0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?) ?(bytes|B|KiB|MiB|GiB)\b"
-)
-"""The size in such a message: PyTorch's, XLA's in two forms, CuPy's."""
-_UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
 
 RESERVE = 0.02
 """Part of a GPU's memory that no plan counts on: driver and fragmentation, as in `Settings.memory_reserve_percent`."""
@@ -93,19 +71,6 @@ def why_not_started(program: str, error: OSError, head: bytes) -> str:
     if error.errno == errno.ETXTBSY:
         return f"{program}: {error.strerror} (somebody has it open for writing)"
     return f"{program}: {error.strerror}"
-
-
-def asked_mib(log_tail: bytes) -> int | None:
-    """Return how much GPU memory a program last asked for in vain, in MiB rounded up; None: its log does not say.
-
-    PyTorch: "Tried to allocate 2.00 GiB". XLA: "trying to allocate 4294967296 bytes", "Failed to allocate request for
-    2.00GiB". CuPy: "Out of memory allocating 1,073,741,824 bytes".
-    """
-    found = _ASKED.findall(log_tail)
-    if not found:
-        return None
-    number, unit = found[-1]
-    return math.ceil(float(number.replace(b",", b"")) * _UNIT_BYTES[unit] / 2**20) or None
 
 
 def may_be_memory(ending: Ending) -> bool:

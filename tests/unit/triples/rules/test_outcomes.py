@@ -5,10 +5,9 @@ import signal
 import pytest
 
 from slurm_share.node.records import Room
+from slurm_share.packing import GPU_MEMORY_MESSAGES, asked_mib
 from slurm_share.triples.rules.outcomes import (
-    GPU_MEMORY_MESSAGES,
     Ending,
-    asked_mib,
     has_room,
     may_be_memory,
     need_mib,

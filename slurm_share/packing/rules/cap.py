@@ -1,0 +1,32 @@
+"""Say which limit on GPU memory a task starts with.
+
+MPS applies the limit to each process, and cannot change it while the process runs.
+"""
+
+from __future__ import annotations
+
+from ..records import Estimate, Guard
+from .reservation import LEAST_MIB
+
+SOFT_RATIO = 1.25
+SOFT_MIB = 1024
+"""With the soft guard, a task may outgrow its reservation by the larger of the two where its GPU has room."""
+
+
+def at_start(
+    estimate: Estimate | None, reserve_mib: int, room_mib: int, *, guard: Guard, is_mps: bool, is_alone: bool
+) -> int | None:
+    """Return the limit for each process of a task, in MiB; None: no limit.
+
+    `room_mib`: what is free to be booked on its GPU before its start. A task that has the GPU to itself has no limit,
+    and neither has one without MPS. The user's own number is the limit as it stands, and so are the share of a task of
+    unknown size and that of a task that takes what it is given.
+    """
+    if not is_mps or is_alone:
+        return None
+    if guard == "hard" or estimate is None or estimate.source in ("user", "unknown") or estimate.is_elastic:
+        cap = reserve_mib
+    else:
+        cap = max(min(room_mib, max(int(SOFT_RATIO * reserve_mib), reserve_mib + SOFT_MIB)), reserve_mib)
+    processes = 1 if estimate is None else max(estimate.processes, 1)
+    return max(cap // processes, LEAST_MIB)

@@ -1,0 +1,96 @@
+"""The state of one node: what happened goes in, views and decisions come out."""
+
+import pytest
+from packing_values import Known, board, key, oom, starts
+
+from slurm_share.packing.records import EndFacts, GiveUp, Reserve, TaskAsk
+from slurm_share.packing.rules.place import decide
+
+
+def done(task, now):
+    return EndFacts(task=task, now_s=now, code=0)
+
+
+def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_first_memory():
+    one = board(1)
+    for task in range(3):
+        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
+    _, first = one.decide(0.0)
+    assert starts(first) == [(0, "GPU-0")]
+    assert starts(one.decide(1.0)[1]) == []
+    one.sample_task(0, {"GPU-0": 500}, 1, 5.0)
+    assert starts(one.decide(5.0)[1]) == [(1, "GPU-0")]
+    one.sample_task(1, {"GPU-0": 500}, 1, 9.0)
+    assert starts(one.decide(9.0)[1]) == []
+
+
+def test_flat_task_shrinks_and_its_siblings_are_sized_by_it():
+    one = board(1)
+    for task in range(6):
+        one.add(TaskAsk(task=task, key=key(f"e{task}", "sweep")), 0.0)
+    one.decide(0.0)
+    for second in range(5, 80):
+        one.sample_task(0, {"GPU-0": 4000}, 1, float(second))
+    _, decision = one.decide(80.0)
+    assert isinstance(decision.actions[0], Reserve)
+    assert starts(decision) == [(task, "GPU-0") for task in range(1, 6)]
+
+
+def test_replayed_view_gives_the_same_decision():
+    one = board(2)
+    for task in range(5):
+        one.add(TaskAsk(task=task, gpu_mem_mib=9000), 0.0)
+    view, decision = one.decide(0.0)
+    assert decide(view) == decision
+
+
+def test_task_that_ran_out_of_memory_goes_to_a_roomier_gpu():
+    one = board(2, estimator=Known({"small": 4096, "big": 30000}))
+    one.add(TaskAsk(task=0, key=key("big", "b")), 0.0)
+    one.add(TaskAsk(task=1, key=key("small", "s")), 0.0)
+    one.add(TaskAsk(task=2, key=key("small", "s")), 0.0)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0"), (1, "GPU-1"), (2, "GPU-1")]
+    one.sample_task(1, {"GPU-1": 5000}, 1, 9.0)
+    after = one.ended(oom(1, 10.0))
+    assert (after.kind, after.is_retried) == ("gpu memory", True)
+    assert starts(one.decide(10.0)[1]) == [(1, "GPU-1")]
+
+
+def test_task_larger_than_any_gpu_is_given_up_with_the_largest_size():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=50000), 0.0)
+    _, decision = one.decide(0.0)
+    assert decision.actions == (
+        GiveUp(task=0, outcome="not started", why="wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"),
+    )
+
+
+def test_seats_come_back_at_an_end():
+    one = board(1, seats=1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=1000), 0.0)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
+    assert starts(one.decide(1.0)[1]) == []
+    assert one.ended(done(0, 2.0)).kind == "done"
+    assert starts(one.decide(2.0)[1]) == [(1, "GPU-0")]
+
+
+@pytest.mark.parametrize("policy", ["rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "exclusive"])
+def test_each_policy_runs_a_list_of_tasks_to_its_end(policy):
+    one = board(2, policy=policy)
+    for task in range(6):
+        one.add(TaskAsk(task=task, gpu_mem_mib=9000), 0.0)
+    now, left, on = 0.0, 6, []
+    while left:
+        on += [task for task, _ in starts(one.decide(now)[1])]
+        for task in on:
+            one.sample_task(task, {run_gpu(one, task): 9000}, 1, now + 1)
+        now += 5
+        if on:
+            one.ended(done(on.pop(0), now))
+            left -= 1
+        assert now < 1000
+
+
+def run_gpu(one, task):
+    return next(run.gpus[0] for run in one.view(0.0).running if run.ask.task == task)
