@@ -1,0 +1,101 @@
+"""Say decisions in sentences for people: the lines of the job's log, and why a task went where it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..records import Action, After, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
+from .place import SAME_AS, gib
+
+_SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
+
+
+def log_line(action: Action) -> str | None:
+    """Return what the job's log says of an action; None: nothing, as of a reservation that changes.
+
+    "task 31 -> GPU 2 beside 7, 12: 6.7 of 11.2 GiB free booked"
+    """
+    match action:
+        case Start():
+            return f"task {action.task} -> {action.why}"
+        case Hold():
+            return action.why if action.task is not None else None
+        case GiveUp():
+            return f"task {action.task} ends without another attempt: {action.why}"
+        case Reserve():
+            return None
+
+
+def end_line(task: int, after: After) -> str | None:
+    """Return what the job's log says of the end of an attempt; None: nothing, as of a task that is done.
+
+    "task 18 out of GPU memory (needed > 9.1 GiB, had 6.0 reserved); again on a GPU with 14.0 GiB"
+    """
+    return None if after.kind in ("done", "unfinished") else f"task {task} {after.why}"
+
+
+def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:
+    """Return what one decision says about a task: its start, its end or its hold, and each GPU with its refusal.
+
+    Empty where the decision is not about it.
+    """
+    index = {gpu.facts.uuid: gpu.facts.index for gpu in view.gpus}
+    lines = [line for action in decision.actions if (line := _of_action(task, action)) is not None]
+    rows = [row for row in decision.refused if row.task == task]
+    for row in rows:
+        if row.gpu:
+            lines.append(_refusal(row, index))
+            continue
+        same = _same_as(row)
+        if same is None:
+            lines.append(f"does not start: {row.why}")
+            continue
+        lines.append(f"does not start: {row.why}")
+        lines += [_refusal(other, index) for other in decision.refused if other.task == same and other.gpu]
+    if not lines and any(one.ask.task == task for one in view.waiting):
+        # The decision ended at a task before this one.
+        last = next((row for row in reversed(decision.refused) if not row.gpu and _same_as(row) is None), None)
+        if last is not None:
+            lines.append(f"does not start: {last.why} (task {last.task} is before it)")
+    return tuple(lines)
+
+
+def history(task: int, journal: Iterable[tuple[PackView, Decision]]) -> Iterator[tuple[float, tuple[str, ...]]]:
+    """Yield when the decisions of a run said something new about a task, in seconds of the run, and what.
+
+    What is the same as at the decision before is left out.
+    """
+    before: tuple[str, ...] = ()
+    for view, decision in journal:
+        lines = of_task(task, view, decision)
+        if lines and lines != before:
+            yield view.now_s, lines
+        before = lines
+
+
+def _of_action(task: int, action: Action) -> str | None:
+    match action:
+        case Start(task=number) if number == task:
+            cap = "no cap" if action.cap_mib is None else f"a cap of {gib(action.cap_mib)} for each process"
+            return f"starts on {action.why}; {gib(action.reserve_mib)} reserved, {cap}"
+        case Reserve(task=number) if number == task:
+            return f"its reservation changes, {action.why}"
+        case GiveUp(task=number) if number == task:
+            return f"ends without another attempt: {action.why}"
+        case Hold(task=number) if number == task:
+            return action.why
+        case _:
+            return None
+
+
+def _refusal(row: Refused, index: dict[str, int]) -> str:
+    where = f"GPU {index[row.gpu]}" if row.gpu in index else row.gpu
+    if row.needs_mib is not None and row.room_mib is not None:
+        return f"not on {where}: {row.why} ({gib(max(row.room_mib, 0))} to be booked, {gib(row.needs_mib)} wanted)"
+    return f"not on {where}: {row.why}"
+
+
+def _same_as(row: Refused) -> int | None:
+    """Return the task whose refusals are those of this row; None: it has its own."""
+    number = row.why.removeprefix(_SAME_BEGIN).removesuffix(_SAME_END)
+    return int(number) if row.why.startswith(_SAME_BEGIN) and number.isdecimal() else None

@@ -1,0 +1,75 @@
+"""Decisions as sentences."""
+
+from packing_values import gpu, running, view, waiting
+
+from slurm_share.packing.records import After, Hold, Reserve
+from slurm_share.packing.rules import explain
+from slurm_share.packing.rules.place import decide
+
+
+def said(task, state):
+    return explain.of_task(task, state, decide(state))
+
+
+def test_log_says_a_start_with_its_neighbours_and_what_it_books():
+    state = view([gpu(0)], [waiting(31, 6861)], [running(7, 0, 20000), running(12, 0, 8672)])
+    (start,) = decide(state).actions
+    assert explain.log_line(start) == "task 31 -> GPU 0 beside 7, 12: 6.7 of 11.2 GiB free booked"
+
+
+def test_log_says_a_hold_and_leaves_out_reservations():
+    assert explain.log_line(Hold(task=17, gpu="GPU-1", why="GPU 1 is kept free for task 17")) == (
+        "GPU 1 is kept free for task 17"
+    )
+    assert explain.log_line(Hold(task=None, gpu="GPU-1", why="")) is None
+    assert explain.log_line(Reserve(task=1, reserve_mib=5, is_flat=True, why="")) is None
+
+
+def test_log_says_a_memory_failure_and_nothing_of_a_task_that_is_done():
+    after = After(kind="gpu memory", is_retried=True, why="out of GPU memory; again")
+    assert explain.end_line(18, after) == "task 18 out of GPU memory; again"
+    assert explain.end_line(18, After(kind="done", is_retried=False, why="")) is None
+
+
+def test_refusals_name_each_gpu_with_what_it_has_and_what_is_wanted():
+    state = view([gpu(0), gpu(1, problem="x")], [waiting(3, 20480)], [running(1, 0, 30000)])
+    assert said(3, state) == (
+        "not on GPU 0: not enough room (9.9 GiB to be booked, 20.0 GiB wanted)",
+        "not on GPU 1: the GPU has a problem",
+    )
+
+
+def test_task_with_the_same_need_as_another_is_explained_by_its_refusals():
+    state = view([gpu(0)], [waiting(3, 20480), waiting(4, 20480)], [running(1, 0, 30000)])
+    assert said(4, state) == (
+        "does not start: as task 3, which needs the same",
+        "not on GPU 0: not enough room (9.9 GiB to be booked, 20.0 GiB wanted)",
+    )
+
+
+def test_task_behind_one_without_a_seat_is_told_so():
+    state = view([gpu(0)], [waiting(3, 1000), waiting(4, 1000)], seats=0)
+    assert said(4, state) == ("does not start: no cores are free for a further task (task 3 is before it)",)
+
+
+def test_start_says_reservation_and_cap():
+    state = view([gpu(0)], [waiting(3, 20480), waiting(4, 1000, word=1024)])
+    assert said(4, state)[0] == (
+        "starts on GPU 0 beside 3: 1.0 of 19.2 GiB free booked; 1.0 GiB reserved, a cap of 1.0 GiB for each process"
+    )
+
+
+def test_decision_that_is_not_about_the_task_says_nothing():
+    assert said(99, view([gpu(0)], [waiting(3, 1000)])) == ()
+
+
+def test_history_leaves_out_what_was_said_before():
+    full = [running(1, 0, 30000)]
+    states = [
+        view([gpu(0)], [waiting(3, 20480)], full, now=1.0),
+        view([gpu(0)], [waiting(3, 20480)], full, now=2.0),
+        view([gpu(0)], [waiting(3, 20480)], now=3.0),
+    ]
+    told = list(explain.history(3, [(state, decide(state)) for state in states]))
+    assert [at for at, _ in told] == [1.0, 3.0]
+    assert told[1][1][0].startswith("starts on GPU 0")
