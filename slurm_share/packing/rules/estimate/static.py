@@ -30,15 +30,16 @@ class ModelSummary(Struct, frozen=True, kw_only=True):
     """For one sample."""
     batch: float
     gradients: float | None = None
-    """Of the activations, for one sample; None: as many as activations."""
+    """For one sample; None: as many as parameters."""
 
 
 def horus_mib(model: ModelSummary, context_mib: float = 0.0) -> float:
     """Return Horus' estimate in MiB: (B A + P) + B G elements of 4 bytes, and the context (Yousefzadeh 2025, 5.3.1).
 
-    It counts activations twice, and no state of an optimiser.
+    With as many gradients as parameters, and 800 MiB of context, this is what was published of 12 convolutional
+    networks: it takes the parameters' gradients once for each sample, and knows no state of an optimiser.
     """
-    gradients = model.activations if model.gradients is None else model.gradients
+    gradients = model.parameters if model.gradients is None else model.gradients
     elements = model.batch * model.activations + model.parameters + model.batch * gradients
     return elements * FLOAT_BYTES / MIB + context_mib
 

@@ -9,14 +9,25 @@ from slurm_share.packing.rules.estimate import static
 MODEL = static.ModelSummary(parameters=1 << 20, activations=1 << 18, batch=32)
 
 
-def test_horus_counts_activations_and_their_gradients_and_parameters_once():
-    """8 Mi activations, 8 Mi gradients and 1 Mi parameters of 4 bytes."""
-    assert static.horus_mib(MODEL) == 4 * (8 + 8 + 1)
-    assert static.horus_mib(MODEL, context_mib=500) == 4 * (8 + 8 + 1) + 500
+def test_horus_counts_activations_and_gradients_for_each_sample():
+    """8 Mi activations, 32 Mi gradients and 1 Mi parameters of 4 bytes."""
+    assert static.horus_mib(MODEL) == 4 * (8 + 32 + 1)
+    assert static.horus_mib(MODEL, context_mib=500) == 4 * (8 + 32 + 1) + 500
+
+
+@pytest.mark.parametrize(
+    ("parameters", "activations", "batch", "published"),
+    [(25_557_032, 31_839_720, 32, 7903.9316), (138_357_544, 27_104_744, 128, 82_119.9297)],
+    ids=["ResNet50", "VGG16"],
+)
+def test_horus_gives_the_published_figures(parameters, activations, batch, published):
+    """Of GPUMemNet's comparison; elements of the models' public summaries."""
+    model = static.ModelSummary(parameters=parameters, activations=activations, batch=batch)
+    assert static.horus_mib(model, context_mib=800) == pytest.approx(published, rel=1e-6)
 
 
 def test_horus_takes_other_gradients_where_they_are_given():
-    """None a sample: an inference."""
+    """None: an inference."""
     inference = static.ModelSummary(parameters=1 << 20, activations=1 << 18, batch=32, gradients=0)
     assert static.horus_mib(inference) == 4 * (8 + 1)
 
