@@ -124,7 +124,7 @@ def test_a_loaded_gpu_is_read_whole(node: Node) -> None:
     assert first["activity"]["fp64"] is None
     assert first["unknown"]["activity.fp64"]
     assert first["sm"]["m1"] == pytest.approx(30.0)
-    assert (second["clients"], second["power_w"], second["activity"]["fp64"]) == (0, None, 0.0)
+    assert (second["clients"], second["power_w"], second["activity"]["fp64"]) == (0, 52.0, 0.0)
     (process,) = seen["processes"]
     assert (process["pid"], process["name"], process["slot"], process["job"]) == (task.pid, "simgpu-task", 3, None)
     expected = {"uuid": first["uuid"], "memory_mib": 2048, "peak_mib": 2048, "sm_percent": 30.0}

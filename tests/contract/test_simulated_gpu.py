@@ -99,6 +99,8 @@ def describe(index):
         "mig": nvml.nvmlDeviceGetMigMode(handle),
         "temperature": answer(nvml.nvmlDeviceGetTemperature, handle, 0),
         "power": answer(nvml.nvmlDeviceGetPowerUsage, handle),
+        "power_limit": answer(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+        "energy": answer(nvml.nvmlDeviceGetTotalEnergyConsumption, handle),
         "gpm": gpm(handle, [1, 2, 3, 5, 10, 13]) if supported else None,
     }
 
@@ -384,9 +386,11 @@ def test_a_fresh_host_says_simulated_everywhere(two_gpus: Host) -> None:
     assert first["bus"] == ["00000000:01:00.0", 0, 1, 0]
 
 
-def test_unknown_is_not_supported(two_gpus: Host) -> None:
-    """Temperature and power are not made up."""
-    assert two_gpus.gpu()["temperature"] == two_gpus.gpu()["power"] == "NVMLError_NotSupported"
+def test_unknown_is_not_supported(host: Host) -> None:
+    """Temperature is not made up, nor are power and energy where no power was stated."""
+    host.init("1", "--power", "none")
+    gpu = host.gpu()
+    assert {gpu[key] for key in ("temperature", "power", "power_limit", "energy")} == {"NVMLError_NotSupported"}
 
 
 def test_uuids_follow_from_the_host_name(host: Host, tmp_path: Path) -> None:
@@ -416,7 +420,18 @@ def test_init_does_not_overwrite(two_gpus: Host, tmp_path: Path) -> None:
     assert (foreign / "letter").exists()
 
 
-@pytest.mark.parametrize("words", [["99"], ["x"], ["2", "--memory-mib", "0"], ["2", "--name", "NVIDIA H100"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["99"],
+        ["x"],
+        ["2", "--memory-mib", "0"],
+        ["2", "--name", "NVIDIA H100"],
+        ["2", "--power", "300:200"],
+        ["2", "--power", "52"],
+        [],
+    ],
+)
 def test_init_refuses_wrong_arguments(host: Host, words: list[str]) -> None:
     """A wrong argument is exit 2 and a sentence; a name that hides the simulation is one."""
     run = host.init(*words)
@@ -486,7 +501,8 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
     assert two_gpus.gpu()["mode"] == 3
     assert (two_gpus.state / "gpu0").read_text().count("compute_mode") == 1
     assert stat.S_IMODE((two_gpus.state / "gpu0").stat().st_mode) == 0o644
-    assert sorted(path.name for path in two_gpus.state.iterdir()) == ["README", "clients", "gpu0", "gpu1", "lock"]
+    files = sorted(path.name for path in two_gpus.state.iterdir())
+    assert files == ["README", "clients", "energy0", "energy1", "gpu0", "gpu1", "lock"]
 
 
 # ---- A task ----
@@ -611,6 +627,13 @@ def test_bursts_come_and_go(two_gpus: Host) -> None:
         ["--memory", "2G", "--peak", "1G"],
         ["--counters", "1"],
         ["--lode", "1"],
+        ["--work", "2", "--seconds", "3"],
+        ["--work", "2", "--every", "1"],
+        ["--progress", "1"],
+        ["--load", "50", "--util", "40"],
+        ["--processes", "0"],
+        ["--error-style", "fortran"],
+        ["--memory", "101%"],
         ["hello"],
     ],
 )
@@ -945,7 +968,7 @@ def test_gpustat_as_a_witness(two_gpus: Host) -> None:
     idle, busy = report["gpus"]
     assert idle["name"] == busy["name"] == "Simulated H100 80GB"
     assert (idle["memory.used"], busy["memory.used"], busy["memory.total"]) == (0, 3000, 81920)
-    assert (busy["utilization.gpu"], busy["temperature.gpu"], busy["power.draw"]) == (40, None, None)
+    assert (busy["utilization.gpu"], busy["temperature.gpu"], busy["power.draw"]) == (40, None, 213)
     assert [(one["pid"], one["gpu_memory_usage"]) for one in busy["processes"]] == [(task.pid, 3000)]
 
 
@@ -959,6 +982,7 @@ def test_nvitop_as_a_witness(two_gpus: Host) -> None:
     assert run.stderr == ""
     assert "550.0-simulated" in run.stdout
     assert "Simulated H100 80GB" in run.stdout
+    assert re.search(r"\b214W / 275W\b", run.stdout)
     assert re.search(rf"\b{task.pid} C\b.*\b3000MiB\s+40\b", run.stdout)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -191,3 +192,27 @@ def test_a_front_end_starts_fast(running: Mps) -> None:  # noqa: F811
     for _ in range(10):
         running.say("get_server_list")
     assert (cpu_s() - before) / 10 < 0.3
+
+
+def test_a_clients_own_fault_ends_its_neighbours_after_it(running: Mps) -> None:  # noqa: F811
+    """The one that committed it says so; the others say that their launch failed. FAULT lasts until all have gone."""
+    server = running.start_server()
+    neighbours = [running.start_client(), running.start_client()]
+    neighbours[1].send_signal(signal.SIGSTOP)  # it will go late
+    culprit = subprocess.Popen(
+        [*running.program.client, "--fault", "0.2"], env=running.environ(), stderr=subprocess.PIPE, text=True
+    )
+    running.children.append(culprit)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS (simulated)" in culprit.communicate(timeout=120)[1]
+    assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in neighbours[0].communicate(timeout=120)[1]
+    assert (culprit.returncode, neighbours[0].returncode) == (1, 1)
+    assert running.answer(f"get_server_status {server}") == "FAULT\n"
+    done = subprocess.run(
+        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "CUDA_ERROR_MPS_SERVER_NOT_READY (simulated)" in done.stderr
+    neighbours[1].send_signal(signal.SIGCONT)
+    assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in neighbours[1].communicate(timeout=120)[1]
+    running.wait(lambda: running.answer(f"get_server_status {server}") == "ACTIVE\n")
+    running.start_client()
+    assert f"Fatal exception in client {culprit.pid}" in Path(running.home, "logs", "server.log").read_text()

@@ -23,7 +23,7 @@ enum {
 };
 
 typedef struct gpm_sample {
-    unsigned int sm_percent;
+    unsigned int sm_percent, util_percent;
     int counters[COUNTER_COUNT]; /* percent; -1: not known */
 } *nvmlGpmSample_t;
 
@@ -108,6 +108,7 @@ nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
         return NVML_ERROR_NOT_SUPPORTED;
     result = nvml_clients(&gpu, &clients);
     sample->sm_percent = clients.sm_percent;
+    sample->util_percent = clients.util_percent;
     for (int i = 0; i < COUNTER_COUNT; i++)
         sample->counters[i] = sum_counter(&clients, (enum counter)i);
     state_free_clients(&clients);
@@ -119,6 +120,7 @@ static int sample_value(const struct gpm_sample *sample, unsigned int metric)
 {
     switch (metric) {
     case METRIC_GRAPHICS_UTIL:
+        return (int)sample->util_percent;
     case METRIC_SM_UTIL:
         return (int)sample->sm_percent;
     case METRIC_SM_OCCUPANCY:

@@ -19,6 +19,9 @@
 /* A MIG-capable card is cut into seven at most. */
 #define MAX_MIG_DEVICES 7
 
+/* How often a query about a card that hangs looks whether it still does. */
+#define HANG_CHECK_US 20000
+
 /* Handle number i is the address of devices[i]; what is at that address is never read. */
 static const struct simulated_device devices[MAX_GPUS];
 
@@ -171,8 +174,13 @@ nvmlReturn_t nvml_device(nvmlDevice_t device, struct gpu *gpu)
 {
     if (!nvml_initialised())
         return NVML_ERROR_UNINITIALIZED;
-    if (device < devices || device >= devices + MAX_GPUS || !state_read_gpu((int)(device - devices), gpu))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    for (;;) {
+        if (device < devices || device >= devices + MAX_GPUS || !state_read_gpu((int)(device - devices), gpu))
+            return NVML_ERROR_INVALID_ARGUMENT;
+        if (!gpu->hang)
+            break;
+        usleep(HANG_CHECK_US);
+    }
     return gpu->lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
@@ -452,30 +460,72 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     if (gpu.mig)
         return NVML_ERROR_NOT_SUPPORTED;
     result = nvml_clients(&gpu, &clients);
-    utilization->gpu = clients.sm_percent;
+    utilization->gpu = clients.util_percent;
     utilization->memory = clients.memory_percent;
     state_free_clients(&clients);
     return result;
 }
 
-/* ---- Power and heat: what the GPU's file states of them, and nothing else ---- */
+/* ---- Power and heat: what the GPU's file states of them; power and energy follow the load where it states how ---- */
+
+/* The SM load now, as the power model wants it. */
+static nvmlReturn_t read_sm_load(const struct gpu *gpu, unsigned int *sm_percent)
+{
+    struct client_list clients;
+    nvmlReturn_t result = nvml_clients(gpu, &clients);
+
+    *sm_percent = clients.sm_percent;
+    state_free_clients(&clients);
+    return result;
+}
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
 {
+    unsigned int sm_percent;
+    nvmlReturn_t result;
+    long long power;
+
     READ_DEVICE(milliwatts);
-    if (gpu.power_mw < 0)
+    result = read_sm_load(&gpu, &sm_percent);
+    if (result != NVML_SUCCESS)
+        return result;
+    power = state_power_mw(&gpu, sm_percent);
+    if (power < 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    *milliwatts = (unsigned int)gpu.power_mw;
+    *milliwatts = (unsigned int)power;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules)
 {
+    unsigned int sm_percent;
+    nvmlReturn_t result;
+    long long energy;
+
     READ_DEVICE(millijoules);
-    if (gpu.energy_mj < 0)
+    result = read_sm_load(&gpu, &sm_percent);
+    if (result != NVML_SUCCESS)
+        return result;
+    energy = state_energy_mj(&gpu, sm_percent);
+    if (energy < 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    *millijoules = (unsigned long long)gpu.energy_mj;
+    *millijoules = (unsigned long long)energy;
     return NVML_SUCCESS;
+}
+
+/* The most that it draws is its limit. */
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    READ_DEVICE(milliwatts);
+    if (gpu.max_mw < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *milliwatts = (unsigned int)gpu.max_mw;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    return nvmlDeviceGetEnforcedPowerLimit(device, milliwatts);
 }
 
 /* Sensor 0 is the GPU; there is no other. */

@@ -130,11 +130,12 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
                           put_detail);
 }
 
-/* ---- Utilisation per process: only those that use something, as the real one lists them ---- */
+/* ---- Utilisation per process: only those that use something, as the real one lists them. `smUtil` is a part of the
+ * time, not of the multiprocessors. ---- */
 
 static bool is_active(const struct client *client)
 {
-    return client->sm_percent || client->memory_percent;
+    return client->util_percent || client->memory_percent;
 }
 
 /* The clients of a GPU that has per-process utilisation at all (not under MIG), newer than `since` (microseconds). */
@@ -181,7 +182,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
             samples[slot++] = (nvmlProcessUtilizationSample_t){
                 .pid = client->pid,
                 .timeStamp = now,
-                .smUtil = client->sm_percent,
+                .smUtil = client->util_percent,
                 .memUtil = client->memory_percent,
             };
     }
@@ -214,7 +215,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
             info->procUtilArray[slot++] = (nvmlProcessUtilizationInfo_v1_t){
                 .timeStamp = now,
                 .pid = client->pid,
-                .smUtil = client->sm_percent,
+                .smUtil = client->util_percent,
                 .memUtil = client->memory_percent,
             };
     }

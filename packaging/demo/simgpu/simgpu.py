@@ -8,7 +8,7 @@ Python's standard library only, and little of it: a task must start fast. That i
 instead of dataclasses, and os.path instead of pathlib: either import costs more than all the rest.
 """
 
-# ruff: noqa: PTH104, PTH108, PTH110, PTH112, PTH208
+# ruff: noqa: PTH104, PTH108, PTH110, PTH112, PTH116, PTH208
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import NoReturn
 
 STATE_VARIABLE = "SIMGPU_STATE"
 DEFAULT_STATE = "/run/simgpu"
@@ -40,11 +41,28 @@ COMPUTE_MODE_EXCLUSIVE_PROCESS = 3
 
 MPS_ANSWER_TIMEOUT_S = 10.0
 LOST_CHECK_INTERVAL_S = 1.0
+"""How often a task looks whether its card is lost, and confirms its load for the energy counter (state.c)."""
+
+DEFAULT_IDLE_W = 52
+DEFAULT_MAX_W = 275
+DEFAULT_POWER_EXPONENT_PERCENT = 35
+"""Power = idle + (max - idle) x (SM load) ^ exponent. The three together give the energy of 60 trainings, one at a time
+on four A100, within 5 % of what was measured (Yousefzadeh 2025, Table 6.6)."""
+
+DRAM_OF_MEMORY_LOAD = 0.9
+"""DRAM activity, where only the memory controller's load is stated, which is an upper bound of it."""
+
+ENERGY_LINE_SIZE = 128
+ENERGY_LOCK_TRIES = 50
+ENERGY_LOCK_PAUSE_S = 0.001
 
 COUNTERS = ("occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
 """GPM's counters a workload may state; what it does not state stays unknown."""
 
-NUMBER_KEYS = ("used", "sm", "mem", "mps", *COUNTERS)
+WANTS = ("want_sm", "want_dram", "want_util")
+"""What a process would take alone, in percent, where its neighbours slow it down (simwork.py)."""
+
+NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", *COUNTERS, *WANTS)
 """The words of a client file that mean something."""
 
 
@@ -64,10 +82,26 @@ class CudaError(SimulationError):
         return f"{self.name} (simulated): {self.reason}"
 
 
+class OutOfMemory(CudaError):
+    """CUDA_ERROR_OUT_OF_MEMORY, with the figures that frameworks put into their messages, in bytes."""
+
+    def __init__(self, reason: str, asked: int, used: int, free: int, total: int, others: Mapping[int, int]) -> None:
+        super().__init__("CUDA_ERROR_OUT_OF_MEMORY", reason)
+        self.asked = asked
+        self.used = used
+        """Held by this process."""
+        self.free = free
+        self.total = total
+        self.others = others
+        """Pid to what it holds."""
+
+
 class Gpu:
     """One simulated GPU, as its file says at one moment."""
 
-    __slots__ = ("compute_mode", "index", "lost", "memory_bytes", "name", "uuid")
+    __slots__ = (
+        *("compute_mode", "idle_mw", "index", "lost", "max_mw", "memory_bytes", "name", "power_exponent", "uuid"),
+    )
 
     def __init__(self, index: int, values: Mapping[str, str]) -> None:
         self.index = index
@@ -76,18 +110,40 @@ class Gpu:
         self.memory_bytes = int(values.get("memory_mib", "1024")) << 20
         self.compute_mode = int(values.get("compute_mode", "0"))
         self.lost = values.get("lost", "0") != "0"
+        power = _whole(values.get("idle_w")), _whole(values.get("max_w"))
+        self.idle_mw = None if None in power else 1000 * (power[0] or 0)
+        """None: nothing is known of its power."""
+        self.max_mw = 1000 * (power[1] or 0)
+        exponent = _whole(values.get("power_exponent_percent"))
+        self.power_exponent = (DEFAULT_POWER_EXPONENT_PERCENT if exponent is None else exponent) / 100
+
+    def power_mw(self, sm_percent: int) -> float:
+        """The power at an SM load, as the simulated NVML computes it (state.c)."""
+        idle = self.idle_mw or 0
+        return idle + (max(0, self.max_mw - idle) * (sm_percent / 100) ** self.power_exponent if sm_percent else 0)
 
 
 class Client:
     """One live process on one GPU, as its client file says."""
 
-    __slots__ = ("mps_server", "pid", "used_bytes")
+    __slots__ = ("mps_server", "pid", "sm", "used_bytes", "want_dram", "want_sm", "want_util")
 
-    def __init__(self, pid: int, used_bytes: int, mps_server: int) -> None:
+    def __init__(self, pid: int, numbers: Mapping[str, int], stopped: bool) -> None:
         self.pid = pid
-        self.used_bytes = used_bytes
-        self.mps_server = mps_server
+        self.used_bytes = numbers["used"]
+        self.mps_server = numbers.get("mps", 0)
         """Pid of the MPS server it goes through; 0: none."""
+        # A stopped process keeps its memory and computes nothing.
+        sm, util, mem, dram = (0 if stopped else numbers.get(key) for key in ("sm", "util", "mem", "dram"))
+        self.sm = sm or 0
+        """SM load in percent, as it is now."""
+        busy = self.sm if util is None else util
+        dram = int((mem or 0) * DRAM_OF_MEMORY_LOAD) if dram is None else dram
+        wants = (0 if stopped else numbers.get(key) for key in WANTS)
+        self.want_sm, self.want_dram, self.want_util = (
+            is_now if want is None else want for want, is_now in zip(wants, (self.sm, dram, busy), strict=True)
+        )
+        """What it takes alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
 
 
 class MpsConnection:
@@ -112,6 +168,13 @@ class MpsConnection:
 
     def fileno(self) -> int:
         return self._line.fileno()
+
+    def report_fault(self) -> None:
+        """Tells the server of a fault of this client, which ends all of the server's clients."""
+        try:
+            self._line.send(b"SIMGPU_FAULT\n")
+        except OSError:
+            pass  # no server, nobody to end
 
     def close(self) -> None:
         self._line.close()
@@ -160,8 +223,8 @@ def read_gpus(state: str) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def process_identity(pid: int) -> tuple[int, int] | None:
-    """Start time (clock ticks after boot) and owner of a live process; None: gone, or a zombie."""
+def process_identity(pid: int) -> tuple[int, int, bool] | None:
+    """Start time (clock ticks after boot), owner, and whether SIGSTOP holds it; None: gone, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -171,7 +234,11 @@ def process_identity(pid: int) -> tuple[int, int] | None:
         return None
     if fields[0] in (b"Z", b"X"):
         return None
-    return int(fields[19]), owner
+    return int(fields[19]), owner, fields[0] == b"T"
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _parse_name(name: str) -> tuple[int, int, int] | None:
@@ -229,10 +296,12 @@ def live_clients(state: str, gpu: Gpu) -> list[Client]:
         words, owner = read
         if owner not in (process[1], 0) or "used" not in words:
             continue
-        numbers = [words[key] for key in NUMBER_KEYS if key in words]
-        if not all(number.isascii() and number.isdigit() for number in numbers):
+        known = {key: words[key] for key in NUMBER_KEYS if key in words}
+        if not all(number.isascii() and number.isdigit() for number in known.values()):
             continue
-        clients.append(Client(pid, min(int(words["used"]), gpu.memory_bytes), int(words.get("mps", "0"))))
+        most = {"used": gpu.memory_bytes, "mps": 1 << 32}
+        numbers = {key: min(int(number), most.get(key, 100)) for key, number in known.items()}
+        clients.append(Client(pid, numbers, stopped=process[2]))
     return clients
 
 
@@ -242,6 +311,70 @@ def _remove_quietly(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
+
+
+# ---- Energy ----
+
+
+class EnergyFile:
+    """The energy counter of one GPU, held locked (state.c); where it cannot be had soon, it is left as it is.
+
+    A process that was stopped while it held the lock must not hold up all others.
+    """
+
+    def __init__(self, state: str, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._path = f"{state}/energy{gpu.index}"
+        self._fd: int | None = None
+
+    def __enter__(self) -> EnergyFile:
+        if self._gpu.idle_mw is None:
+            return self
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            return self
+        for _ in range(ENERGY_LOCK_TRIES):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(ENERGY_LOCK_PAUSE_S)
+            else:
+                self._fd = fd
+                return self
+        os.close(fd)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def advance(self, sm_before: int, sm_after: int) -> None:
+        """Adds what was drawn up to now, with the live load `sm_before` [%] where none was confirmed; from now on it is
+        `sm_after`."""
+        if self._fd is None:
+            return
+        read = parse_energy(os.pread(self._fd, ENERGY_LINE_SIZE, 0))
+        if read is None:
+            return
+        at, uj, sm = read
+        now = time.monotonic_ns()
+        passed_us = max(0, now - at) // 1000
+        confirmed_us = min(passed_us, int(LOST_CHECK_INTERVAL_S * 1_000_000))
+        drawn = self._gpu.power_mw(sm) * confirmed_us
+        drawn += self._gpu.power_mw(min(100, sm_before)) * (passed_us - confirmed_us)
+        line = f"at={now:020} uj={uj + int(drawn / 1000):020} sm={min(100, sm_after):03}\n"
+        os.pwrite(self._fd, line.encode(), 0)
+
+
+def parse_energy(line: bytes) -> tuple[int, int, int] | None:
+    """Nanoseconds of CLOCK_MONOTONIC, microjoules, SM load in percent; None: not such a line."""
+    words = line.partition(b"\n")[0].split(b" ")
+    numbers = [word[3:] for word in words if word[:3] in (b"at=", b"uj=", b"sm=") and word[3:].isdigit()]
+    if len(words) != 3 or len(numbers) != 3 or int(numbers[2]) > 100:
+        return None
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 
 # ---- CUDA's rules, as plain functions ----
@@ -318,8 +451,10 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
         SIMGPU_CLIENT <pid>
         SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
         SIMGPU_ERROR <CUDA_ERROR_...>
-    `gpus` and `limits` may be missing. The end of the connection is the end of the server. A later SIMGPU_ERROR ends
-    this client: it was terminated, or another one's fault took all of the server's clients with it.
+        SIMGPU_FAULT
+    The last one is a client's, of an illegal access that it committed. `gpus` and `limits` may be missing. The end of
+    the connection is the end of the server. A later SIMGPU_ERROR ends this client: it was terminated, or another one's
+    fault took all of the server's clients with it.
     """
     path = (environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY) + "/control"
     if not os.path.exists(path):
@@ -389,6 +524,9 @@ class Context:
         self.mps = mps_connection(environ)
         self._words: dict[str, int] = {"used": 0}
         self._registered = False
+        self._checked_s = time.monotonic()
+        self.watch: Callable[[], None] | None = None
+        """Called once a second while this process waits."""
         try:
             visible = visible_gpus(_gpus_of_server(gpus, self.mps), environ.get("CUDA_VISIBLE_DEVICES"))
             if not visible:
@@ -431,18 +569,25 @@ class Context:
             wanted = self.used_bytes + size_bytes
             for limit in self._limits:
                 if wanted > limit:
-                    raise CudaError(
-                        "CUDA_ERROR_OUT_OF_MEMORY", f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
-                    )
-            others = sum(client.used_bytes for client in self._others())
-            if others + wanted > self.gpu.memory_bytes:
-                free = max(0, self.gpu.memory_bytes - others - self.used_bytes)
-                raise CudaError(
-                    "CUDA_ERROR_OUT_OF_MEMORY",
-                    f"{_mib(size_bytes)} wanted, {_mib(free)} free of {_mib(self.gpu.memory_bytes)}",
-                )
+                    why = f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
+                    raise OutOfMemory(why, size_bytes, self.used_bytes, max(0, limit - self.used_bytes), limit, {})
+            others = {client.pid: client.used_bytes for client in self._others()}
+            total = self.gpu.memory_bytes
+            if sum(others.values()) + wanted > total:
+                free = max(0, total - sum(others.values()) - self.used_bytes)
+                why = f"{_mib(size_bytes)} wanted, {_mib(free)} free of {_mib(total)}"
+                raise OutOfMemory(why, size_bytes, self.used_bytes, free, total, others)
             self._words["used"] = wanted
             self._write()
+
+    def visible_bytes(self) -> int:
+        """What the card has for this process: its memory, or the MPS limit where that is less."""
+        return min((self.gpu.memory_bytes, *self._limits))
+
+    def available_bytes(self) -> int:
+        """What this process can still take, at this moment."""
+        others = sum(client.used_bytes for client in self._others())
+        return max(0, min(self.gpu.memory_bytes - others, *self._limits, self.gpu.memory_bytes) - self.used_bytes)
 
     def free(self, size_bytes: int) -> None:
         """Gives memory back, at most what is held."""
@@ -451,29 +596,94 @@ class Context:
 
     def set_load(self, sm: int, memory: int = 0, counters: Iterable[tuple[str, int]] = ()) -> int:
         """States the load, each in percent; returns the SM load that the MPS share leaves of it."""
-        allowed = max(1, int(self.percentage)) if sm else 0
-        self._words.update(sm=min(sm, allowed), mem=memory)
-        self._words.update({name: value for name, value in counters if name in COUNTERS})
-        self._write()
-        return self._words["sm"]
+        return self.state_load({"sm": self.allowed_load(sm), "mem": memory, **dict(counters)})
+
+    def allowed_load(self, sm: int) -> int:
+        """What the MPS share leaves of an SM load, in percent."""
+        return min(sm, max(1, int(self.percentage))) if sm else 0
+
+    def state_load(self, words: Mapping[str, int]) -> int:
+        """Writes words of the client file (state.c), in percent; returns the SM load. The energy counter follows."""
+        before = self._words.get("sm", 0)
+        self._words.update({name: value for name, value in words.items() if name in NUMBER_KEYS})
+        sm = self._words.get("sm", 0)
+        if sm == before:
+            self._write()
+            return sm
+        with EnergyFile(self._state, self.gpu) as energy:
+            others = sum(client.sm for client in self._others())
+            energy.advance(others + before, others + sm)
+            self._write()
+        return sm
 
     def wait(self, seconds: float) -> None:
         """Sleeps; CudaError as soon as the card is lost, or the MPS server gone or ending this client."""
         end = time.monotonic() + seconds
         watched = [] if self.mps is None else [self.mps.fileno()]
-        while (left := end - time.monotonic()) > 0:
-            if select.select(watched, [], [], min(left, LOST_CHECK_INTERVAL_S))[0]:
+        while (left := end - (now := time.monotonic())) > 0:
+            check = max(0.0, self._checked_s + LOST_CHECK_INTERVAL_S - now)
+            if select.select(watched, [], [], min(left, check))[0]:
                 self._hear_server()
-            self.gpu = self._read_gpu()
+            if time.monotonic() - self._checked_s >= LOST_CHECK_INTERVAL_S:
+                self._check()
+
+    def _check(self) -> None:
+        """Once a second: whether the card is lost; and this process's load is confirmed for the energy counter."""
+        self._checked_s = time.monotonic()
+        self.gpu = self._read_gpu()
+        if self.watch is not None:
+            self.watch()
+        if not self._words.get("sm") or self._energy_is_young():
+            return
+        with EnergyFile(self._state, self.gpu) as energy:
+            load = sum(client.sm for client in live_clients(self._state, self.gpu))
+            energy.advance(load, load)
+
+    def _energy_is_young(self) -> bool:
+        """Whether a neighbour has confirmed the load a moment ago, so that one of many does it and not each."""
+        if self.gpu.idle_mw is None:
+            return True
+        try:
+            with open(f"{self._state}/energy{self._index}", "rb") as file:
+                read = parse_energy(file.read(ENERGY_LINE_SIZE))
+        except OSError:
+            return True
+        return read is None or time.monotonic_ns() - read[0] < LOST_CHECK_INTERVAL_S * 500_000_000
+
+    def neighbours(self) -> list[Client]:
+        """The other live processes on this card."""
+        return self._others()
+
+    def clients_changed_ns(self) -> int:
+        """When a client file last came, changed or went; a process that was killed leaves its file."""
+        return os.stat(f"{self._state}/clients").st_mtime_ns
+
+    def commit_fault(self) -> NoReturn:
+        """An illegal access: CudaError. Under MPS it ends all other clients of the server too, as CUDA does."""
+        if self.mps is not None:
+            self.mps.report_fault()
+        raise CudaError("CUDA_ERROR_ILLEGAL_ADDRESS", "this process committed the fault it was told to")
 
     def close(self) -> None:
         """Frees everything; may be called twice."""
         if self._registered:
-            _remove_quietly(f"{self._state}/clients/{self._name}")
+            self._leave()
             self._registered = False
         if self.mps is not None:
             self.mps.close()
             self.mps = None
+
+    def _leave(self) -> None:
+        """Removes the client file, and its load from the energy counter."""
+        load = self._words.get("sm", 0)
+        with EnergyFile(self._state, self.gpu) as energy:
+            if load:
+                try:
+                    others = sum(client.sm for client in self._others())
+                    energy.advance(others + load, others)
+                except OSError:
+                    pass  # the folder is gone, and the counter with it
+            _remove_quietly(f"{self._state}/clients/{self._name}")
 
     def _hear_server(self) -> None:
         """A server speaks to its client only to end it: after `terminate_client`, or after another client's fault."""

@@ -16,9 +16,11 @@ Faults on demand, files in the state folder of the simulated GPUs (state.c):
     mps_fail    servers end while they start
     mps_fault   servers are in FAULT: their clients fail, new ones get error 807. Lines of GPU UUIDs; empty: all
     mps_stubborn  daemon and servers ignore SIGTERM; read when they start
+One client's own fault is `simgpu-task --fault SECONDS`: it ends the other clients of its server, which is in FAULT
+until all of them have gone.
 
-Between daemon and server goes a socket pair, one message each: CLIENT, TERMINATE and EXIT there, READY, FAILED and GONE
-back. With CLIENT goes the client's own connection: from then on it is the server's, and ends with the server.
+Between daemon and server goes a socket pair, one message each: CLIENT, TERMINATE and EXIT there, READY, FAILED, GONE,
+FAULT and CLEAR back. With CLIENT goes the client's own connection: from then on it is the server's, and ends with it.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116  (see nvidia-cuda-mps-control)
@@ -125,13 +127,15 @@ class Server:
         self.clients: dict[int, int] = {}
         """Pid to uid."""
         self.ready = False
+        self.has_fault = False
+        """A client's fault has ended its clients, and not all of them have gone."""
         self.retiring = False
         """Ends as soon as its last client has left."""
 
     def status(self) -> str:
         if not self.ready:
             return "INITIALIZING"
-        return "FAULT" if in_fault(self.gpus) else "ACTIVE"
+        return "FAULT" if self.has_fault or in_fault(self.gpus) else "ACTIVE"
 
     def answer(self) -> str:
         """What a client is told (simgpu.mps_connection)."""
@@ -371,6 +375,8 @@ class Daemon:
             self.log(f"Server {server.pid} is ready")
         elif words[0] == "FAILED":
             self.log("Server encountered a fatal exception. Shutting down")
+        elif words[0] in ("FAULT", "CLEAR"):
+            server.has_fault = words[0] == "FAULT"
         elif words[0] == "GONE":
             server.clients.pop(int(words[1]), None)
             if server.retiring and not server.clients:

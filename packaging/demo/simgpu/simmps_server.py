@@ -24,6 +24,8 @@ class Server:
         self.log_file = log
         self.clients: dict[int, tuple[int, _socket.socket]] = {}
         """Descriptor to pid and line."""
+        self.faulty: set[int] = set()
+        """Those of them that a fault has ended and that have not gone yet. As long as there are any, none comes in."""
         self.gpus: list[str] = []
 
     def log(self, text: str) -> None:
@@ -44,11 +46,31 @@ class Server:
                     if self._hear_daemon():
                         return 0
                 elif fd in self.clients:
-                    self._drop(fd)  # a client says nothing more: this is its end
+                    self._hear_client(fd)
             if self.clients and in_fault(self.gpus):
                 self.log("Fatal exception in a client; all clients fail")
                 for fd in list(self.clients):
                     self._drop(fd, "CUDA_ERROR_LAUNCH_FAILED")
+
+    def _hear_client(self, fd: int) -> None:
+        """A client says one thing only, that it committed a fault; all else is its end."""
+        try:
+            text = self.clients[fd][1].recv(4096, _socket.MSG_DONTWAIT)
+        except OSError:
+            text = b""
+        if text.startswith(b"SIMGPU_FAULT"):
+            self._spread_fault(fd)
+        else:
+            self._drop(fd)
+
+    def _spread_fault(self, culprit: int) -> None:
+        """A fault of one client ends all of them (NVIDIA's manual of MPS, "Error Containment"), that one first."""
+        self.log(f"Fatal exception in client {self.clients[culprit][0]}; all clients fail")
+        self.faulty = set(self.clients)
+        self.say("FAULT")
+        for fd, (_, line) in self.clients.items():
+            if fd != culprit:
+                send(line, b"SIMGPU_ERROR CUDA_ERROR_LAUNCH_FAILED\n")
 
     def _drop(self, fd: int, error: str | None = None) -> None:
         pid, line = self.clients.pop(fd)
@@ -56,6 +78,10 @@ class Server:
             send(line, f"SIMGPU_ERROR {error}\n".encode())
         line.close()
         self.say(f"GONE {pid}")
+        if fd in self.faulty:
+            self.faulty.discard(fd)
+            if not self.faulty:
+                self.say("CLEAR")
 
     def _hear_daemon(self) -> bool:
         """True: it is time to end."""
@@ -74,8 +100,11 @@ class Server:
             fds = array.array("i", rights[0][2][:size])
             line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fds[0])
             self.clients[fds[0]] = int(words[1]), line
-            send(line, words[2].encode())
-            self.log(f"New client {words[1]} connected")
+            if self.faulty:  # the daemon had not heard of the fault yet
+                self._drop(fds[0], "CUDA_ERROR_MPS_SERVER_NOT_READY")
+            else:
+                send(line, words[2].encode())
+                self.log(f"New client {words[1]} connected")
         elif words[0] == "TERMINATE":
             for fd, (pid, _) in list(self.clients.items()):
                 if pid == int(words[1]):

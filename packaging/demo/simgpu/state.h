@@ -43,9 +43,13 @@ struct gpu {
     enum mps_lists mps_lists;
     bool mig;
     bool lost;
+    bool hang;
     bool detail_list;
     /* What the file states of it; -1: nothing. */
     long long power_mw, energy_mj, temperature_c;
+    /* What it draws idle and with all SMs busy, in milliwatts; -1: not stated. Exponent of the load, in percent. */
+    long long idle_mw, max_mw;
+    unsigned int power_exponent;
     bool cpus_known;
     unsigned char cpus[MAX_CPUS / 8];
 };
@@ -55,6 +59,7 @@ struct client {
     uint64_t memory_bytes;
     unsigned int sm_percent;
     unsigned int memory_percent;
+    unsigned int util_percent; /* time with a kernel running; the SM load unless the client says otherwise */
     bool mps;
     int counters[COUNTER_COUNT]; /* percent; -1: the client did not say */
 };
@@ -64,7 +69,7 @@ struct client {
 struct client_list {
     struct client *item;
     size_t count, room;
-    unsigned int sm_percent, memory_percent;
+    unsigned int sm_percent, memory_percent, util_percent;
 };
 
 /* True where NVIDIA's kernel driver is loaded: the simulation must not stand beside it. */
@@ -81,6 +86,12 @@ bool state_read_gpu(int index, struct gpu *gpu);
 
 /* Changes the compute mode (0, 2, 3); 0 or an errno value. */
 int state_set_compute_mode(int index, unsigned int mode);
+
+/* What the card draws at that SM load, in milliwatts; -1: its file states neither power nor a model of it. */
+long long state_power_mw(const struct gpu *gpu, unsigned int sm_percent);
+
+/* What the card has drawn since it was made, in millijoules; -1: not known. It never falls. */
+long long state_energy_mj(const struct gpu *gpu, unsigned int sm_percent);
 
 /* Reads the live clients of a GPU; false where memory ran out. The caller frees the list in both cases. */
 bool state_read_clients(const struct gpu *gpu, struct client_list *list);

@@ -30,13 +30,11 @@ NOT_SUPPORTED(nvmlDeviceSetCpuAffinity)
 NOT_SUPPORTED(nvmlSystemGetTopologyGpuSet)
 
 /* fans, limits of power */
-NOT_SUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed)
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed_v2)
 NOT_SUPPORTED(nvmlDeviceGetNumFans)
 NOT_SUPPORTED(nvmlDeviceGetPerformanceState)
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementDefaultLimit)
-NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit)
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimitConstraints)
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementMode)
 NOT_SUPPORTED(nvmlDeviceGetPowerState)
