@@ -239,6 +239,9 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     and for this long where memory cannot be seen. A task whose booked size is known closes nothing: its memory is
     booked before it is used."""
     settle_max_s: float = 60.0
+    warm_up_s: float = 30.0
+    """With the policies of Yousefzadeh 2025, which read free memory, a GPU stays closed for so long after the first
+    memory of a new task was seen. Source: the code that was published with it (CARMA)."""
     patience_s: float = 600.0
     """A task that waits longer is old: it goes before others, and a GPU is held for it."""
     flat_after_s: float = 60.0

@@ -233,7 +233,7 @@ class Board:
         if is_new:
             for gpu in run.gpus:
                 if gpu.closed_by == task:
-                    self._open(gpu)
+                    self._seen_first(gpu, now_s)
         if flat and not was_flat and not is_elastic:
             self._tell_siblings(run, peak, age_s, now_s)
 
@@ -564,6 +564,13 @@ class Board:
         self._freshen(key.family, now_s)
 
     # ---- GPUs ----
+
+    def _seen_first(self, gpu: _Gpu, now_s: float) -> None:
+        """Open a GPU whose newest task shows memory; with the policies that read free memory, after the warm-up."""
+        if self.settings.policy == "booked":
+            self._open(gpu)
+        else:
+            gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
 
     def _open(self, gpu: _Gpu) -> None:
         gpu.closed_by, gpu.closed_until_s, gpu.view = None, 0.0, None
