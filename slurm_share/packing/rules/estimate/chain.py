@@ -13,7 +13,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ...records import Estimate, SiteFamily, Source, TaskAsk, TaskKey, TaskRun
+from ...records import Estimate, PackSettings, SiteFamily, Source, TaskAsk, TaskKey, TaskRun
 from ..fingerprint import tag
 from . import conformal, elastic, line, static
 
@@ -43,6 +43,8 @@ PROBE_RUNS = 20
 """Runs with a probe that the user's own correction of probes needs."""
 SCORED_RUNS = 2 * conformal.NEWEST
 """Runs at the end of a history that are scored for what all commands have in common; the pools keep fewer."""
+PROBE_RATIO = PackSettings().probe_ratio
+"""The part of a GPU that a task of unknown size reserves."""
 FEW_X = 2
 NEAR = 1.05
 """Peaks this near to one another are taken for the same: sampling and the allocator's rounding make some percent."""
@@ -113,9 +115,11 @@ class _Series:
 class _Running:
     """The running tasks of one command, or of one script, whose memory is flat."""
 
-    __slots__ = ("age_s", "peak", "sized")
+    __slots__ = ("age_s", "numbers", "peak", "sized")
 
     def __init__(self) -> None:
+        self.numbers: Names = ()
+        """Of the task with that peak."""
         self.peak = 0
         self.age_s = 0.0
         self.sized = 0.0
@@ -188,7 +192,8 @@ class Estimator:
         self._learn(run, is_scored=True)
         if run.kind == "done" and run.peak_mib and not run.is_elastic:
             # What remains of a family's first task, until three runs of it are known.
-            self._note_running(run.exact, run.family, run.gpu_model, run.peak_mib, GROWTH[-1][0])
+            key = TaskKey(run.exact, run.family, run.numbers)
+            self._note_running(key, run.gpu_model, run.peak_mib, GROWTH[-1][0])
             series = self._series.get((run.series or run.family, run.gpu_model))
             if series is not None:
                 series.running.pop(run.exact, None)
@@ -197,19 +202,19 @@ class Estimator:
         """Note a running task whose memory is flat, for its siblings that wait. Also of other nodes of the run."""
         if peak_mib <= 0:
             return
-        self._note_running(key.exact, key.family, gpu_model, peak_mib, age_s)
+        self._note_running(key, gpu_model, peak_mib, age_s)
         if key.exact and key.numbers and (key.series or key.family):
             series = self._series.setdefault((key.series or key.family, gpu_model), _Series())
             sized = peak_mib * self.growth(key, gpu_model, age_s)
             series.running[key.exact] = (_tagged(key.numbers), sized)
 
-    def _note_running(self, exact: str, family: str, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        sized = peak_mib * self.growth(TaskKey(exact, family), gpu_model, age_s)
-        for found, name in ((self._running, exact), (self._running_family, family)):
+    def _note_running(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        sized = peak_mib * self.growth(key, gpu_model, age_s)
+        for found, name in ((self._running, key.exact), (self._running_family, key.family)):
             if name:
                 one = found.setdefault((name, gpu_model), _Running())
                 if sized >= one.sized or peak_mib >= one.peak:
-                    one.peak, one.age_s, one.sized = peak_mib, age_s, sized
+                    one.peak, one.age_s, one.sized, one.numbers = peak_mib, age_s, sized, _tagged(key.numbers)
 
     def offer(self, key: TaskKey, gpu_model: str, source: Source, point_mib: float) -> None:
         """Note the figure of a source that is asked outside: `static`, as it is to be used, or `probe`, as it was
@@ -470,7 +475,20 @@ class Estimator:
     def _from_sibling(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
     ) -> _Candidate | None:
-        return self._running_candidate(self._running_family.get((key.family, gpu_model)), "this script")
+        """Return the peak of a running task of the same script.
+
+        Where this task has a larger number than that one, a larger batch size for example, it may need as many times
+        more; but it reserves no more for that than a task of which nothing is known.
+        """
+        running = self._running_family.get((key.family, gpu_model))
+        found = self._running_candidate(running, "this script")
+        if found is not None and running is not None:
+            ratio = _largest_ratio(_tagged(key.numbers), running.numbers)
+            if ratio > 1.0:
+                most = min(running.sized * ratio, PROBE_RATIO * self._largest_gpu)
+                found.factor = max(found.factor, most / running.peak)
+                found.words += " with smaller numbers"
+        return found
 
     @staticmethod
     def _running_candidate(found: _Running | None, what: str) -> _Candidate | None:
@@ -647,6 +665,17 @@ def _free_line(series: _Series, name: str, names: set[str]) -> line.Line | None:
 
 def _tagged(numbers: Names) -> Names:
     return tuple((tag(name), x) for name, x in numbers)
+
+
+def _largest_ratio(numbers: Names, known: Names) -> float:
+    """Return by which factor a number exceeds that of the same name among `known`, the largest such; else 1."""
+    before = dict(known)
+    found = 1.0
+    for name, x in numbers:
+        x0 = before.get(name)
+        if x0 is not None and x > x0:
+            found = max(found, x / x0 if x0 > 0.0 else math.inf)
+    return found
 
 
 def _without(numbers: Names, name: str) -> Names:

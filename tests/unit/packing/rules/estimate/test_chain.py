@@ -291,6 +291,19 @@ def test_the_siblings_of_a_running_task_are_sized_by_its_peak_and_growth():
     assert estimator.estimate(ASK, GPU, TOTAL).safe_mib == 6300
 
 
+@pytest.mark.parametrize(
+    ("number", "safe"), [(16.0, 7800), (32.0, 7800), (64.0, 15_600), (128.0, TOTAL // 2), (4096.0, TOTAL // 2)]
+)
+def test_a_sibling_with_a_larger_number_reserves_in_proportion_and_no_more_than_an_unknown_task(number, safe):
+    """A running task with 32 has 6000 MiB, and 7800 with its growth; memory is a line above 0 at most."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("first", "family", (("--batch-size", 32.0),)), GPU, 6000, 60)
+    ask = TaskAsk(task=1, key=TaskKey("second", "family", (("--batch-size", number),)))
+    found = estimator.estimate(ask, GPU, TOTAL)
+    assert (found.source, found.point_mib) == ("sibling", 6000)
+    assert found.safe_mib == pytest.approx(safe, abs=1)
+
+
 def test_siblings_of_another_gpu_model_are_not_sized_by_it():
     """They are unknown there."""
     estimator = Estimator(now=NOW)
