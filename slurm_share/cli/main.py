@@ -15,6 +15,7 @@ from . import (
     doctor,
     install,
     launch,
+    pack,
     report,
     sample,
     signal_task,
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     agent.add_to(commands)
     archive.add_to(commands)
     report.add_to(commands)
+    pack.add_to(commands)
     signal_task.add_to(commands)
     return top
 

@@ -1,0 +1,17 @@
+"""`slurm-share pack`: what goes with `llsub --pack`; each sub-command is in a file of its own."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from . import pack_simulate
+
+
+def add_to(commands: Any) -> None:
+    """Add `pack` with its sub-commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "pack", help="unlike tasks on shared GPUs: simulate a policy before a run"
+    )
+    subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
+    pack_simulate.add_to(subcommands)

@@ -1,0 +1,121 @@
+"""`slurm-share pack simulate`: what a policy would make of a trace, or of a run that has been."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..core import names
+
+EPILOG = """\
+TRACE is thesis60 or thesis90 (generated from the published tables of
+Yousefzadeh 2025), sweep (an invented parameter sweep), the folder of a run
+(LLSUB.7), a trace of Gavel's (*.trace), a submission script of CARMA's (*.sh),
+or a history (*.jsonl). Decisions are made by the code that makes them in
+`llsub --pack`; GPUs, tasks and time are simulated.
+
+POLICY is booked, exclusive, rr, magm, lug, mug, or one that knows every size:
+first-fit, best-fit, worst-fit, oracle-lug. Behind it may stand, with commas:
+oracle, history (the second run of the same tasks), long, short, book,
+smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N.
+
+Nobody has published how much of a GPU each task keeps busy. Every figure is a
+median with its range over that and other assumptions; only what holds over the
+whole range is a finding.
+
+examples
+  slurm-share pack simulate thesis60
+  slurm-share pack simulate thesis90 --policy booked --policy lug --runs 10
+  slurm-share pack simulate LLSUB.7 --policy booked --gpus 2 --gpu-memory 24G
+  slurm-share pack simulate thesis60 --policy booked --picture booked.svg
+  slurm-share pack simulate philly.trace --throughputs simulation_throughputs.json
+
+exit codes
+  0 done, 1 the simulation or the picture failed, 2 it cannot be as asked.
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add `simulate`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "simulate",
+        help="play a trace, or a run that has been, under policies",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("trace", metavar="TRACE", help="thesis60, thesis90, sweep, a folder of a run, or a file")
+    parser.add_argument(
+        "--policy",
+        dest="policies",
+        action="append",
+        default=[],
+        metavar="POLICY",
+        help="may be repeated (default: exclusive, lug, worst-fit, booked)",
+    )
+    parser.add_argument("--gpus", type=int, metavar="N", help="on each node (default: as the trace)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="(default: as the trace)")
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, as 40G (default: as the trace)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first run (1)")
+    parser.add_argument("--runs", type=int, default=1, metavar="K", help="so many seeds, one after the other (1)")
+    parser.add_argument(
+        "--alpha",
+        dest="alphas",
+        type=float,
+        action="append",
+        default=[],
+        metavar="X",
+        help="all SM activities times X; may be repeated (default: 0.8, 1, 1.3, 1.6)",
+    )
+    parser.add_argument(
+        "--settle",
+        dest="settles_s",
+        type=float,
+        action="append",
+        default=[],
+        metavar="SECONDS",
+        help="a GPU is closed after a start; may be repeated (default: 30, 90)",
+    )
+    parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
+    parser.add_argument("--format", metavar="NAME", help="gavel, carma, run or history (default: told by the name)")
+    parser.add_argument("--throughputs", type=Path, metavar="FILE", help="Gavel's matrix of rates")
+    parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in that matrix (v100)")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the first policy's first run")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=simulate)
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """Simulate and print. Raises UsageError, StateError, SimulationError."""
+    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    from ..packing import SimulationRequest, run_simulation, write_picture
+
+    answer = run_simulation(
+        SimulationRequest(
+            trace=arguments.trace,
+            policies=tuple(arguments.policies),
+            format=arguments.format,
+            throughputs=arguments.throughputs,
+            gpu_model=arguments.gpu_model,
+            gpus=arguments.gpus,
+            nodes=arguments.nodes,
+            gpu_memory=arguments.gpu_memory,
+            seed=arguments.seed,
+            runs=arguments.runs,
+            alphas=tuple(arguments.alphas),
+            settles_s=tuple(arguments.settles_s),
+            sharing="time-slicing" if arguments.time_slicing else "mps",
+            has_picture=arguments.picture is not None,
+        ),
+        _progress if sys.stderr.isatty() else None,
+    )
+    print(json.dumps(answer.record, indent=2) if arguments.json else answer.text)
+    if arguments.picture is not None and answer.picture is not None:
+        write_picture(answer.picture, arguments.picture)
+    return names.EXIT_OK
+
+
+def _progress(done: int, every: int) -> None:
+    print(f"\r{done} of {every} simulations", end="\r" if done < every else "\r\033[K", file=sys.stderr, flush=True)

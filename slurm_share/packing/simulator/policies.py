@@ -1,0 +1,100 @@
+"""Policies by the names that a user writes: `booked`, `lug`, `magm,free_min=2G`, `worst-fit`, `booked,history,long`."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, cast
+
+import msgspec
+
+from ...core.errors import UsageError
+from ..records import POLICIES, PackSettings, PolicyName
+from .records import Policy
+
+ORACLES = ("first-fit", "best-fit", "worst-fit", "oracle-lug")
+"""Policies that need each task's size before it starts. Source: Yousefzadeh 2025, 6.3.3."""
+NAMES: tuple[str, ...] = (*POLICIES, "oracle-lug")
+MODIFIERS = """\
+oracle (sizes are known), estimates (of the tasks so far), history (the second run of the same \
+tasks), fifo, short, long (the order of the queue), \
+book (free memory is what is not booked), smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N"""
+COMPARED = ("exclusive", "lug", "worst-fit", "booked")
+"""What is compared where nothing was chosen."""
+
+
+def parse(text: str, **settings: Any) -> Policy:
+    """Return the policy that was written. `settings`: further fields of PackSettings. Raises UsageError.
+
+    The policies of Yousefzadeh 2025 keep to the order of submission, and after an out-of-memory the task gets a GPU to
+    itself before any other starts, as there.
+    """
+    name, *modifiers = (part.strip() for part in text.split(","))
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"--policy {text}: there is no policy {name!r}; {hint}There are {', '.join(NAMES)}")
+    chosen: dict[str, Any] = {"policy": cast(PolicyName, name), **settings}
+    if name != "booked":
+        chosen |= {"recovery": "exclusive", "backfills": False}
+    if name == "rr":  # Table 6.3: without conditions, unless they are written
+        chosen |= {"smact_max": None, "free_min_mib": None}
+    knows, estimates, has_history = name in ORACLES, name == "booked", False
+    for modifier in modifiers:
+        key, equals, value = modifier.partition("=")
+        if modifier == "oracle":
+            knows = True
+        elif modifier == "estimates":
+            estimates = True
+        elif modifier == "history":
+            estimates = has_history = True
+        elif modifier in ("fifo", "short", "long"):
+            chosen["order"] = modifier
+        elif modifier == "book":
+            chosen["uses_booking"] = True
+        elif equals and key == "smact_max":
+            chosen["smact_max"] = None if value == "none" else _ratio(text, value)
+        elif equals and key == "free_min":
+            chosen["free_min_mib"] = None if value == "none" else mib(text, value)
+        elif equals and key == "max_per_gpu" and value.isdecimal() and int(value) > 0:
+            chosen["max_per_gpu"] = int(value)
+        else:
+            raise UsageError(f"--policy {text}: {modifier!r} is not known; behind the name may stand {MODIFIERS}")
+    return Policy(
+        name=text, settings=PackSettings(**chosen), knows_sizes=knows, estimates=estimates, has_history=has_history
+    )
+
+
+def settled(policy: Policy, settle_s: float) -> Policy:
+    """Return the policy with another time for which a GPU is closed after a start.
+
+    `booked` closes a GPU only until the first memory of a task of unknown size is seen, whatever this time is.
+    """
+    settings = msgspec.structs.replace(
+        policy.settings,
+        settle_s=settle_s,
+        settle_max_s=max(policy.settings.settle_max_s, settle_s),
+        warm_up_s=settle_s,
+    )
+    return msgspec.structs.replace(policy, settings=settings)
+
+
+def _ratio(text: str, value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = -1.0
+    if not 0.0 < ratio <= 1.0:
+        raise UsageError(f"--policy {text}: {value!r} is not a part from 0 to 1, as smact_max=0.8, or none")
+    return ratio
+
+
+def mib(text: str, value: str) -> int:
+    """Return a size such as 5G, 512M or 5120 (MiB). Raises UsageError, which shows `text`."""
+    number, unit = (value[:-1], value[-1].upper()) if value[-1:].isalpha() else (value, "M")
+    try:
+        size = float(number) * {"M": 1, "G": 1024, "T": 1024 * 1024}[unit]
+    except (ValueError, KeyError):
+        size = 0.0
+    if not 1 <= size < 2**40:
+        raise UsageError(f"{text}: {value!r} is not a size; write 512M, 40G or a number of MiB")
+    return int(size)

@@ -1,0 +1,186 @@
+"""Simulations of several policies at every setting of what nobody has measured, and tables of what came of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from . import policies
+from .records import Assumptions, Policy, Result, Trace
+from .world import simulate
+
+NOTE = "simulated; SM activity of tasks assumed; range over the assumptions"
+PUBLISHED = Assumptions()
+ALPHAS = (0.8, 1.0, 1.3, 1.6)
+SETTLES_S = (30.0, 90.0)
+
+
+def assumptions(
+    base: Assumptions = PUBLISHED, alphas: Sequence[float] = ALPHAS, settles_s: Sequence[float] = SETTLES_S
+) -> tuple[Assumptions, ...]:
+    """Return every combination of SM activity and closing time; each result has every power exponent."""
+    return tuple(
+        msgspec.structs.replace(base, alpha=alpha, settle_s=settle) for alpha in alphas for settle in settles_s
+    )
+
+
+def compare(
+    trace_of: Callable[[int], Trace],
+    chosen: Sequence[Policy],
+    seeds: Sequence[int],
+    settings: Sequence[Assumptions],
+    *,
+    has_bars: bool = False,
+) -> Iterator[Result]:
+    """Yield a result for each policy, setting and seed. `trace_of` makes the trace of a seed."""
+    for seed in seeds:
+        trace = trace_of(seed)
+        for assumed in settings:
+            for policy in chosen:
+                yield simulate(trace, policies.settled(policy, assumed.settle_s), assumed, seed, has_bars=has_bars)
+
+
+def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return a record for each policy and setting, for JSON: a result has as many as it has power exponents."""
+    return [
+        {
+            "policy": result.policy,
+            "setting": {
+                "alpha": result.assumptions.alpha,
+                "settle_s": result.assumptions.settle_s,
+                "power_exponent": exponent,
+                "sharing": result.assumptions.sharing,
+            },
+            "seed": result.seed,
+            "make_span_s": round(result.make_span_s, 3),
+            "wait_s": round(result.wait_s, 3),
+            "jct_s": round(result.jct_s, 3),
+            "oom_own": result.oom_own,
+            "oom_neighbour": result.oom_neighbour,
+            "unfinished": result.unfinished,
+            "stp": round(result.stp, 4),
+            "antt": round(result.antt, 4),
+            "energy_j": round(energy_j, 1),
+            "lower_bound_s": round(result.lower_bound_s, 3),
+            "bound_share": round(_share(result), 4),
+            "wasted_s": round(result.wasted_s, 3),
+        }
+        for result in results
+        for exponent, energy_j in result.energy_j
+    ]
+
+
+def _share(result: Result) -> float:
+    return result.lower_bound_s / result.make_span_s if result.make_span_s else 1.0
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[Result], Sequence[float]]], ...] = (
+    ("MAKE-SPAN s", ".0f", lambda one: (one.make_span_s,)),
+    ("WAITING s", ".0f", lambda one: (one.wait_s,)),
+    ("JCT s", ".0f", lambda one: (one.jct_s,)),
+    ("OOM OWN", ".0f", lambda one: (one.oom_own,)),
+    ("NEIGHBOURS'", ".0f", lambda one: (one.oom_neighbour,)),
+    ("STP", ".2f", lambda one: (one.stp,)),
+    ("ANTT", ".2f", lambda one: (one.antt,)),
+    ("BOUND", ".2f", lambda one: (_share(one),)),
+    ("ENERGY MJ", ".2f", lambda one: [joules / 1e6 for _, joules in one.energy_j]),
+)
+"""Title, format, values of a result. BOUND: lower bound of the make-span, over the make-span."""
+
+
+def cell(values: Sequence[float], form: str) -> str:
+    """Return a median with its range: "36764 (35100-40211)"."""
+    middle, low, high = (format(value, form) for value in (statistics.median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low}-{high})"
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return a line for each policy: medians, and the ranges over settings and seeds."""
+    names = list(dict.fromkeys(result.policy for result in results))
+    lines = [["POLICY", *(title for title, _, _ in COLUMNS)]]
+    for name in names:
+        own = [result for result in results if result.policy == name]
+        lines.append([name, *(cell([v for one in own for v in values(one)], form) for _, form, values in COLUMNS)])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if column == 0 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def against(results: Sequence[Result], base: str = "exclusive") -> str:
+    """Return what each policy saves of another one's make-span, waiting and JCT, setting by setting; empty: no such.
+
+    A reduction is (old - new) / old, compared at the same setting and seed.
+    """
+    key = _setting
+    bases = {key(result): result for result in results if result.policy == base}
+    lines = []
+    for name in dict.fromkeys(result.policy for result in results if result.policy != base):
+        pairs = [(bases[key(one)], one) for one in results if one.policy == name and key(one) in bases]
+        if not pairs:
+            continue
+        parts = []
+        for title, value in (
+            ("make-span", _make_span),
+            ("waiting", _wait),
+            ("JCT", _jct),
+        ):
+            changes = [100.0 * (value(new) - value(old)) / value(old) for old, new in pairs if value(old) > 0.0]
+            if changes:
+                parts.append(f"{title} {cell(changes, '+.0f')} %")
+        lines.append(f"{name} against {base}: {', '.join(parts)}")
+    return "\n".join(lines)
+
+
+def _setting(result: Result) -> tuple[float, float, str, int]:
+    assumed = result.assumptions
+    return assumed.alpha, assumed.settle_s, assumed.sharing, result.seed
+
+
+def _make_span(result: Result) -> float:
+    return result.make_span_s
+
+
+def _wait(result: Result) -> float:
+    return result.wait_s
+
+
+def _jct(result: Result) -> float:
+    return result.jct_s
+
+
+def text(trace: Trace, results: Sequence[Result]) -> str:
+    """Return the whole report for people."""
+    settings = {(one.assumptions.alpha, one.assumptions.settle_s) for one in results}
+    seeds = sorted({one.seed for one in results})
+    exponents = sorted({exponent for one in results for exponent, _ in one.energy_j})
+    gpus = f"{trace.nodes} x {trace.gpus}" if trace.nodes > 1 else str(trace.gpus)
+    head = [
+        NOTE,
+        f"{trace.name}: {len(trace.tasks)} tasks on {gpus} GPUs of {trace.gpu_mib} MiB; "
+        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds[:8]))}"
+        f"{', ...' if len(seeds) > 8 else ''})",
+        f"settings: SM activity x {_list(alpha for alpha, _ in settings)}; a GPU is closed for "
+        f"{_list(settle for _, settle in settings)} s after a start; power exponent {_list(exponents)}",
+        "each figure: median (lowest-highest) over settings and seeds",
+        "",
+    ]
+    tail = ["", against(results)] if any(one.policy == "exclusive" for one in results) else []
+    unfinished = [
+        f"{name}: {count} tasks did not end as done"
+        for name in dict.fromkeys(one.policy for one in results)
+        if (count := max(one.unfinished for one in results if one.policy == name))
+    ]
+    notes = [f"note: {note}" for note in trace.notes]
+    return "\n".join([*head, table(results), *tail, *unfinished, *notes])
+
+
+def _list(values: Any) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(set(values)))

@@ -1,0 +1,178 @@
+"""What `slurm-share pack simulate` asks for, and the answer as text, as records and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import StateError, UsageError
+from . import policies, report, timeline, trace_files, traces
+from .records import Assumptions, Policy, Result, Sharing, Trace
+
+TASKS_MOST = 200_000
+RUNS_MOST = 10_000
+GPUS_MOST = 1024
+MIB_MOST = 1 << 24
+"""16 TiB; no GPU has more memory."""
+
+
+class SimulationRequest(Struct, frozen=True, kw_only=True):
+    """A simulation as a user asks for it; None: as the trace, or the published assumptions, have it."""
+
+    trace: str
+    """A generator's name, or a path."""
+    policies: tuple[str, ...] = ()
+    format: str | None = None
+    throughputs: Path | None = None
+    gpu_model: str = "v100"
+    gpus: int | None = None
+    nodes: int | None = None
+    gpu_memory: str | None = None
+    seed: int = 1
+    runs: int = 1
+    alphas: tuple[float, ...] = ()
+    settles_s: tuple[float, ...] = ()
+    sharing: Sharing = "mps"
+    missing_ratio: float = 0.0
+    has_picture: bool = False
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    text: str
+    record: dict[str, Any]
+    """For JSON."""
+    picture: str | None = None
+    """An SVG of the first policy, at the setting that is nearest to SM activity as assumed."""
+
+
+def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int], None] | None = None) -> Answer:
+    """Simulate. `on_progress`: called with the simulations done and all. Raises UsageError, SimulationError."""
+    _check(request)
+    of_seed = _traces(request)
+    seeds = range(request.seed, request.seed + request.runs)
+    chosen = [policies.parse(text) for text in request.policies or policies.COMPARED]
+    first = of_seed(seeds[0])
+    chosen = [_fitted(policy, first) for policy in chosen]
+    settings = report.assumptions(
+        Assumptions(sharing=request.sharing, missing_ratio=request.missing_ratio),
+        request.alphas or report.ALPHAS,
+        request.settles_s or report.SETTLES_S,
+    )
+    every = len(seeds) * len(settings) * len(chosen)
+    shown = _shown(settings)
+    results: list[Result] = []
+    drawn: Result | None = None
+    for result in report.compare(of_seed, chosen, seeds, settings, has_bars=request.has_picture):
+        if drawn is None and result.assumptions == shown and result.policy == chosen[0].name:
+            drawn = result
+        results.append(msgspec.structs.replace(result, bars=(), runs=(), outcomes=()))
+        if on_progress is not None:
+            on_progress(len(results), every)
+    return Answer(
+        text=report.text(first, results),
+        record={
+            "schema": 1,
+            "note": report.NOTE,
+            "trace": first.name,
+            "tasks": len(first.tasks),
+            "gpus": first.gpus * first.nodes,
+            "gpu_mib": first.gpu_mib,
+            "notes": list(first.notes),
+            "results": report.rows(results),
+        },
+        picture=None if drawn is None else _picture(first, drawn),
+    )
+
+
+def _check(request: SimulationRequest) -> None:
+    if not 1 <= request.runs <= RUNS_MOST:
+        raise UsageError(f"--runs {request.runs}: a number from 1 to {RUNS_MOST}")
+    for name, value in (("--gpus", request.gpus), ("--nodes", request.nodes)):
+        if value is not None and not 1 <= value <= GPUS_MOST:
+            raise UsageError(f"{name} {value}: a number from 1 to {GPUS_MOST}")
+    for name, values in (("--alpha", request.alphas), ("--settle", request.settles_s)):
+        for number in values:
+            if not (0.0 < number <= 3600.0):
+                raise UsageError(f"{name} {number:g}: a number above 0, at most 3600")
+
+
+def _traces(request: SimulationRequest) -> Callable[[int], Trace]:
+    """Return what makes the trace of a seed: a generator, or the same file for each. Raises UsageError."""
+    generator = traces.GENERATORS.get(request.trace)
+    if generator is not None and request.format is None:
+        return lambda seed: _changed(generator(seed), request)
+    if request.format is not None and request.format not in trace_files.FORMATS:
+        raise UsageError(f"--format {request.format}: one of {', '.join(trace_files.FORMATS)}")
+    trace = _changed(
+        trace_files.read(
+            Path(request.trace), request.format, throughputs=request.throughputs, gpu_model=request.gpu_model
+        ),
+        request,
+    )
+    return lambda seed: trace
+
+
+def _changed(trace: Trace, request: SimulationRequest) -> Trace:
+    changes: dict[str, Any] = {}
+    if request.gpus is not None:
+        changes["gpus"] = request.gpus
+    if request.nodes is not None:
+        changes["nodes"] = request.nodes
+    if request.gpu_memory is not None:
+        changes["gpu_mib"] = policies.mib(f"--gpu-memory {request.gpu_memory}", request.gpu_memory)
+        if changes["gpu_mib"] > MIB_MOST:
+            raise UsageError(f"--gpu-memory {request.gpu_memory}: no GPU has so much")
+    trace = msgspec.structs.replace(trace, **changes)
+    if len(trace.tasks) > TASKS_MOST:
+        raise UsageError(f"{trace.name}: {len(trace.tasks)} tasks; at most {TASKS_MOST} are simulated")
+    wide = sum(task.gpus > trace.gpus for task in trace.tasks)
+    if wide:
+        kept = tuple(task for task in trace.tasks if task.gpus <= trace.gpus)
+        if not kept:
+            raise UsageError(f"{trace.name}: every task wants more GPUs than the {trace.gpus} of a node; see --gpus")
+        trace = msgspec.structs.replace(
+            trace,
+            tasks=tuple(msgspec.structs.replace(task, task=number) for number, task in enumerate(kept)),
+            notes=(*trace.notes, f"{wide} tasks want more than the {trace.gpus} GPUs of a node and are left out"),
+        )
+    return trace
+
+
+def _fitted(policy: Policy, trace: Trace) -> Policy:
+    """Return a policy with at most two tasks on a GPU where interference was measured for pairs, and no more."""
+    if not trace.speeds or policy.settings.max_per_gpu is not None:
+        return policy
+    return msgspec.structs.replace(policy, settings=msgspec.structs.replace(policy.settings, max_per_gpu=2))
+
+
+def _shown(settings: Sequence[Assumptions]) -> Assumptions:
+    return min(settings, key=_distance)
+
+
+def _distance(assumed: Assumptions) -> tuple[float, float]:
+    return abs(assumed.alpha - 1.0), assumed.settle_s
+
+
+def _picture(trace: Trace, result: Result) -> str:
+    names = [f"GPU {index}" for index in range(trace.gpus * trace.nodes)]
+    if trace.nodes > 1:
+        names = [f"node {node} GPU {index}" for node in range(trace.nodes) for index in range(trace.gpus)]
+    title = (
+        f"{trace.name}, {result.policy}, seed {result.seed}, SM activity x {result.assumptions.alpha:g}: "
+        f"{result.make_span_s / 3600:.2f} h, {result.oom_own + result.oom_neighbour} out of memory"
+    )
+    return timeline.draw(result.bars, [trace.gpu_mib] * len(names), title, is_simulated=True, gpu_names=names)
+
+
+def write_picture(picture: str, file: Path) -> None:
+    """Write an SVG. Raises StateError."""
+    try:
+        file.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise StateError(str(file), f"the picture cannot be written ({error.strerror})") from error

@@ -1,0 +1,475 @@
+"""Read traces of others, given by path: Gavel's, CARMA's; and what was measured: the folder of a run, a user's history.
+
+A file that cannot be used is refused with its name, the line and what is wrong there. What a format does not say is
+assumed, and the trace's notes say so.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import UsageError
+from ..records import TaskRun
+from . import traces
+from .records import SimTask, Trace
+
+FORMATS = ("gavel", "carma", "run", "history")
+FILE_MOST_BYTES = 64 << 20
+UNKNOWN_SM = 0.5
+"""Assumed for a task of which nothing is known. Means of whole GPUs in clusters are about that."""
+SMALL_MIB = 300
+"""A CUDA context alone takes about that; assumed for tasks that no sample saw."""
+
+
+class TraceError(UsageError):
+    """A trace that cannot be used."""
+
+    def __init__(self, file: Path, line: int | None, why: str) -> None:
+        self.file, self.line, self.why = file, line, why
+        super().__init__(file, line, why)
+
+    def __str__(self) -> str:
+        where = str(self.file) if self.line is None else f"{self.file}, line {self.line}"
+        return f"{where}: {self.why}"
+
+
+def read(path: Path, form: str | None = None, *, throughputs: Path | None = None, gpu_model: str = "v100") -> Trace:
+    """Return the trace in a file or folder. Raises TraceError.
+
+    form: one of FORMATS; None: told by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
+    """
+    form = form or _form(path)
+    if form == "gavel":
+        return read_gavel(path, throughputs, gpu_model)
+    if form == "carma":
+        return read_carma(path)
+    if form == "history":
+        return read_history(path)
+    return read_run(path)
+
+
+def _form(path: Path) -> str:
+    if path.is_dir():
+        return "run"
+    known = {".trace": "gavel", ".sh": "carma", ".jsonl": "history"}.get(path.suffix)
+    if known is None:
+        why = "there is no such file or folder" if not path.exists() else "its name does not tell its format"
+        raise TraceError(
+            path,
+            None,
+            f"{why}; a trace is {', '.join(traces.TRACES)}, the folder of a run, or a file with "
+            f"--format {', '.join(FORMATS)}",
+        )
+    return known
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_MOST_BYTES:
+            raise TraceError(path, None, f"it is larger than {FILE_MOST_BYTES >> 20} MiB; no trace is")
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TraceError(path, None, f"it cannot be read ({error.strerror})") from error
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if line.strip():
+            yield number, line
+
+
+def _number(path: Path, line: int, what: str, text: str, least: float = 0.0) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= least):
+        raise TraceError(path, line, f"{what} is {text!r}, and not a number of at least {least:g}")
+    return value
+
+
+def _sorted(made: Sequence[SimTask]) -> tuple[SimTask, ...]:
+    """Return tasks by submission, the first at 0, numbered anew."""
+    first = min((one.submitted_s for one in made), default=0.0)
+    ordered = sorted(made, key=lambda one: (one.submitted_s, one.task))
+    return tuple(
+        msgspec.structs.replace(one, task=number, submitted_s=one.submitted_s - first)
+        for number, one in enumerate(ordered)
+    )
+
+
+# ---- Gavel ----
+
+GAVEL_SIZES: Mapping[str, tuple[int, float]] = {
+    "ResNet-18 (batch size 16)": (1500, 0.30),
+    "ResNet-18 (batch size 32)": (1600, 0.35),
+    "ResNet-18 (batch size 64)": (1800, 0.40),
+    "ResNet-18 (batch size 128)": (2200, 0.45),
+    "ResNet-18 (batch size 256)": (3000, 0.50),
+    "ResNet-50 (batch size 16)": (3600, 0.60),
+    "ResNet-50 (batch size 32)": (5260, 0.70),
+    "ResNet-50 (batch size 64)": (8540, 0.80),
+    "ResNet-50 (batch size 128)": (15120, 0.85),
+    "Transformer (batch size 16)": (2000, 0.40),
+    "Transformer (batch size 32)": (2700, 0.45),
+    "Transformer (batch size 64)": (4200, 0.55),
+    "Transformer (batch size 128)": (6500, 0.65),
+    "Transformer (batch size 256)": (9000, 0.75),
+    "A3C": (1200, 0.10),
+    "LM (batch size 5)": (1500, 0.30),
+    "LM (batch size 10)": (1800, 0.35),
+    "LM (batch size 20)": (2400, 0.40),
+    "LM (batch size 40)": (3600, 0.50),
+    "LM (batch size 80)": (7200, 0.60),
+    "Recommendation (batch size 512)": (1200, 0.30),
+    "Recommendation (batch size 1024)": (1500, 0.35),
+    "Recommendation (batch size 2048)": (2000, 0.40),
+    "Recommendation (batch size 4096)": (3000, 0.45),
+    "Recommendation (batch size 8192)": (4800, 0.50),
+    "CycleGAN": (7500, 0.75),
+}
+"""Gavel's job types -> memory in MiB, SM activity; all assumed, so that pairs that did not run together in its matrix
+do not fit into 16 GB here either (ResNet-50: Yousefzadeh 2025, Table 6.2)."""
+GAVEL_MIB = {"v100": 16160, "p100": 16280, "k80": 11441}
+MATRIX = "simulation_throughputs.json"
+
+
+def read_gavel(path: Path, throughputs: Path | None, gpu_model: str) -> Trace:
+    """Return a trace of Gavel (Narayanan 2020) with its measured rates of pairs. Raises TraceError.
+
+    A line has 7 fields (job type, command, its option for steps, needs data, steps, arrival, GPUs) or 10 (job type,
+    command, folder, option for steps, needs data, steps, GPUs, priority, deadline, arrival), with tabs between.
+    """
+    matrix = throughputs or next((up / MATRIX for up in path.parents if (up / MATRIX).is_file()), None)
+    if matrix is None:
+        raise TraceError(path, None, f"its durations are in Gavel's {MATRIX}; give it with --throughputs FILE")
+    rates = read_rates(matrix, gpu_model)
+    made, seen = [], set()
+    for number, line in _lines(path):
+        fields = line.split("\t")
+        if len(fields) == 7:
+            job, command, steps, arrival, gpus = fields[0], fields[1], fields[4], fields[5], fields[6]
+        elif len(fields) == 10:
+            job, command, steps, gpus, arrival = fields[0], fields[1], fields[5], fields[6], fields[9]
+        else:
+            raise TraceError(
+                path, number, f"it has {len(fields)} fields; a line of Gavel's has 7 or 10, with tabs between"
+            )
+        rate = rates.get(job, {}).get(None)
+        if not rate:
+            raise TraceError(path, number, f"{matrix.name} has no rate of {job!r} on one {gpu_model}")
+        batch = re.search(r"batch size (\d+)", job)
+        mib, sm = GAVEL_SIZES.get(job, (4000, UNKNOWN_SM))
+        seen.add(job)
+        made.append(
+            SimTask(
+                task=number,
+                name=job,
+                submitted_s=_number(path, number, "the arrival", arrival),
+                work_s=_number(path, number, "the number of steps", steps, 1.0) / rate,
+                memory_mib=mib,
+                gpus=int(_number(path, number, "the number of GPUs", gpus, 1.0)),
+                sm_ratio=sm,
+                command=command,
+                family=job.partition(" (")[0],
+                numbers=(("batch size", float(batch[1])),) if batch else (),
+            )
+        )
+    if not made:
+        raise TraceError(path, None, "it has no line")
+    speeds = {
+        (job, other): rate / own
+        for job, pairs in rates.items()
+        if (own := pairs.get(None))
+        for other, rate in pairs.items()
+        if other is not None and rate > 0.0
+    }
+    unknown = sorted(job for job in seen if job not in GAVEL_SIZES)
+    return Trace(
+        name=path.name,
+        tasks=_sorted(made),
+        gpu_mib=GAVEL_MIB.get(gpu_model, 16160),
+        gpu_model=gpu_model,
+        speeds=speeds,
+        notes=(
+            "memory and SM activity of Gavel's jobs are assumed; rates alone and in pairs are measured "
+            f"({matrix.name}, {gpu_model}); three and more on a GPU: the product of the pairs",
+            *(f"nothing is assumed of {job}: 4000 MiB" for job in unknown),
+        ),
+    )
+
+
+def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]:
+    """Return job type -> neighbour (None: alone) -> steps a second, of jobs with one GPU. Raises TraceError."""
+    try:
+        table = msgspec.json.decode(_text(path).encode(), type=dict[str, dict[str, dict[str, Any]]])
+    except msgspec.DecodeError as error:
+        raise TraceError(path, None, f"it is not a matrix of Gavel's ({error})") from error
+    if gpu_model not in table:
+        raise TraceError(path, None, f"it has no GPU {gpu_model!r}; it has {', '.join(table)}")
+    found: dict[str, dict[str | None, float]] = {}
+    for job_key, row in table[gpu_model].items():
+        job = _job(path, job_key)
+        if job is None:
+            continue
+        rates = found.setdefault(job, {})
+        for other_key, value in row.items():
+            if other_key == "null":
+                rates[None] = _rate(path, job_key, value)
+            elif (other := _job(path, other_key)) is not None:
+                if not isinstance(value, list) or len(value) != 2:
+                    raise TraceError(path, None, f"{job_key} beside {other_key} has {value!r}, and not two rates")
+                rates[other] = _rate(path, job_key, value[0])
+    return found
+
+
+def _job(path: Path, key: str) -> str | None:
+    """Return the job type in a key "('A3C', 1)"; None: it has more than one GPU."""
+    try:
+        job, gpus = ast.literal_eval(key)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise TraceError(path, None, f"{key!r} is not a job type and its number of GPUs") from error
+    return str(job) if gpus == 1 else None
+
+
+def _rate(path: Path, key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise TraceError(path, None, f"a rate of {key} is {value!r}, and not a number of at least 0")
+    return float(value)
+
+
+# ---- CARMA ----
+
+_SLEEP = re.compile(r"sleep\s+(\S+)")
+_SUBMIT = re.compile(r"python\S*\s+\S*submit\.py\s+--task\s+(\S+)")
+_RAD_LEAST = 8
+MINUTES_UNKNOWN = 30.0
+_PROGRAMS = {
+    "resnet50": "resnet50", "efficientnet": "efficientnet_b0", "mobilenet": "mobilenet_v2", "vgg": "vgg16",
+    "vgg16": "vgg16", "xception": "xception", "inception": "inception", "bert_base_on_wiki": "bert_base",
+    "bert_large_on_wiki": "bert_large", "gpt2_large_on_wiki": "gpt2_large", "xlnet_base_cased": "xlnet_base",
+    "xlnet_large_cased": "xlnet_large", "resnet18_cifar100": "resnet18_cifar100",
+    "resnet34_cifar100": "resnet34_cifar100", "efficientnet_cifar100": "efficientnet_b0_cifar100",
+    "mobilenet_cifar100": "mobilenet_v3_small_cifar100",
+}  # fmt: skip
+"""CARMA's programs -> rows of Table 6.2."""
+
+
+class _Rad(Struct, frozen=True):
+    """What a .rad file says. The lines are told by their position: command, model, data, batch, policy, GPUs, MiB."""
+
+    program: str
+    batch: int
+    epochs: int
+    gpus: int
+    memory_mib: int
+    command: str
+
+
+def read_carma(path: Path) -> Trace:
+    """Return the trace of a submission script of CARMA: lines `sleep N` and `python submit.py --task X.rad`.
+
+    Sizes are those of the .rad files, durations those of Yousefzadeh 2025, Table 6.2. Raises TraceError.
+    """
+    time, made = 0.0, []
+    files: dict[str, tuple[_Rad, Path]] = {}
+    assumed: set[str] = set()
+    for number, line in _lines(path):
+        text = line.strip()
+        if text.startswith("#"):
+            continue
+        if found := _SLEEP.fullmatch(text):
+            time += _number(path, number, "the pause", found[1])
+        elif found := _SUBMIT.match(text):
+            if found[1] not in files:
+                file = _find_rad(path, number, found[1])
+                files[found[1]] = (_read_rad(file), file)
+            rad, _ = files[found[1]]
+            workload = _workload(rad)
+            if workload is None:
+                assumed.add(rad.program)
+            made.append(_carma_task(number, time, rad, workload))
+        else:
+            raise TraceError(path, number, f"{text[:60]!r} is neither `sleep N` nor `python submit.py --task FILE.rad`")
+    if not made:
+        raise TraceError(path, None, "it submits no task")
+    return Trace(
+        name=path.name,
+        tasks=_sorted(made),
+        notes=(
+            traces.ASSUMED_SM,
+            "durations: Yousefzadeh 2025, Table 6.2; sizes: the .rad files",
+            *(f"{one} is not in the table: {MINUTES_UNKNOWN:g} minutes are assumed" for one in sorted(assumed)),
+        ),
+    )
+
+
+def _find_rad(script: Path, line: int, name: str) -> Path:
+    for up in (Path(), script.parent, *script.parent.parents):
+        for file in (up / name, up / "workloads" / Path(name).name):
+            if file.is_file():
+                return file
+    raise TraceError(script, line, f"{name} is not there: neither from here nor from a folder above the script")
+
+
+def _read_rad(file: Path) -> _Rad:
+    lines = [(number, line.strip()) for number, line in _lines(file) if not line.lstrip().startswith("#")]
+    at = next((index for index, (_, line) in enumerate(lines) if "python" in line), None)
+    if at is None:
+        raise TraceError(file, None, "no line has a command with python")
+    if len(lines) - at < _RAD_LEAST - 1:
+        number = lines[-1][0]
+        raise TraceError(
+            file,
+            number,
+            "behind the command stand the model's file, data, batch size, policy, GPUs and memory in MiB; "
+            f"here are {len(lines) - at - 1} lines",
+        )
+    number, command = lines[at]
+    (batch_at, batch), (gpus_at, gpus), (mib_at, mib) = lines[at + 3], lines[at + 5], lines[at + 6]
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise TraceError(file, number, f"the command cannot be split ({error})") from error
+    program = next((Path(word).stem for word in words if word.endswith(".py")), "")
+    return _Rad(
+        program=program or Path(file).stem,
+        batch=int(_option(words, "--batch_size") or _number(file, batch_at, "the batch size", batch, 1.0)),
+        epochs=int(_option(words, "--epochs") or 0),
+        gpus=int(_number(file, gpus_at, "the number of GPUs", gpus, 1.0)),
+        memory_mib=int(_number(file, mib_at, "the memory", mib, 1.0)),
+        command=command,
+    )
+
+
+def _option(words: Sequence[str], name: str) -> float | None:
+    for word, value in pairwise(words):
+        if word == name and value.isdecimal():
+            return float(value)
+    return None
+
+
+def _workload(rad: _Rad) -> traces.Workload | None:
+    name = _PROGRAMS.get(rad.program.lower())
+    same = [one for one in (*traces.LARGE, *traces.MEDIUM, *traces.LIGHT) if one.name == name]
+    return next((one for one in same if one.batch == rad.batch), same[0] if len(same) == 1 else None)
+
+
+def _carma_task(number: int, time: float, rad: _Rad, workload: traces.Workload | None) -> SimTask:
+    epochs = rad.epochs or (workload.epochs[0] if workload else 1)
+    minutes = workload.minutes * epochs if workload else MINUTES_UNKNOWN
+    name = f"{rad.program} {rad.batch}"
+    return SimTask(
+        task=number,
+        name=name,
+        submitted_s=time,
+        work_s=minutes * 60.0,
+        memory_mib=rad.memory_mib,
+        gpus=rad.gpus,
+        sm_ratio=workload.sm_ratio if workload else 0.1,
+        command=rad.command,
+        family=rad.program,
+        numbers=(("--batch_size", float(rad.batch)), ("--epochs", float(epochs))),
+    )
+
+
+# ---- What was measured ----
+
+
+class _Ended(Struct):
+    """A line of results.jsonl, as far as it is needed."""
+
+    task: int
+    attempt: int
+    outcome: str
+    started: float
+    seconds: float
+    gpu_uuid: str | None = None
+    peak_gpu_mib: int | None = None
+
+
+RESULTS = "results.jsonl"
+
+
+def read_run(path: Path, gpus: int | None = None) -> Trace:
+    """Return the tasks of a run as they were measured. Raises TraceError.
+
+    Durations are those beside the neighbours that they had; all tasks are submitted when the first one started.
+    """
+    files = sorted(path.rglob(RESULTS)) if path.is_dir() else []
+    if not files:
+        raise TraceError(path, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
+    best: dict[int, _Ended] = {}
+    uuids: set[str] = set()
+    for file in files:
+        for number, line in _lines(file):
+            try:
+                ended = msgspec.json.decode(line.encode(), type=_Ended)
+            except msgspec.DecodeError as error:
+                raise TraceError(file, number, f"this is not how an attempt ended ({error})") from error
+            if ended.gpu_uuid:
+                uuids.add(ended.gpu_uuid)
+            if ended.outcome == "done":
+                best.setdefault(ended.task, ended)
+    if not best:
+        raise TraceError(path, None, "no task of it was done: there is nothing to play again")
+    unseen = sum(one.peak_gpu_mib is None for one in best.values())
+    made = [
+        SimTask(
+            task=one.task,
+            name=f"task {one.task}",
+            submitted_s=0.0,
+            work_s=max(one.seconds, 0.1),
+            memory_mib=one.peak_gpu_mib or SMALL_MIB,
+            sm_ratio=UNKNOWN_SM,
+        )
+        for _, one in sorted(best.items())
+    ]
+    notes = [
+        "durations are as measured, beside the neighbours that the tasks had: make-spans are too long",
+        f"SM activity {UNKNOWN_SM:g} is assumed for every task",
+        "every task is submitted when the run begins",
+    ]
+    if unseen:
+        notes.append(f"the memory of {unseen} tasks was not seen: {SMALL_MIB} MiB")
+    return Trace(name=path.name, tasks=tuple(made), gpus=gpus or max(1, len(uuids)), notes=tuple(notes))
+
+
+def read_history(path: Path) -> Trace:
+    """Return the finished tasks of a user's history, a TaskRun a line. Raises TraceError."""
+    made, notes = [], []
+    for number, line in _lines(path):
+        try:
+            run = msgspec.json.decode(line.encode(), type=TaskRun)
+        except msgspec.DecodeError as error:
+            raise TraceError(path, number, f"this is no line of a history ({error})") from error
+        if run.kind != "done":
+            continue
+        made.append(
+            SimTask(
+                task=number,
+                name=run.exact[:8] or f"line {number}",
+                submitted_s=run.when - run.seconds,
+                work_s=max(run.seconds, 0.1),
+                memory_mib=run.peak_mib or SMALL_MIB,
+                sm_ratio=UNKNOWN_SM if run.sm_ratio is None else run.sm_ratio,
+                busy_ratio=1.0 if run.util_ratio is None else run.util_ratio,
+                command=run.exact,
+                family=run.family,
+                numbers=run.numbers,
+            )
+        )
+    if not made:
+        raise TraceError(path, None, "no task in it was done: there is nothing to play again")
+    notes.append(f"SM activity {UNKNOWN_SM:g} is assumed where it was not measured; durations are as measured")
+    return Trace(name=path.name, tasks=_sorted(made), notes=tuple(notes))

@@ -1,0 +1,167 @@
+"""What is true in a simulation: how tasks slow each other down, how their memory grows, what GPUs draw.
+
+The capacity model: each of several tasks takes a part of a resource when it is alone; together they take
+`soft(sum)` of it, where soft(u) = (1 + u^p)^(1/p) rises from 1 to u. Only the part of a task's time that it
+spends on the GPU is stretched. With p = 2.5 it gives the slowdowns of Pan 2021, Table 4 (2 to 7 equal
+tasks), to 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .records import Assumptions, SimTask, Trace
+
+BUSY_FACTOR = 1.3
+"""Host work does not all hide behind the stretched part on the GPU, so a larger part of a task's time is stretched than
+it spends there alone. Rounded from the pairs that Lucid (Hu 2023) published."""
+RAMP_STEPS = 8
+"""A task's memory rises to its size in so many equal steps."""
+
+
+def soft(demand: float, exponent: float) -> float:
+    """Return by how much a resource stretches at a total demand of it (1: all of it)."""
+    return float((1.0 + demand**exponent) ** (1.0 / exponent))
+
+
+class Load:
+    """What one task asks of a GPU, ready for many evaluations."""
+
+    __slots__ = ("busy", "dram", "name", "of_soft", "sm", "soft_dram", "soft_sm", "stretched")
+
+    def __init__(self, task: SimTask, assumed: Assumptions) -> None:
+        self.name = task.name
+        self.sm = min(1.0, task.sm_ratio * assumed.alpha)
+        self.dram = task.dram_ratio
+        self.busy = task.busy_ratio
+        self.stretched = min(1.0, BUSY_FACTOR * task.busy_ratio)
+        self.soft_sm = soft(self.sm, assumed.capacity_exponent)
+        self.soft_dram = soft(self.dram, assumed.capacity_exponent)
+        self.of_soft = self.stretched * max(self.sm / self.soft_sm, self.dram / self.soft_dram)
+        """Part of a GPU's capacity that it takes at full speed, as the model counts it."""
+
+
+class Interference:
+    """Speeds of tasks that share a GPU: measured pairs where a trace has them, else the capacity model with noise."""
+
+    def __init__(self, assumed: Assumptions, seed: int, measured: Mapping[tuple[str, str], float] = {}) -> None:
+        self._assumed = assumed
+        self._seed = seed
+        self._measured = measured
+        self._noise: dict[tuple[str, str], float] = {}
+
+    def speeds(self, loads: Sequence[Load]) -> list[float]:
+        """Return the speed of each of the tasks on one GPU, 1: as alone."""
+        if len(loads) < 2:
+            return [1.0] * len(loads)
+        if self._measured:
+            found = self._from_pairs(loads)
+            if found is not None:
+                return found
+        p = self._assumed.capacity_exponent
+        if self._assumed.sharing == "time-slicing":
+            stretch = max(1.0, sum(load.busy for load in loads))
+            slow = [1.0 - load.stretched + load.stretched * stretch for load in loads]
+        else:
+            sm = soft(sum(load.sm for load in loads), p)
+            dram = soft(sum(load.dram for load in loads), p)
+            slow = [
+                1.0 - load.stretched + load.stretched * max(sm / load.soft_sm, dram / load.soft_dram) for load in loads
+            ]
+        return [1.0 / max(1.0, one * self._of_pairs(index, loads)) for index, one in enumerate(slow)]
+
+    def _of_pairs(self, index: int, loads: Sequence[Load]) -> float:
+        """Return the noise of a task beside its neighbours: their mean, so that it does not grow with their number."""
+        if not self._assumed.pair_sigma:
+            return 1.0
+        own = loads[index].name
+        return math.exp(
+            sum(self._of_pair(own, other.name) for at, other in enumerate(loads) if at != index) / (len(loads) - 1)
+        )
+
+    def _of_pair(self, name: str, other: str) -> float:
+        noise = self._noise.get((name, other))
+        if noise is None:
+            noise = random.Random(f"{self._seed} {name} {other}").gauss(0.0, self._assumed.pair_sigma)
+            self._noise[name, other] = noise
+        return noise
+
+    def _from_pairs(self, loads: Sequence[Load]) -> list[float] | None:
+        """Return measured speeds; None: a pair was not measured. More than two: the product over the neighbours."""
+        speeds = []
+        for index, load in enumerate(loads):
+            speed = 1.0
+            for at, other in enumerate(loads):
+                if at != index:
+                    measured = self._measured.get((load.name, other.name))
+                    if measured is None:
+                        return None
+                    speed *= measured
+            speeds.append(speed)
+        return speeds
+
+
+def realised(trace: Trace, assumed: Assumptions, seed: int) -> Trace:
+    """Return a trace in which durations have the noise of one run; the same for every policy."""
+    if not assumed.run_sigma:
+        return trace
+    tasks = tuple(
+        msgspec.structs.replace(
+            task, work_s=task.work_s * math.exp(random.Random(f"{seed} {task.task}").gauss(0.0, assumed.run_sigma))
+        )
+        for task in trace.tasks
+    )
+    return msgspec.structs.replace(trace, tasks=tasks)
+
+
+def steps(task: SimTask, assumed: Assumptions) -> tuple[tuple[float, int], ...]:
+    """Return how a task's memory rises after its start: (age, MiB from then on). The late peak is not among them."""
+    context = min(assumed.context_mib, task.memory_mib)
+    found = [(assumed.context_s, context)]
+    if task.memory_mib > context:
+        span = max(0.0, assumed.ramp_s - assumed.context_s)
+        found += [
+            (
+                assumed.context_s + span * step / RAMP_STEPS,
+                context + round((task.memory_mib - context) * step / RAMP_STEPS),
+            )
+            for step in range(1, RAMP_STEPS + 1)
+        ]
+    return tuple(found)
+
+
+def watts(sm: float, exponent: float, assumed: Assumptions) -> float:
+    """Return the power of a GPU at an SM activity."""
+    return assumed.idle_w + (assumed.full_w - assumed.idle_w) * (sm**exponent if sm > 0.0 else 0.0)
+
+
+def lower_bound_s(trace: Trace, assumed: Assumptions) -> float:
+    """Return a make-span that no policy can undercut: the longest task, or all work at the full capacity of all GPUs.
+
+    A task takes d / soft(d) of a GPU's capacity at full speed, not d: the capacity model gives a GPU that is shared by
+    tasks of high demand more than 1 in sum of demand x speed. The noise of pairs is left out.
+    """
+    tasks = trace.tasks
+    if not tasks:
+        return 0.0
+    first = tasks[0].submitted_s
+    longest = max(task.submitted_s - first + task.work_s for task in tasks)
+    if trace.speeds:
+        # The best that any measured pair reaches, for every GPU at all times.
+        best = max(
+            (speed + trace.speeds.get((other, name), 0.0) for (name, other), speed in trace.speeds.items()), default=1.0
+        )
+        return max(
+            longest, sum(task.work_s * task.gpus for task in tasks) / max(1.0, best) / (trace.gpus * trace.nodes)
+        )
+    if assumed.sharing == "time-slicing":
+        work = sum(
+            task.work_s * task.gpus * min(1.0, BUSY_FACTOR * task.busy_ratio) * task.busy_ratio for task in tasks
+        )
+    else:
+        work = sum(task.work_s * task.gpus * Load(task, assumed).of_soft for task in tasks)
+    return max(longest, work / (trace.gpus * trace.nodes))

@@ -1,0 +1,740 @@
+"""A discrete-event world in which tasks, GPUs and time do not exist, and decisions are those of the live packer.
+
+Each node has a `Board`, as a live launcher has one: the world tells it what a sampler would see, calls `decide` where
+something has happened, and carries out the actions. Between two events all speeds are constant.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...core.errors import SlurmShareError
+from ..records import (
+    EndFacts,
+    EndKind,
+    Estimate,
+    GiveUp,
+    GpuFacts,
+    PackSettings,
+    PackView,
+    Source,
+    Start,
+    TaskAsk,
+    TaskKey,
+    TaskRun,
+)
+from ..rules.board import Board
+from ..rules.estimate.chain import Estimator
+from . import truth
+from .records import Assumptions, Bar, Outcome, Policy, Result, SimTask, Trace
+
+RESERVE_RATIO = 0.02
+"""Kept back on each GPU; the driver and fragmentation take it."""
+SEATS_PER_GPU = 16
+TICK_S = 5.0
+"""How often the SM activity of the GPUs is looked at while tasks wait and its mean changes."""
+SAMPLE_S = 1.0
+RESAMPLE_S = 5.0
+"""Before a decision, the memory of a task is looked at again if the last sample is so old. A sampler that looks every
+second says the same: between its growths a task's memory stays."""
+PEAK_AGES_S = (30, 60, 120, 300, 900)
+EVENTS_MOST = 2000
+"""For each task: a simulation that needs more does not come to an end."""
+MIB = 1024 * 1024
+_ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK = range(6)
+
+
+class _Attempt:
+    """A task that runs."""
+
+    __slots__ = (
+        "cap_mib",
+        "estimate",
+        "gpus",
+        "history",
+        "load",
+        "memory_mib",
+        "number",
+        "peak_seen_mib",
+        "remaining_s",
+        "reserved_mib",
+        "sampled_s",
+        "speed",
+        "started_s",
+        "task",
+        "updated_s",
+        "version",
+    )
+
+    def __init__(self, task: SimTask, load: truth.Load, start: Start, number: int, gpus: Sequence[_Gpu], now: float):
+        self.task = task
+        self.load = load
+        self.number = number
+        self.gpus = tuple(gpus)
+        self.started_s = now
+        self.updated_s = now
+        self.remaining_s = task.work_s
+        self.speed = 1.0
+        self.version = 0
+        self.memory_mib = 0
+        self.peak_seen_mib: int | None = None
+        self.sampled_s = now
+        self.reserved_mib = start.reserve_mib
+        self.cap_mib = start.cap_mib
+        self.history: list[tuple[float, int]] = [(now, 0)]
+        self.estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
+
+
+class _Gpu:
+    """A GPU, and its integrals over time."""
+
+    __slots__ = (
+        "busy_s",
+        "energy_j",
+        "facts",
+        "index",
+        "integral",
+        "memory_mib",
+        "noise",
+        "points",
+        "running",
+        "sm",
+        "updated_s",
+        "watts",
+    )
+
+    def __init__(self, facts: GpuFacts, index: int, exponents: int):
+        self.facts = facts
+        self.index = index
+        self.running: list[_Attempt] = []
+        self.memory_mib = 0
+        self.sm = 0.0
+        self.noise = 0.0
+        self.updated_s = 0.0
+        self.integral = 0.0
+        self.points: deque[tuple[float, float, float]] = deque([(0.0, 0.0, 0.0)])
+        """(time, integral of the SM activity up to then, SM activity from then on)"""
+        self.watts = [0.0] * exponents
+        self.energy_j = [0.0] * exponents
+        self.busy_s = 0.0
+
+    def mean_sm(self, now: float, window: float) -> float:
+        """Return the mean SM activity over the window that ends now."""
+        begin = now - window
+        points = self.points
+        while len(points) > 1 and points[1][0] <= begin:
+            points.popleft()
+        time, integral, sm = points[0]
+        before = integral + sm * (begin - time) if begin > time else 0.0
+        return (self.integral + self.sm * (now - self.updated_s) - before) / window
+
+
+class _Node:
+    """A node: a board, its GPUs, and what is known of its next decisions."""
+
+    __slots__ = ("board", "decide_now", "gpus", "hot", "is_ticking", "running", "waiting", "wake_s", "wake_version")
+
+    def __init__(self, board: Board, gpus: Sequence[_Gpu]):
+        self.board = board
+        self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
+        self.running: dict[int, _Attempt] = {}
+        self.waiting: set[int] = set()
+        self.decide_now = False
+        self.wake_s = math.inf
+        self.wake_version = 0
+        self.is_ticking = False
+        self.hot: tuple[bool, ...] = ()
+
+
+class Oracle(Estimator):
+    """An estimator that knows what is true."""
+
+    def __init__(self, tasks: Iterable[SimTask], gpu_model: str) -> None:
+        super().__init__()
+        self._tasks = {task.task: task for task in tasks}
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        """Return the true peak and duration."""
+        task = self._tasks[ask.task]
+        return Estimate(
+            point_mib=task.peak_mib,
+            safe_mib=task.peak_mib,
+            source="exact",
+            runs=1,
+            seconds=task.work_s,
+            words="known to the simulation",
+        )
+
+    def learn(self, run: TaskRun) -> None:
+        """Do nothing."""
+
+    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Do nothing."""
+
+    def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
+        """Return 1: a true peak does not grow."""
+        return 1.0
+
+
+class NoEstimates(Estimator):
+    """An estimator that knows nothing and learns nothing: Yousefzadeh's policies with recovery only."""
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        """Return that nothing is known."""
+        return Estimate(point_mib=None, safe_mib=None, source="unknown")
+
+    def learn(self, run: TaskRun) -> None:
+        """Do nothing."""
+
+    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Do nothing."""
+
+
+class World:
+    """One simulation: `run` plays a trace to its end."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        policy: Policy,
+        assumed: Assumptions,
+        seed: int,
+        *,
+        history: Iterable[TaskRun] = (),
+        has_bars: bool = False,
+    ) -> None:
+        """Prepare idle GPUs; `history`: what the user's history holds. `has_bars`: record what a picture needs."""
+        self._trace = trace = truth.realised(trace, assumed, seed)
+        self._policy = policy
+        self._assumed = assumed
+        self._seed = seed
+        self._random = random.Random(f"{seed} samples")
+        self._interference = truth.Interference(assumed, seed, trace.speeds)
+        self._tasks = {task.task: task for task in trace.tasks}
+        self._loads = {task.task: truth.Load(task, assumed) for task in trace.tasks}
+        self._steps = {task.task: truth.steps(task, assumed) for task in trace.tasks}
+        self._estimator: Estimator
+        if policy.knows_sizes:
+            self._estimator = Oracle(trace.tasks, trace.gpu_model)
+        elif policy.estimates:
+            self._estimator = Estimator(history, now=self._unix(0.0))
+        else:
+            self._estimator = NoEstimates()
+        self._settings = policy.settings
+        self._nodes = [self._node(number) for number in range(trace.nodes)]
+        self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
+        self._threshold = self._sm_threshold(policy.settings)
+        self._claims_most = policy.settings.window if trace.nodes == 1 else 2 * trace.gpus
+        self._unclaimed: deque[SimTask] = deque()
+        self._heap: list[tuple[float, int, int, object, int]] = []
+        self._count = 0
+        self._now = 0.0
+        self._last_end = 0.0
+        self._first_start: dict[int, float] = {}
+        self._ends: dict[int, float] = {}
+        self._kinds: dict[int, str] = {}
+        self._attempts: dict[int, int] = {}
+        self._wasted: dict[int, float] = {}
+        self._slowdowns: dict[int, float] = {}
+        self._oom_own = 0
+        self._oom_neighbour = 0
+        self._wasted_gpu_s = 0.0
+        self._decisions = 0
+        self._has_bars = has_bars
+        self._bars: list[Bar] = []
+        self._runs: list[TaskRun] = []
+
+    @staticmethod
+    def _unix(now: float) -> float:
+        """Return a Unix time for a time of the simulation: histories count in days."""
+        return 1.7e9 + now
+
+    @staticmethod
+    def _sm_threshold(settings: PackSettings) -> float | None:
+        """Return the SM activity at which the policy's answer changes; None: it does not depend on it."""
+        if settings.policy == "exclusive":
+            return None
+        return settings.sm_guard if settings.policy == "booked" else settings.smact_max
+
+    def _node(self, number: int) -> _Node:
+        trace = self._trace
+        gpus = [
+            _Gpu(
+                GpuFacts(
+                    uuid=f"GPU-{number}-{index}",
+                    index=index,
+                    model=trace.gpu_model,
+                    total_mib=trace.gpu_mib,
+                    reserve_mib=math.ceil(trace.gpu_mib * RESERVE_RATIO),
+                    is_mps=self._assumed.sharing == "mps",
+                ),
+                number * trace.gpus + index,
+                len(self._assumed.power_exponents),
+            )
+            for index in range(trace.gpus)
+        ]
+        board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator)
+        return _Node(board, gpus)
+
+    # ---- Events ----
+
+    def run(self) -> Result:
+        """Play all events and return what came of it. Raises SimulationError if it does not come to an end."""
+        for task in self._trace.tasks:
+            self._push(task.submitted_s, _ARRIVE, task)
+        if self._trace.tasks:
+            self._now = self._trace.tasks[0].submitted_s
+            for gpu in self._gpus:
+                gpu.updated_s = self._now
+                gpu.points = deque([(self._now, 0.0, 0.0)])
+                self._set_watts(gpu)
+        most = EVENTS_MOST * (len(self._trace.tasks) + 10)
+        heap = self._heap
+        events = 0
+        while heap:
+            time = heap[0][0]
+            self._now = max(self._now, time)
+            while heap and heap[0][0] <= self._now:
+                _, kind, _, what, version = heapq.heappop(heap)
+                self._event(kind, what, version)
+                events += 1
+            self._claim()
+            for node in self._nodes:
+                if node.decide_now:
+                    self._decide(node)
+            if events > most:
+                raise SimulationError(
+                    f"the simulation of {self._trace.name} with {self._policy.name} has had {events} events at "
+                    f"{self._now:.0f} s and does not come to an end: {self._left()}"
+                )
+        return self._result()
+
+    def _left(self) -> str:
+        left = [task for task in self._tasks if task not in self._kinds]
+        return f"{len(left)} tasks are left, task {left[0]} among them" if left else "no task is left"
+
+    def _push(self, time: float, kind: int, what: object, version: int = 0) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (time, kind, self._count, what, version))
+
+    def _event(self, kind: int, what: object, version: int) -> None:
+        if kind == _GROW:
+            assert isinstance(what, _Attempt)
+            if what.version >= 0:
+                self._grow(what, version)
+        elif kind == _SAMPLE:
+            assert isinstance(what, _Attempt)
+            if what.version >= 0:
+                self._sampled(what)
+        elif kind == _END:
+            assert isinstance(what, _Attempt)
+            if what.version == version:
+                self._done(what)
+        elif kind == _ARRIVE:
+            assert isinstance(what, SimTask)
+            self._unclaimed.append(what)
+        elif kind == _WAKE:
+            assert isinstance(what, _Node)
+            if version == what.wake_version:
+                what.wake_s = math.inf
+                what.decide_now = True
+        else:
+            assert isinstance(what, _Node)
+            what.is_ticking = False
+            self._tick(what)
+
+    def _claim(self) -> None:
+        """Give submitted tasks to nodes: to the one with the fewest that wait, as long as it could start them soon."""
+        while self._unclaimed:
+            node = min(self._nodes, key=_waiting_of)
+            if len(self._nodes) > 1 and len(node.waiting) >= self._claims_most:
+                return
+            task = self._unclaimed.popleft()
+            node.board.add(self._ask(task), self._now)
+            node.waiting.add(task.task)
+            node.decide_now = True
+
+    def _ask(self, task: SimTask) -> TaskAsk:
+        return TaskAsk(
+            task=task.task,
+            gpus=task.gpus,
+            gpu_mem_mib=task.gpu_mem_mib,
+            submitted_s=task.submitted_s,
+            key=TaskKey(
+                exact=task.command or task.name,
+                family=task.family or task.name,
+                numbers=task.numbers,
+                series=task.family or task.name,
+            ),
+        )
+
+    # ---- Decisions ----
+
+    def _decide(self, node: _Node) -> None:
+        node.decide_now = False
+        if not node.waiting:
+            return
+        now = self._now
+        for attempt in node.running.values():
+            if now - attempt.sampled_s >= RESAMPLE_S:
+                self._sample(attempt)
+        for gpu in node.gpus.values():
+            node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
+        view, decision = node.board.decide(now)
+        self._decisions += 1
+        for action in decision.actions:
+            if isinstance(action, Start):
+                self._start(node, action, view)
+            elif isinstance(action, GiveUp):
+                self._give_up(node, action)
+        self._plan(node)
+
+    def _plan(self, node: _Node) -> None:
+        """Note when the next decision is due without an event."""
+        if not node.waiting:
+            return
+        at = node.board.next_s(self._now)
+        if at is not None and at < node.wake_s:
+            node.wake_s = max(at, self._now + 0.01)
+            node.wake_version += 1
+            self._push(node.wake_s, _WAKE, node, node.wake_version)
+        if self._threshold is not None:
+            node.hot = self._hot(node)
+            self._want_tick(node)
+
+    def _want_tick(self, node: _Node) -> None:
+        """Look again soon while the mean SM activity of a GPU moves."""
+        if not node.is_ticking and any(
+            gpu.points[-1][0] > self._now - self._assumed.window_s for gpu in node.gpus.values()
+        ):
+            node.is_ticking = True
+            self._push(self._now + TICK_S, _TICK, node)
+
+    def _tick(self, node: _Node) -> None:
+        if not node.waiting or self._threshold is None:
+            return
+        if self._hot(node) != node.hot:
+            node.decide_now = True
+        else:
+            self._want_tick(node)
+
+    def _hot(self, node: _Node) -> tuple[bool, ...]:
+        """Return which GPUs are above the policy's limit of SM activity."""
+        limit = self._threshold or 1.0
+        return tuple(self._sm_true(gpu) > limit for gpu in node.gpus.values())
+
+    def _sm_true(self, gpu: _Gpu) -> float:
+        mean = gpu.mean_sm(self._now, self._assumed.window_s) + gpu.noise
+        return min(1.0, max(0.0, mean)) if gpu.running else max(0.0, mean - gpu.noise)
+
+    def _sm_seen(self, gpu: _Gpu) -> float | None:
+        return None if self._is_missing() else self._sm_true(gpu)
+
+    def _seen(self, mib: int) -> int | None:
+        return None if self._is_missing() else mib
+
+    def _is_missing(self) -> bool:
+        ratio = self._assumed.missing_ratio
+        return ratio > 0.0 and self._random.random() < ratio
+
+    # ---- Tasks ----
+
+    def _start(self, node: _Node, start: Start, view: PackView) -> None:
+        now = self._now
+        task = self._tasks[start.task]
+        node.waiting.discard(task.task)
+        number = self._attempts[task.task] = self._attempts.get(task.task, 0) + 1
+        gpus = [node.gpus[uuid] for uuid in start.gpus]
+        attempt = _Attempt(task, self._loads[task.task], start, number, gpus, now)
+        attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
+        node.running[task.task] = attempt
+        self._first_start.setdefault(task.task, now)
+        for gpu in gpus:
+            self._settle(gpu)
+            gpu.running.append(attempt)
+        self._respeed(gpus)
+        for age, mib in self._steps[task.task]:
+            self._push(now + age, _GROW, attempt, mib)
+
+    def _settle(self, gpu: _Gpu) -> None:
+        """Bring a GPU's integrals, and the work of its tasks, up to now."""
+        now = self._now
+        passed = now - gpu.updated_s
+        if passed > 0.0:
+            gpu.integral += gpu.sm * passed
+            for index, watts in enumerate(gpu.watts):
+                gpu.energy_j[index] += watts * passed
+            if gpu.running:
+                gpu.busy_s += passed
+            gpu.updated_s = now
+        for attempt in gpu.running:
+            if attempt.updated_s < now:
+                attempt.remaining_s -= attempt.speed * (now - attempt.updated_s)
+                attempt.updated_s = now
+
+    def _respeed(self, gpus: Iterable[_Gpu]) -> None:
+        """Give the tasks of GPUs their new speeds and ends. Tasks of several GPUs have no neighbours."""
+        now = self._now
+        for gpu in gpus:
+            speeds = self._interference.speeds([attempt.load for attempt in gpu.running])
+            sm = 0.0
+            for attempt, speed in zip(gpu.running, speeds, strict=True):
+                attempt.speed = speed
+                attempt.version += 1
+                sm += attempt.load.sm * speed
+                self._push(now + max(0.0, attempt.remaining_s) / speed, _END, attempt, attempt.version)
+                self._plan_late(attempt)
+            gpu.sm = min(1.0, sm)
+            gpu.points.append((now, gpu.integral, gpu.sm))
+            gpu.noise = self._random.uniform(-1.0, 1.0) * self._assumed.sm_noise
+            self._set_watts(gpu)
+
+    def _set_watts(self, gpu: _Gpu) -> None:
+        gpu.watts = [truth.watts(gpu.sm, exponent, self._assumed) for exponent in self._assumed.power_exponents]
+
+    def _plan_late(self, attempt: _Attempt) -> None:
+        """Plan the late rise of a task's memory, at a part of its work."""
+        late = attempt.task.late_at_ratio
+        if late is None or attempt.memory_mib >= attempt.task.late_mib:
+            return
+        left = attempt.remaining_s - attempt.task.work_s * (1.0 - late)
+        if left >= 0.0:
+            self._push(self._now + left / attempt.speed, _GROW, attempt, -attempt.version)
+
+    def _grow(self, attempt: _Attempt, to_mib: int) -> None:
+        if to_mib <= 0:  # the late rise, planned for a speed that may have changed since
+            if -to_mib != attempt.version:
+                return
+            to_mib = attempt.task.late_mib
+        more = to_mib - attempt.memory_mib
+        if more <= 0:
+            return
+        cap = attempt.cap_mib
+        if (cap is not None and to_mib > cap) or any(
+            gpu.memory_mib + more > (gpu.facts.total_mib or 0) for gpu in attempt.gpus
+        ):
+            self._out_of_memory(attempt, more)
+            return
+        attempt.memory_mib = to_mib
+        attempt.history.append((self._now, to_mib))
+        for gpu in attempt.gpus:
+            gpu.memory_mib += more
+        self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, attempt)
+
+    def _sampled(self, attempt: _Attempt) -> None:
+        """See a task's memory for the first time, or after it has grown."""
+        is_first = attempt.peak_seen_mib is None
+        self._sample(attempt)
+        node = self._node_of(attempt)
+        if is_first:
+            node.decide_now = True
+        else:
+            self._plan(node)
+
+    def _sample(self, attempt: _Attempt) -> None:
+        """Tell the board what a sample of a task's memory sees."""
+        if not attempt.memory_mib or self._is_missing():
+            return
+        attempt.sampled_s = self._now
+        attempt.peak_seen_mib = max(attempt.peak_seen_mib or 0, attempt.memory_mib)
+        self._node_of(attempt).board.sample_task(
+            attempt.task.task, {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}, 1, self._now
+        )
+
+    def _node_of(self, attempt: _Attempt) -> _Node:
+        return self._nodes[attempt.gpus[0].index // self._trace.gpus]
+
+    def _out_of_memory(self, attempt: _Attempt, more: int) -> None:
+        if attempt.memory_mib + more > attempt.reserved_mib:
+            self._oom_own += 1
+        else:
+            self._oom_neighbour += 1
+        log = (
+            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {more}.00 MiB. GPU 0 has a total capacity "
+            f"of {(attempt.gpus[0].facts.total_mib or 0) / 1024:.2f} GiB. Including non-PyTorch memory, this process "
+            f"has {attempt.memory_mib}.00 MiB memory in use.\n"
+        )
+        self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
+
+    def _done(self, attempt: _Attempt) -> None:
+        self._slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
+        self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
+
+    def _end(self, attempt: _Attempt, facts: EndFacts) -> None:
+        now = self._now
+        task = attempt.task
+        node = self._node_of(attempt)
+        room = [(gpu.facts.total_mib or 0) - gpu.memory_mib for gpu in attempt.gpus]
+        facts = msgspec.structs.replace(
+            facts,
+            room_ratio=min(room) / self._trace.gpu_mib,
+            sample_age_s=now - math.floor(now / SAMPLE_S) * SAMPLE_S,
+        )
+        for gpu in attempt.gpus:
+            self._settle(gpu)
+            gpu.running.remove(attempt)
+            gpu.memory_mib -= attempt.memory_mib
+        attempt.version = -1
+        del node.running[task.task]
+        self._respeed(attempt.gpus)
+        after = node.board.ended(facts)
+        self._remember(attempt, after.kind)
+        self._last_end = max(self._last_end, now)
+        if after.kind != "done":
+            lost = now - attempt.started_s
+            self._wasted[task.task] = self._wasted.get(task.task, 0.0) + lost
+            self._wasted_gpu_s += lost * task.gpus
+        if after.is_retried:
+            node.waiting.add(task.task)
+        else:
+            self._kinds[task.task] = after.kind
+            self._ends[task.task] = now
+        node.decide_now = True
+
+    def _remember(self, attempt: _Attempt, kind: EndKind) -> None:
+        """Write the attempt to the history, as the packer does, and draw it."""
+        now = self._now
+        task = attempt.task
+        age = now - attempt.started_s
+        if self._has_bars:
+            history = (*attempt.history, (now, attempt.memory_mib))
+            self._bars += [
+                Bar(
+                    gpu=gpu.index,
+                    task=task.task,
+                    attempt=attempt.number,
+                    start_s=attempt.started_s,
+                    end_s=now,
+                    memory=history,
+                    reserved_mib=attempt.reserved_mib,
+                    outcome=kind,
+                    name=task.name,
+                )
+                for gpu in attempt.gpus
+            ]
+        source, point, safe = attempt.estimate
+        run = TaskRun(
+            when=self._unix(now),
+            exact=task.command or task.name,
+            family=task.family or task.name,
+            numbers=task.numbers,
+            series=task.family or task.name,
+            gpu_model=self._trace.gpu_model,
+            gpu_total_mib=self._trace.gpu_mib,
+            sharing=self._assumed.sharing,
+            kind=kind,
+            seconds=age,
+            peak_mib=attempt.peak_seen_mib,
+            peak_at_mib=tuple(
+                (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
+                for limit in PEAK_AGES_S
+                if age >= limit
+            ),
+            reserved_mib=attempt.reserved_mib,
+            cap_mib=attempt.cap_mib,
+            source=source,
+            estimate_mib=point,
+            safe_mib=safe,
+            is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
+        )
+        self._runs.append(run)
+        self._estimator.learn(run)
+
+    def _give_up(self, node: _Node, action: GiveUp) -> None:
+        node.waiting.discard(action.task)
+        self._kinds[action.task] = action.outcome
+        self._ends[action.task] = self._now
+
+    # ---- What came of it ----
+
+    def _result(self) -> Result:
+        tasks = self._trace.tasks
+        self._now = max(self._last_end, self._now if not tasks else tasks[0].submitted_s)
+        for gpu in self._gpus:
+            # Events after the last end (a late tick) have no energy: the integral ends with the last task.
+            self._settle(gpu)
+        outcomes = tuple(
+            Outcome(
+                task=task.task,
+                kind=self._kinds.get(task.task, "waiting"),
+                submitted_s=task.submitted_s,
+                first_start_s=self._first_start.get(task.task),
+                end_s=self._ends.get(task.task),
+                attempts=self._attempts.get(task.task, 0),
+                wasted_s=self._wasted.get(task.task, 0.0),
+                slowdown=self._slowdowns.get(task.task),
+            )
+            for task in tasks
+        )
+        ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
+        done_s = sum(
+            self._tasks[one.task].work_s * self._tasks[one.task].gpus for one in outcomes if one.kind == "done"
+        )
+        busy_s = sum(gpu.busy_s for gpu in self._gpus)
+        return Result(
+            policy=self._policy.name,
+            seed=self._seed,
+            assumptions=self._assumed,
+            make_span_s=self._last_end - tasks[0].submitted_s if ended else 0.0,
+            wait_s=_mean([(one.first_start_s or 0.0) - one.submitted_s for one in ended]),
+            jct_s=_mean([(one.end_s or 0.0) - one.submitted_s for one in ended]),
+            oom_own=self._oom_own,
+            oom_neighbour=self._oom_neighbour,
+            unfinished=sum(one.kind != "done" for one in outcomes),
+            stp=done_s / busy_s if busy_s else 0.0,
+            antt=_mean([one.slowdown for one in outcomes if one.slowdown is not None]),
+            energy_j=tuple(
+                (exponent, sum(gpu.energy_j[index] for gpu in self._gpus))
+                for index, exponent in enumerate(self._assumed.power_exponents)
+            ),
+            lower_bound_s=truth.lower_bound_s(self._trace, self._assumed),
+            wasted_s=self._wasted_gpu_s,
+            decisions=self._decisions,
+            outcomes=outcomes,
+            bars=tuple(self._bars),
+            runs=tuple(self._runs),
+        )
+
+
+class SimulationError(SlurmShareError):
+    """A simulation that does not come to an end: a defect of the rules, or of the simulator."""
+
+
+def _waiting_of(node: _Node) -> int:
+    return len(node.waiting)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _estimate_of(view: PackView, task: int, gpu_model: str) -> tuple[Source, int | None, int | None]:
+    """Return the source, point and safe size with which a waiting task of a view was started."""
+    for waiting in view.waiting:
+        if waiting.ask.task == task:
+            for model, estimate in waiting.estimates:
+                if model == gpu_model:
+                    return estimate.source, estimate.point_mib, estimate.safe_mib
+    return "unknown", None, None
+
+
+def simulate(
+    trace: Trace,
+    policy: Policy,
+    assumed: Assumptions,
+    seed: int,
+    *,
+    history: Iterable[TaskRun] = (),
+    has_bars: bool = False,
+) -> Result:
+    """Play a trace under a policy. A policy with history sees the same trace once before, with another seed's noise."""
+    if policy.has_history:
+        first = msgspec.structs.replace(policy, has_history=False)
+        history = (*history, *World(trace, first, assumed, seed + 1_000_003).run().runs)
+    return World(trace, policy, assumed, seed, history=history, has_bars=has_bars).run()

@@ -1,0 +1,129 @@
+"""Reports: ranges over what nobody has measured, in text and for programs."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from slurm_share.cli import main
+from slurm_share.core.errors import UsageError
+from slurm_share.packing.simulator import report, requests
+from slurm_share.packing.simulator.requests import SimulationRequest, run_simulation
+
+KEYS = ("make_span_s", "wait_s", "jct_s", "oom_own", "oom_neighbour", "energy_j", "lower_bound_s")
+
+
+@pytest.fixture(scope="module")
+def answer():
+    """Compare two policies at two settings."""
+    return run_simulation(
+        SimulationRequest(
+            trace="thesis60", policies=("exclusive", "booked"), alphas=(1.0, 1.3), settles_s=(30.0,), has_picture=True
+        )
+    )
+
+
+def test_every_report_says_that_it_is_simulated(answer):
+    """First of all; and the range over the settings is in each figure."""
+    lines = answer.text.splitlines()
+    assert lines[0] == report.NOTE
+    assert answer.record["note"] == report.NOTE
+    booked = next(line for line in lines if line.startswith("booked"))
+    assert booked.count("(") >= 3
+    assert "booked against exclusive: make-span -" in answer.text
+
+
+def test_a_record_has_each_policy_at_each_setting(answer):
+    """Two policies, two SM activities, two power exponents."""
+    results = answer.record["results"]
+    assert len(results) == 8
+    assert all(set(KEYS) <= set(one) for one in results)
+    assert {(one["policy"], one["setting"]["alpha"], one["setting"]["power_exponent"]) for one in results} == {
+        (policy, alpha, exponent)
+        for policy in ("exclusive", "booked")
+        for alpha in (1.0, 1.3)
+        for exponent in (0.35, 0.8)
+    }
+    assert all(one["lower_bound_s"] <= one["make_span_s"] for one in results)
+
+
+def test_the_picture_is_of_the_first_policy_and_says_simulated(answer):
+    """With every task."""
+    text = " ".join(ElementTree.fromstring(answer.picture).itertext())
+    assert "simulated: thesis60, exclusive, seed 1" in text
+    assert all(f"task {number} " in text for number in range(60))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"trace": "thesis61"}, "no such file or folder"),
+        ({"policies": ("best",)}, "there is no policy 'best'"),
+        ({"runs": 0}, "--runs 0"),
+        ({"gpus": 0}, "--gpus 0"),
+        ({"alphas": (-1.0,)}, "--alpha -1"),
+        ({"gpu_memory": "many"}, "'many' is not a size"),
+        ({"format": "csv"}, "--format csv: one of gavel"),
+    ],
+)
+def test_what_cannot_be_simulated_is_answered_in_a_sentence(changes, why):
+    """Before anything runs."""
+    with pytest.raises(UsageError, match=why):
+        run_simulation(SimulationRequest(**({"trace": "thesis60"} | changes)))
+
+
+def test_tasks_that_want_more_gpus_than_a_node_has_are_left_out_and_said():
+    """On one GPU, tasks with two."""
+    answer = run_simulation(
+        SimulationRequest(trace="thesis60", policies=("booked",), gpus=1, alphas=(1.0,), settles_s=(30.0,))
+    )
+    assert "3 tasks want more than the 1 GPUs of a node and are left out" in answer.text
+
+
+def test_pairs_that_were_measured_are_not_joined_by_a_third():
+    """Unless the user says so."""
+    from slurm_share.packing.simulator import policies
+    from slurm_share.packing.simulator.records import Trace
+
+    trace = Trace(name="t", tasks=(), speeds={("a", "b"): 0.5})
+    assert requests._fitted(policies.parse("booked"), trace).settings.max_per_gpu == 2
+    assert requests._fitted(policies.parse("booked,max_per_gpu=3"), trace).settings.max_per_gpu == 3
+
+
+def test_the_command_prints_text_or_json_and_writes_the_picture(tmp_path, capsys):
+    """Exit code 0."""
+    given = ["pack", "simulate", "sweep", "--policy", "booked", "--alpha", "1", "--settle", "30"]
+    assert main.main(given) == 0
+    assert capsys.readouterr().out.startswith(report.NOTE)
+    file = tmp_path / "sweep.svg"
+    assert main.main([*given, "--json", "--picture", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["policy"] == "booked"
+    assert ElementTree.fromstring(file.read_text()).tag.endswith("svg")
+
+
+@pytest.mark.parametrize(("given", "code"), [(["thesis60", "--policy", "x"], 2), (["gone"], 2)])
+def test_a_mistake_is_a_sentence_and_exit_code_2(given, code, capsys):
+    """No traceback."""
+    assert main.main(["pack", "simulate", *given]) == code
+    error = capsys.readouterr().err
+    assert error.startswith("slurm-share: ")
+    assert error.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_written_is_said(tmp_path, capsys):
+    """Exit code 1, after the report."""
+    given = [
+        "sweep",
+        "--policy",
+        "booked",
+        "--alpha",
+        "1",
+        "--settle",
+        "30",
+        "--picture",
+        str(tmp_path / "no" / "x.svg"),
+    ]
+    assert main.main(["pack", "simulate", *given]) == 1
+    assert "the picture cannot be written" in capsys.readouterr().err
