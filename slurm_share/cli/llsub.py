@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import shlex
 import sys
@@ -14,9 +15,25 @@ from ..core import names, version
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..node.records import Core
+from ..packing import POLICIES
 from ..slurm import script as script_reader
 from ..slurm import submit
-from ..triples import DISTRIBUTIONS, ENV_TASK, Run, Triple, follow, planning, run_folder, submission, submitting
+from ..slurm.script import OWN_MAGIC as MAGIC
+from ..slurm.script import Script
+from ..triples import (
+    DISTRIBUTIONS,
+    ENV_TASK,
+    PackOptions,
+    Run,
+    Tasks,
+    Triple,
+    follow,
+    pack_options,
+    planning,
+    run_folder,
+    submission,
+    submitting,
+)
 from ..triples import triple as rule_triple
 from .progress_line import Line
 
@@ -40,14 +57,19 @@ examples
   llsub ./sim.sh [4,48,1] --ntasks 100000 -- -v
                                     sim.sh -v, 100000 times
                                     ({ENV_TASK}=0 to 99999)
+  llsub [1,auto,4] --pack --tasks mix.txt
+                                    unlike commands, each on the GPU that has
+                                    room for it, as many at once as fit
   llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
-                                    --retries, --max-failures, --env, --options
+                                    --retries, --oom-retries, --max-failures,
+                                    --env, --options
   llsub ./job.sh -s 4 -g volta:1    no triple: an ordinary job, 4 cores, a GPU
   llsub -i                          a shell on a node; -i full: on a whole one
   llsub ./train.sh [1,2] --local    here and now, without Slurm
 
-  A script's #SBATCH lines count more than llsub's options; nodes and tasks are
-  the triple's. The run's folder LLSUB.<n> has all logs:
+  A script's #SBATCH lines count more than llsub's options, its #LLSUB lines
+  (#LLSUB --pack --gpu-mem=6G) less; nodes and tasks are the triple's.
+  The run's folder LLSUB.<n> has all logs:
   LLSUB.<n>/p<first>-p<last>_<node>/<script>.log.<number>
 
 exit codes
@@ -93,24 +115,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SETTINGS",
         help=f"{names.OPTION_FORM}; with a triple settings alone will do (mem=8G), N is then the processes of a GPU",
     )
-    work = top.add_argument_group("triples mode")
-    work.add_argument("--tasks", metavar="FILE", help="a line a task: an argument of SCRIPT, or a command; - is stdin")
-    work.add_argument("--ntasks", type=_positive, metavar="M", help="the script M times")
-    work.add_argument(
-        "--distribution", choices=DISTRIBUTIONS, help="who gets which task (default: dynamic, whoever is free)"
-    )
-    work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
-    work.add_argument(
-        "--max-failures",
-        metavar="K|P%",
-        help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
-    )
-    work.add_argument(
-        "--logs",
-        choices=("task", "rank"),
-        help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
-    )
-    work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
+    _add_work(top)
+    _add_packing(top)
     how = top.add_argument_group("how")
     how.add_argument(
         "-i",
@@ -133,8 +139,65 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_work(parser: argparse.ArgumentParser) -> None:
+    work = parser.add_argument_group("triples mode")
+    work.add_argument("--tasks", metavar="FILE", help="a line a task: an argument of SCRIPT, or a command; - is stdin")
+    work.add_argument("--ntasks", type=_positive, metavar="M", help="the script M times")
+    work.add_argument(
+        "--distribution", choices=DISTRIBUTIONS, help="who gets which task (default: dynamic, whoever is free)"
+    )
+    work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
+    work.add_argument(
+        "--max-failures",
+        metavar="K|P%",
+        help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
+    )
+    work.add_argument(
+        "--logs",
+        choices=("task", "rank"),
+        help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
+    )
+    work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
+
+
+def _add_packing(parser: argparse.ArgumentParser) -> None:
+    pack = parser.add_argument_group("unlike tasks (each goes to a GPU that has room for it when it starts)")
+    pack.add_argument(
+        "--pack",
+        nargs="?",
+        const=pack_options.DEFAULT_POLICY,
+        metavar="POLICY",
+        help=f"pack tasks onto the GPUs; --pack=POLICY is one of {', '.join(POLICIES)}, and behind a comma book, "
+        f"smact_max=RATIO, free_min=SIZE (default: {POLICIES[0]}); P of the triple may then be auto",
+    )
+    pack.add_argument("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
+    pack.add_argument("--gpus-per-task", type=_gpus, metavar="K", help="more than 1: whole idle GPUs (default: 1)")
+    pack.add_argument("--oom-retries", type=_count, metavar="K", help="tries after out of GPU memory (default: 2)")
+    pack.add_argument("--max-per-gpu", type=_positive, metavar="K", help="most tasks on a GPU at once")
+    pack.add_argument("--order", choices=pack_options.ORDERS, help="which task goes first (default: fifo)")
+    pack.add_argument(
+        "--memory-guard",
+        choices=pack_options.GUARDS,
+        help="hard: no task gets more memory than is booked for it (default: soft)",
+    )
+    pack.add_argument(
+        "--estimate", choices=pack_options.ESTIMATES, help="where sizes come from besides --gpu-mem (default: history)"
+    )
+    pack.add_argument("--hang", choices=pack_options.HANGS, help="what to do about a task that hangs (default: say)")
+    pack.add_argument(
+        "--keep-going", action="store_true", help="try all tasks of a kind of which several need more than a GPU"
+    )
+
+
 def _positive(text: str) -> int:
     return _count(text, least=1)
+
+
+def _gpus(text: str) -> int:
+    number = _positive(text)
+    if number > pack_options.GPUS_MAX:
+        raise argparse.ArgumentTypeError(f"{shown(text)} GPUs are more than any node has")
+    return number
 
 
 def _count(text: str, least: int = 0) -> int:
@@ -157,10 +220,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _begin(argv: Sequence[str]) -> int:
     cut = argv.index("--") if "--" in argv else len(argv)
-    arguments = parser().parse_intermixed_args(argv[:cut])
+    arguments = parser().parse_intermixed_args(_with_value(argv[:cut]))
     _check_text(argv)
     arguments.called = tuple(argv)
     return _run(arguments, tuple(argv[cut + 1 :]))
+
+
+def _with_value(argv: Sequence[str]) -> list[str]:
+    """Write the default policy behind a --pack without one. The word after it is the script, or the triple."""
+    return [f"--pack={pack_options.DEFAULT_POLICY}" if word == "--pack" else word for word in argv]
 
 
 def _check_text(argv: Sequence[str]) -> None:
@@ -188,6 +256,10 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
+    if arguments.pack is not None:
+        word = next((word for word in arguments.words if word.partition(",")[0] in POLICIES), None)
+        if word is not None and not Path(word).exists():
+            raise UsageError(f"{shown(word)} stands apart from --pack; write --pack={shown(word)}, with an equals sign")
     argument, triple = submission.split_arguments(arguments.words)
     if triple is None:
         return _ordinary(argument, wishes, arguments, script_arguments)
@@ -215,7 +287,7 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
     )
 
 
-RESUME_TAKES = ("partition", "time", "options", "retries", "max_failures", "env", "dry_run", "wait")
+RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "max_failures", "env", "dry_run", "wait")
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
                      "reservation", "account", "dry_run")  # fmt: skip
 
@@ -261,9 +333,10 @@ def _ordinary(
 ) -> int:
     if argument is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
-    triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait")
+    triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
+                    *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
-        if getattr(arguments, name):
+        if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
                 f"--{name.replace('_', '-')} goes with a triple: llsub {shown(argument)} {rule_triple.FORM} ..."
             )
@@ -294,6 +367,7 @@ def _triple(
     extra: tuple[str, ...],
 ) -> int:
     script = None if argument is None else script_reader.read_script(argument, to_execute=True)
+    own_notes = () if script is None else _take_own_lines(script, arguments)
     asked = planning.Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
@@ -304,8 +378,10 @@ def _triple(
         bind=not arguments.no_bind,
         logs=arguments.logs,
         called=arguments.called,
+        pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     run, tasks = planning.run_of(script, triple, asked)
+    _say_notes(own_notes)
     if arguments.local:
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
     plan = planning.plan_run(run, triple, tasks, script, wishes)
@@ -319,7 +395,54 @@ def _triple(
     return _watch(folder, job) if arguments.wait else names.EXIT_OK
 
 
+class _LineParser(argparse.ArgumentParser):
+    """Parses the #LLSUB lines of a script."""
+
+    where = ""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.where}: {message}")
+
+
+def _take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Take the options of a script's #LLSUB lines for those that the command line does not have, and return notes.
+
+    Raises UsageError, with the line's number, for a line that is not made of such options.
+    """
+    lines = _LineParser(prog=PROGRAM, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
+    _add_work(lines)
+    _add_packing(lines)
+    read = argparse.Namespace()
+    for number, text in script.own_lines:
+        lines.where = f"line {number} of {script.name}, {MAGIC} {shown(text)}"
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError as error:
+            lines.error(str(error))
+        _, unknown = lines.parse_known_args(_with_value(words), read)
+        if unknown:
+            known = [option for action in lines._actions for option in action.option_strings]
+            close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+            lines.error(f"{shown(unknown[0]) or repr('')} is no option of such a line{hint}")
+    taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}
+    is_packed = arguments.pack is not None or taken.get("pack") is not None
+    idle = []
+    for name, value in taken.items():
+        if is_packed or name not in PackOptions.__struct_fields__:
+            setattr(arguments, name, value)
+        elif pack_options.is_written(value):
+            idle.append(name)
+    options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+    return (f"{script.name} has {MAGIC} lines that count with --pack only: {options} left aside",) if idle else ()
+
+
 def _how_many(run: Run) -> str:
+    if run.pack is not None and run.triple is not None:
+        return (
+            f"{submission.counted(run.tasks, 'task')}, packed, at most {run.triple.per_node} at once on "
+            f"{'the node' if run.triple.nodes == 1 else 'a node'}"
+        )
     return f"{submission.counted(run.processes, 'process')}, {submission.counted(run.tasks, 'task')}"
 
 
@@ -386,15 +509,15 @@ def _layout(plan: planning.Plan) -> list[str]:
 # ---- --local ----
 
 
-def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: submission.Wishes, *, dry_run: bool) -> int:
-    run, gpus, notes = planning.plan_here(run, triple, wishes)
+def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool) -> int:
+    here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
         return names.EXIT_OK
-    folder = submitting.make_here(run, tasks)
-    print(f"{_how_many(run)}; logs are in {folder}")
-    _say_notes(notes)
-    return submitting.become_launcher(folder, gpus, os.environ)
+    folder = submitting.make_here(here.run, tasks)
+    print(f"{_how_many(here.run)}; logs are in {folder}")
+    _say_notes(here.notes)
+    return submitting.become_launcher(folder, here.gpu_limit, os.environ)
 
 
 # ---- --resume ----
@@ -403,6 +526,7 @@ def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: submission.
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
     asked = submitting.Resume(
         retries=arguments.retries,
+        oom_retries=arguments.oom_retries,
         max_failures=arguments.max_failures,
         env=arguments.env,
         dry_run=arguments.dry_run,

@@ -86,16 +86,27 @@ def _number(text: str, value: str, most: int, what: str) -> int:
 
 
 def _size_mib(text: str, value: str) -> int:
+    try:
+        return parse_size_mib(value, f"{names.OPTION_MEM}=")
+    except ValueError as error:
+        raise OptionError(text, str(error)) from error
+
+
+def parse_size_mib(value: str, name: str) -> int:
+    """Return a size of one task's GPU memory, such as 8G or 800M, in MiB.
+
+    `name`: what the user wrote before the value, as in `mem=`. Raises ValueError with a sentence that begins with it.
+    """
     match = _SIZE.fullmatch(value)
     mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0
     if not 1 <= mib <= names.MEM_MAX_MIB:
-        raise OptionError(text, "mem= is a size like 8G or 800M, at most 16T")
+        raise ValueError(f"{name} is a size like 8G or 800M, at most 16T")
     if match and not match[2] and mib < names.MEM_BARE_MIN_MIB:
-        raise OptionError(
-            text,
-            f"mem={value} would be {value} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: mem={value}G",
+        raise ValueError(
+            f"{name}{value} would be {value} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: "
+            f"{name}{value}G"
         )
     if match and mib < names.MEM_MIN_MIB:
-        why = f"mem={value} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): mem={match[1]}G"
-        raise OptionError(text, why)
+        why = f"{name}{value} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): {name}{match[1]}G"
+        raise ValueError(why)
     return mib

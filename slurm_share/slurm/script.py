@@ -1,10 +1,11 @@
-"""Read what a user wants to run: a script with its #SBATCH lines, and a file of tasks."""
+"""Read what a user wants to run: a script with its #SBATCH and #LLSUB lines, and a file of tasks."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ HEAD_BYTES = 1024 * 1024
 """The #SBATCH lines of a script stand before its first command; nobody writes more than this there."""
 TASKS_BYTES_MAX = 1024 * 1024 * 1024
 MAGIC = "#SBATCH"
+OWN_MAGIC = "#LLSUB"
 
 
 class Script(Struct, frozen=True):
@@ -25,6 +27,8 @@ class Script(Struct, frozen=True):
     name: str
     directives: tuple[str, ...] = ()
     """What stands behind #SBATCH, a line each."""
+    own_lines: tuple[tuple[int, str], ...] = ()
+    """The number of each #LLSUB line, from 1, and what stands behind that word."""
 
 
 def read_script(given: str, *, to_execute: bool) -> Script:
@@ -54,7 +58,7 @@ def read_script(given: str, *, to_execute: bool) -> Script:
             return Script(str(path), path.name)  # a program may be there to be executed and not to be read
         raise UsageError(f"cannot read {shown(given, 200)}: {error.strerror}") from error
     _check_first_line(given, head, to_execute=to_execute)
-    return Script(str(path), path.name, parse_directives(head))
+    return Script(str(path), path.name, parse_directives(head), parse_own_lines(head))
 
 
 def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
@@ -84,15 +88,22 @@ def _text(line: bytes) -> str:
 def parse_directives(head: bytes) -> tuple[str, ...]:
     """Return the options behind #SBATCH before the first command, as sbatch reads them; none in a file that is no
     script."""
+    return tuple(text for _, text in _lines_behind(MAGIC, head))
+
+
+def parse_own_lines(head: bytes) -> tuple[tuple[int, str], ...]:
+    """Return number and options of each #LLSUB line, which llsub reads as sbatch reads #SBATCH lines."""
+    return tuple(_lines_behind(OWN_MAGIC, head))
+
+
+def _lines_behind(magic: str, head: bytes) -> Iterator[tuple[int, str]]:
     if not head.startswith(b"#!"):
-        return ()
-    found = []
-    for line in head.decode("utf-8", "surrogateescape").splitlines():
-        if line.startswith(MAGIC):
-            found.append(line.removeprefix(MAGIC).strip())
+        return
+    for number, line in enumerate(head.decode("utf-8", "surrogateescape").splitlines(), 1):
+        if line.startswith(magic):
+            yield number, line.removeprefix(magic).strip()
         elif line.strip() and not line.lstrip().startswith("#"):
-            break
-    return tuple(found)
+            return
 
 
 def read_task_bytes(given: str) -> bytes:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, Request, plan_map
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
-    from .rules import mapreduce, submission, triple
+    from .rules import mapreduce, pack_options, submission, triple
+    from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
+    from .rules.task_files import Tasks
     from .submissions import read_submission
 
 __getattr__, __all__ = exports(
@@ -39,6 +41,7 @@ __getattr__, __all__ = exports(
         "map_submitting",
         "planning",
         "rules.mapreduce",
+        "rules.pack_options",
         "rules.submission",
         "rules.triple",
         "run_folder",
@@ -50,7 +53,9 @@ __getattr__, __all__ = exports(
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "Request", "plan_map"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
+        "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],
+        "rules.task_files": ["Tasks"],
         "submissions": ["read_submission"],
     },
 )

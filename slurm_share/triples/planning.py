@@ -11,16 +11,25 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import gpu_option, names
-from ..core.errors import CommandError, UsageError
+from ..core import config, gpu_option, names
+from ..core.errors import CommandError, ConfigError, DriverError, UsageError
+from ..core.settings import Settings
+from ..node import topology
+from ..node.gpus import binding
+from ..node.records import Gpu
+from ..packing import PackRequest
+from ..share import limits, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from .records import Distribution, Run, Triple
-from .rules import failing, fitting, submission
+from .rules import failing, fitting, pack_options, packed, submission, task_files
+from .rules import triple as rule_triple
 from .rules.fitting import Grant, Sharing
+from .rules.pack_options import PackOptions
 from .rules.submission import Wishes
+from .rules.task_files import Tasks
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -38,13 +47,14 @@ class Work(Struct, frozen=True, kw_only=True):
     logs: Literal["task", "rank"] | None
     called: tuple[str, ...]
     """All words of the command line."""
+    pack: PackOptions = PackOptions()
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """A planned run, before any file is written."""
 
     run: Run
-    tasks: tuple[str, ...]
+    tasks: Tasks
     kinds: tuple[NodeKind, ...]
     directives: tuple[submission.Directive, ...]
     grant: Grant
@@ -52,8 +62,24 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, tuple[str, ...]]:
-    """Return the run, and the lines of its tasks' file. Raises UsageError for what does not go together."""
+class Here(Struct, frozen=True):
+    """A run as it is on this machine, without Slurm."""
+
+    run: Run
+    gpu_limit: int | None
+    """How many of its GPUs are used; None: all."""
+    gpus: tuple[Gpu, ...] = ()
+    """Of a packed run: those GPUs; empty: not known."""
+    notes: tuple[str, ...] = ()
+
+
+def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tasks]:
+    """Return the run, and what its tasks' file says. Raises UsageError for what does not go together.
+
+    The processes of an `auto` triple are counted later, by `plan_run` or `plan_here`.
+    """
+    pack = pack_options.request(asked.pack, asked.retries)
+    _check_pack(triple, asked, pack)
     if asked.tasks is not None and asked.ntasks is not None:
         raise UsageError("--tasks and --ntasks both say what the tasks are; write one of them")
     if script is None and asked.tasks is None:
@@ -62,17 +88,21 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, tup
         )
     if script is None and asked.arguments:
         raise UsageError("arguments behind -- are a script's, and there is none; write them into the commands")
+    _check_processes(triple)
     processes = triple.nodes * triple.per_node
-    if processes > submission.TASKS_MAX:
-        raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
-    lines: tuple[str, ...] = ()
+    found = Tasks()
     if asked.tasks is not None:
         source = "standard input" if asked.tasks == "-" else asked.tasks
-        lines = tuple(submission.parse_tasks(script_reader.read_task_bytes(asked.tasks), f"--tasks {source}"))
+        found = task_files.parse(
+            script_reader.read_task_bytes(asked.tasks),
+            f"--tasks {source}",
+            None if pack is None else pack.spec,
+            is_json=asked.tasks.endswith(task_files.JSON_ENDING),
+        )
     elif asked.distribution and asked.ntasks is None:
         raise UsageError("--distribution is for more work than processes; write --tasks FILE or --ntasks M too")
-    tasks = len(lines) or asked.ntasks or processes
-    further = bool(lines) or asked.ntasks is not None
+    tasks = len(found.lines) or asked.ntasks or processes
+    further = bool(found.lines) or asked.ntasks is not None or pack is not None
     run = Run(
         name=script.name if script is not None else _name_of(asked.tasks or "-"),
         command=(script.path, *asked.arguments) if script is not None else (),
@@ -80,22 +110,43 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, tup
         triple=triple,
         processes=processes,
         tasks=tasks,
-        task_kind="rank" if not lines else "input" if script is not None else "command",
+        task_kind="rank" if not found.lines else "input" if script is not None else "command",
         distribution=asked.distribution or ("dynamic" if further else "block"),
         retries=asked.retries,
         max_failures=None if asked.max_failures is None else failing.parse_max_failures(asked.max_failures, tasks),
         bind=asked.bind,
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=asked.called,
+        pack=pack,
     )
-    return run, lines
+    return run, found
+
+
+def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
+    """Raise UsageError for what goes with --pack only, or not with it."""
+    if triple.is_auto and pack is None:
+        raise UsageError(
+            f"{triple}: {rule_triple.AUTO} goes with --pack, where the GPUs decide how many run at once; without it "
+            "nothing looks for the best number yet: write --pack too, or the number, such as "
+            f"{replace(triple, per_node=8, is_auto=False)}"
+        )
+    if triple.is_auto and asked.tasks is None and asked.ntasks is None:
+        raise UsageError(
+            f"{triple} says that as many run at once as there is room for, and not how many tasks there are; write "
+            "--tasks FILE or --ntasks M too"
+        )
+    if pack is not None and asked.distribution not in (None, "dynamic"):
+        raise UsageError(
+            f"--distribution={asked.distribution} says before the run which process has which task, and --pack chooses "
+            "when a task starts; leave one of them away"
+        )
 
 
 def _name_of(tasks: str) -> str:
     return "tasks" if tasks == "-" else Path(tasks).name
 
 
-def plan_run(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | None, wishes: Wishes) -> Plan:
+def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wishes: Wishes) -> Plan:
     """Look at the cluster, and plan the run there; where sinfo does not answer, sbatch decides.
 
     Raises UsageError for what cannot be.
@@ -107,22 +158,39 @@ def plan_run(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | 
     gpus = _asked_gpus(said, wishes)
     written = said.get(names.OPTION, wishes.share)
     notes: list[str] = []
+    why_unknown = "no partition is the default one; name one with -q"
     try:
         kinds = fitting.of_partition(slurm_jobs.read_node_kinds(), partition)
     except CommandError as error:
-        kinds = ()
-        notes.append(f"cannot look at the cluster ({error}); sbatch will say whether this fits")
+        kinds, why_unknown = (), f"cannot look at the cluster ({error})"
+        notes.append(f"{why_unknown}; sbatch will say whether this fits")
+    if run.pack is not None:
+        with_gpus = packed.with_gpus(kinds)
+        if len(with_gpus) < len(kinds) and not set(said) & submission.GPU_OPTIONS and gpus is None:
+            gpus = (("", min(kind.gpu_count for kind in with_gpus)),)  # else the job may get a node without one
+        kinds = with_gpus
     kinds = fitting.candidates(kinds, triple, gpus or ())
     kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
     plugin = slurm_jobs.read_has_share_option()
-    sharing = fitting.sharing(triple, written, _gpus_of_a_node(gpus, kinds), plugin=plugin)
+    of_a_node = _gpus_of_a_node(gpus, kinds)
+    if run.pack is None:
+        sharing = fitting.sharing(triple, written, of_a_node, plugin=plugin)
+    else:
+        wanted = None if gpus is None else sum(count for _, count in gpus)
+        rooms = packed.rooms(kinds, wanted, is_shared=plugin and written != names.OPTION_OFF)
+        per_gpu = packed.most_per_gpu(run.pack, written, _settings(partition).max_share)
+        triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
+        packed.check_gpus(run.pack.spec, tasks, max((room.gpus or 0 for room in rooms), default=None))
+        sharing = packed.sharing(triple, run.pack, written, of_a_node, plugin=plugin)
+        run = _with_triple(run, triple)
     if sharing.request is not None and not plugin:
         notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
     run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
     asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
     notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
     notes += fitting.assumed_notes(triple, gpus or (), kinds, sharing)
-    notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
+    if not triple.is_auto:
+        notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
     if script is not None:
         notes += submission.directive_notes(script.name, directives, wishes)
     return Plan(
@@ -130,14 +198,56 @@ def plan_run(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | 
     )
 
 
-def plan_here(run: Run, triple: Triple, wishes: Wishes) -> tuple[Run, int | None, tuple[str, ...]]:
-    """Return the run as it is on this machine, the number of its GPUs (None: all that there are), and notes."""
+def _with_triple(run: Run, triple: Triple) -> Run:
+    """Return the run with the processes of that triple."""
+    _check_processes(triple)
+    return replace(run, triple=triple, processes=triple.nodes * triple.per_node)
+
+
+def _check_processes(triple: Triple) -> None:
+    processes = triple.nodes * triple.per_node
+    if processes > submission.TASKS_MAX:
+        raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
+
+
+def _settings(partition: str | None) -> Settings:
+    """Return the site's settings as far as this host has them: a login node may have no file of them."""
+    try:
+        return config.load().of(partition)
+    except ConfigError:
+        return Settings()
+
+
+def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
+    """Return the run as it is on this machine. Raises UsageError for what cannot be here."""
     if triple.nodes != 1:
         raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
-                         f"{Triple(1, triple.per_node, triple.threads)}")  # fmt: skip
+                         f"{replace(triple, nodes=1)}")  # fmt: skip
     gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
-    sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
-    return replace(run, share=sharing.request), gpus, sharing.notes
+    if run.pack is None:
+        sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
+        return Here(replace(run, share=sharing.request), gpus, notes=sharing.notes)
+    pack, here = run.pack, _read_gpus(gpus)
+    count = len(here) or gpus
+    cores = len(topology.read_machine(os.sched_getaffinity(0)))
+    settings = _settings(None)
+    per_gpu = packed.most_per_gpu(pack, wishes.share, settings.max_share)
+    triple = packed.sized(triple, [packed.Room(cores, count)], run.tasks, per_gpu, "")
+    run = _with_triple(run, triple)
+    packed.check_gpus(pack.spec, tasks, count)
+    sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
+    packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)
+    sharing = packed.sharing(triple, pack, wishes.share, count, plugin=False)
+    return Here(replace(run, share=sharing.request), gpus, here, sharing.notes)
+
+
+def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that a launcher on this machine would use, at most `most`; none where they are not known."""
+    try:
+        found = visible_gpus(os.environ.get(names.ENV_VISIBLE_DEVICES), binding.read_driver().gpus)
+    except (DriverError, ValueError):
+        return ()
+    return tuple(found)[:most]
 
 
 def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:

@@ -50,9 +50,12 @@ class Triple(Struct, frozen=True):
     """Processes on each node."""
     threads: int | None = None
     """Threads of each process; None: as many as it has cores, floor(cores / NPPN)."""
+    is_auto: bool = False
+    """`auto` was written for NPPN. `per_node` is then what the smallest node has cores for; 1 until that is known."""
 
     def __str__(self) -> str:
-        parts = (self.nodes, self.per_node) if self.threads is None else (self.nodes, self.per_node, self.threads)
+        per_node = "auto" if self.is_auto else self.per_node
+        parts = (self.nodes, per_node) if self.threads is None else (self.nodes, per_node, self.threads)
         return f"[{','.join(map(str, parts))}]"
 
 
@@ -92,7 +95,7 @@ class Worker(Struct, frozen=True):
 
 class Run(Struct, frozen=True, kw_only=True):
     """A run as submitted: the file `run.json` of its folder; `llsub --resume --retries` writes
-    it again, with another number of retries."""
+    it again, with another number of retries (also `--oom-retries`, `--max-failures`)."""
 
     version: int = 1
     kind: Literal["llsub", "llmapreduce"] = "llsub"

@@ -14,6 +14,7 @@ import msgspec
 from ..core import locks, process
 from ..core.errors import UsageError
 from ..core.process import Deadline
+from ..packing import TaskSpec
 from . import run_folder
 from .records import Run
 
@@ -61,9 +62,11 @@ def write(
     scheduler: Sequence[str] = (),
     *,
     environ: Mapping[str, str] | None = None,
+    specs: Sequence[TaskSpec] = (),
 ) -> None:
-    """Fill a new folder: tasks (where there are lines of them), launch.sh, the scheduler command, the environment for
-    `llsub --resume` (readable by its owner alone; None: not recorded), and run.json last.
+    """Fill a new folder: tasks (where there are lines of them), what each of them asks for (where it is not the same
+    for all), launch.sh, the scheduler command, the environment for `llsub --resume` (readable by its owner alone; None:
+    not recorded), and run.json last.
 
     Each file appears whole or not at all. Raises UsageError where one cannot be written, with the folder gone again if
     nothing else is in it.
@@ -76,6 +79,8 @@ def write(
         files = {run_folder.ENVIRONMENT: run_folder.render_environment(environ)} | files
     if scheduler:
         files = {run_folder.SUBMIT: msgspec.json.encode(list(scheduler)) + b"\n"} | files
+    if specs:
+        files = {run_folder.SPECS: run_folder.render_specs(specs)} | files
     if run.task_kind != "rank":
         files = {run_folder.TASKS: "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")} | files
     try:
@@ -105,8 +110,8 @@ def rewrite_run(folder: Path, run: Run) -> None:
 
 def remove(folder: Path) -> None:
     """Remove what `write` made, for a run that was not submitted. Other files stay."""
-    names = (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT, run_folder.RUN)
-    for name in names:
+    names = (run_folder.TASKS, run_folder.SPECS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT)
+    for name in (*names, run_folder.RUN):
         for path in (folder / name, _temporary(folder / name)):
             with contextlib.suppress(OSError):
                 path.unlink()

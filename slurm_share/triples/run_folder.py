@@ -5,6 +5,7 @@
     LLSUB.3/
         run.json                               what is to run (Run)
         tasks                                  a line a task, where there is further work than one task a process
+        specs.jsonl                            what each task asks for (TaskSpec), of a packed run of unlike tasks
         launch.sh                              the script given to the scheduler
         submit.json                            the scheduler command, a list of words
         environment                            the environment at the submission, NAME=VALUE with a NUL after each; 0600
@@ -27,12 +28,13 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ..core.errors import StateError
+from ..packing import TaskSpec
 from .records import Ended, Progress, Run
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
@@ -53,6 +55,7 @@ _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
+_spec = msgspec.json.Decoder(TaskSpec)
 
 
 def node_folder(folder: Path, run: Run, first: int, last: int, node: str) -> Path:
@@ -97,6 +100,30 @@ def read_tasks(folder: Path) -> list[str]:
         return file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError as error:
         raise StateError(str(file), str(error.strerror)) from error
+
+
+def render_specs(specs: Sequence[TaskSpec]) -> bytes:
+    """Return the contents of specs.jsonl."""
+    return b"".join(_encoder.encode(spec) + b"\n" for spec in specs)
+
+
+def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
+    """Return what each task of a packed run asks for; empty: all ask for `Run.pack.spec`.
+
+    Raises StateError for a file that has not one for each task.
+    """
+    file = folder / SPECS
+    try:
+        data = file.read_bytes()
+        specs = tuple(_spec.decode(line) for line in data.split(b"\n")[:-1])
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StateError(str(file), f"cannot tell what the tasks ask for ({why}); submit the run anew") from error
+    if len(specs) != run.tasks:
+        raise StateError(str(file), f"it is of {len(specs)} tasks, and the run has {run.tasks}; submit the run anew")
+    return specs
 
 
 def read_jobs(folder: Path) -> list[int]:
@@ -177,7 +204,7 @@ def read_foreign_owner(folder: Path, uid: int) -> int | None:
     owners = []
     with contextlib.suppress(FileNotFoundError):
         owners.append(folder.stat().st_uid)
-    for name in (RUN, SUBMIT, JOBS, TASKS, LAUNCH_SCRIPT, ENVIRONMENT):
+    for name in (RUN, SUBMIT, JOBS, TASKS, SPECS, LAUNCH_SCRIPT, ENVIRONMENT):
         with contextlib.suppress(FileNotFoundError):
             owners.append((folder / name).lstat().st_uid)  # of a link too: its owner chose where it leads
     return next((owner for owner in owners if owner != uid), None)

@@ -25,6 +25,7 @@ from .records import Run
 from .rules import failing, submission
 from .rules.progress import all_done
 from .rules.submission import Wishes
+from .rules.task_files import Tasks
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Resume(Struct, frozen=True, kw_only=True):
     """Changes to a resumed run from the command line; None: as it was."""
 
     retries: int | None
+    oom_retries: int | None
     max_failures: str | None
     env: Literal["recorded", "current"] | None
     dry_run: bool
@@ -69,7 +71,13 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
     argv = planning.scheduler_command(plan, str(folder), wishes)
     environ = submission.recorded_environment(os.environ)
     run_files.write(
-        folder, plan.run, plan.tasks, planning.launch_script(plan, str(folder), argv), argv, environ=environ
+        folder,
+        plan.run,
+        plan.tasks.lines,
+        planning.launch_script(plan, str(folder), argv),
+        argv,
+        environ=environ,
+        specs=plan.tasks.specs,
     )
     for note in plan.notes:
         output.note(note)
@@ -98,11 +106,11 @@ def _note(folder: Path, job: int, output: Output) -> None:
 # ---- On this machine ----
 
 
-def make_here(run: Run, tasks: Sequence[str]) -> Path:
+def make_here(run: Run, tasks: Tasks) -> Path:
     """Make the folder of a run without a scheduler."""
     folder = run_files.make_folder(Path.cwd())
     script, environ = submission.local_script(str(folder), sys.executable), submission.recorded_environment(os.environ)
-    run_files.write(folder, run, tasks, script, environ=environ)
+    run_files.write(folder, run, tasks.lines, script, environ=environ, specs=tasks.specs)
     return folder
 
 
@@ -183,7 +191,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         left = (
             f"{count} of {submission.counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
         )
-        new = run if asked.retries is None else replace(run, retries=asked.retries)
+        new = _with_retries(run, asked, folder)
         if asked.max_failures is not None:
             new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
         if not (folder / run_folder.SUBMIT).exists():
@@ -201,6 +209,19 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         job = _submit_again(folder, run, new, argv, environ, output)
         _note(folder, job, output)
         return Resumed(f"{left}; {recorded_owner}", job=job)
+
+
+def _with_retries(run: Run, asked: Resume, folder: Path) -> Run:
+    """Return the run with the numbers of retries of a resumption. Raises UsageError."""
+    new = run if asked.retries is None else replace(run, retries=asked.retries)
+    if new.pack is None:
+        if asked.oom_retries is not None:
+            raise UsageError(f"{folder.name} is not packed, and --oom-retries goes with --pack; --retries is for it")
+        return new
+    settings = replace(new.pack.settings, retries=new.retries)
+    if asked.oom_retries is not None:
+        settings = replace(settings, oom_retries=asked.oom_retries)
+    return replace(new, pack=replace(new.pack, settings=settings))
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:

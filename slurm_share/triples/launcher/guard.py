@@ -201,8 +201,7 @@ def _go_to(run: Run, node: Node) -> None:
 def _claims(run: Run, folder: Path, node: Node) -> Claims | None:
     if run.distribution != "dynamic":
         return None
-    chunks = deal.chunks(run.tasks, run.processes)
-    return Claims(folder / run_folder.QUEUE / node.job, f"{node.name}-{os.getpid()}", chunks)
+    return Claims(folder / run_folder.QUEUE / node.job, f"{node.name}-{os.getpid()}", deal.chunks_of(run))
 
 
 def _stay_with(guard: int) -> None:

@@ -224,7 +224,7 @@ def _budgets(workers: Sequence[Worker], plan: Plan | None, settings: Settings) -
 
 def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:
     """Return notes on the size of the processes, once per run: the nodes of a job are of one kind."""
-    if run.triple is None or here.index > 0:
+    if run.triple is None or run.triple.is_auto or here.index > 0:
         return ()
     return triple.notes(run.triple.nodes, run.triple.per_node, run.triple.threads, cores)
 

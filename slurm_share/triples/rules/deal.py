@@ -8,6 +8,9 @@ CHUNKS_LEFT = 4
 """A chunk is 1/4 of an even part of what is left: the last ones are single tasks, so that processes end together."""
 CHUNK_MAX = 1000
 """Tasks that a crash of one launcher may hold back at most, and that a resumed run finds again."""
+PACKED_CHUNK_MAX = 8
+"""The same for a packed run, in which a node claims no more than it can start soon: a node full of large tasks must not
+hold small ones that another node has room for."""
 
 
 def tasks_of(run: Run, rank: int) -> range:
@@ -40,14 +43,29 @@ def rank_of(run: Run, task: int, worker: int) -> int:
     return task if run.tasks <= run.processes else worker
 
 
-def chunks(tasks: int, processes: int) -> tuple[range, ...]:
+def chunks_of(run: Run) -> tuple[range, ...]:
+    """Return the table of chunks of a run with dynamic distribution."""
+    return chunks(run.tasks, run.processes, CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX)
+
+
+def to_claim(free: int, claimed: int) -> int:
+    """Return how many further tasks a node of a packed run should claim.
+
+    free: tasks that it could start now, as far as cores go. claimed: tasks that it has claimed and not started. Twice
+    as many as can start leaves a choice of which goes where, and keeps little from other nodes.
+    """
+    return max(0, 2 * free - claimed)
+
+
+def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ...]:
     """Return every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987).
 
-    Of the same two numbers every node makes the same table, so that a chunk's number says which tasks it has.
+    Of the same numbers every node makes the same table, so that a chunk's number says which tasks it has. most: the
+    largest chunk.
     """
     found, first = [], 0
     while first < tasks:
-        size = min(CHUNK_MAX, max(1, (tasks - first) // (CHUNKS_LEFT * processes)))
+        size = min(most, max(1, (tasks - first) // (CHUNKS_LEFT * processes)))
         found.append(range(first, first + size))
         first += size
     return tuple(found)

@@ -65,13 +65,13 @@ def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[s
     if triple.nodes > count:
         raise UsageError(
             f"{triple} asks for {_nodes(triple.nodes)}{such}, and {where} has {count}; write "
-            f"{Triple(count, triple.per_node, triple.threads)}"
+            f"{replace(triple, nodes=count)}"
         )
     limits = [kind.max_nodes_per_job for kind in fit if kind.max_nodes_per_job is not None]
     if limits and len(limits) == len(fit) and triple.nodes > max(limits):
         raise UsageError(
             f"{triple} asks for {_nodes(triple.nodes)}, and {where} gives a job at most {max(limits)}; write "
-            f"{Triple(max(limits), triple.per_node, triple.threads)}"
+            f"{replace(triple, nodes=max(limits))}"
         )
     usable = tuple(kind for kind in fit if kind.usable)
     return usable if triple.nodes <= _count(usable) else fit

@@ -34,7 +34,7 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
     """
     script = argv[0] if argv and not argv[0].startswith("[") else None
     rest = list(argv[1:] if script is not None else argv)
-    triple = rule_triple.parse(rest.pop(0)) if rest and rest[0].startswith("[") else None
+    triple = rule_triple.parse(rest.pop(0), may_be_auto=True) if rest and rest[0].startswith("[") else None
     if rest:
         raise UsageError(
             f"{shown(rest[0]) or repr(rest[0])} is neither an option nor a triple; arguments of the script come after "
@@ -45,6 +45,12 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
 
 def parse_tasks(data: bytes, source: str) -> list[str]:
     """Return the tasks in a file, a line each. Raises UsageError, with the line's number, for lines that are none."""
+    lines = split_tasks(data, source, LINE_MAX_BYTES)
+    return [line.decode("utf-8", "surrogateescape") for line in lines]
+
+
+def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
+    """Return the lines of a file of tasks. Raises UsageError, with the line's number, for lines that are no task."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -56,13 +62,13 @@ def parse_tasks(data: bytes, source: str) -> list[str]:
         why = None
         if not line.strip():
             why = "is empty; remove it: every line is a task, and the first line is task 0"
-        elif len(line) > LINE_MAX_BYTES:
+        elif len(line) > most_bytes:
             why = f"has {len(line)} bytes, and a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
         elif b"\0" in line:
             why = "has a NUL byte; this is not a text file"
         if why is not None:
             raise UsageError(f"{source}: line {number} {why}")
-    return [line.removesuffix(b"\r").decode("utf-8", "surrogateescape") for line in lines]
+    return [line.removesuffix(b"\r") for line in lines]
 
 
 class Directive(Struct, frozen=True):
@@ -104,6 +110,25 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
         if argv[:1] == ["hetjob"]:
             raise UsageError("the script's #SBATCH hetjob: a triple is one kind of nodes; leave the triple away")
         found += parse_options(argv, where)
+    return tuple(found)
+
+
+def parse_options_of(line: str, where: str, whom: str) -> tuple[Directive, ...]:
+    """Return the long options of `whom` in a line. Raises UsageError, which begins with `where` it stands."""
+    found = []
+    try:
+        rest = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from error
+    while rest:
+        argument = rest.pop(0)
+        if len(argument) < 3 or not argument.startswith("--"):
+            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is no option of {whom}")
+        name, equals, value = argument[2:].partition("=")
+        has_value = bool(equals)
+        if not has_value and rest and not rest[0].startswith("-"):
+            value, has_value = rest.pop(0), True
+        found.append(Directive(name, value if has_value else None))
     return tuple(found)
 
 

@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from ...core.errors import UsageError, shown
 from ...node.records import Core
 from ..records import Layout, Place, Triple
@@ -30,8 +32,15 @@ _LIMITS = (NODES_MAX, PER_NODE_MAX, THREADS_MAX)
 _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
 
-def parse(text: str) -> Triple:
-    """Return the triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else."""
+AUTO = "auto"
+"""In place of NPPN."""
+
+
+def parse(text: str, *, may_be_auto: bool = False) -> Triple:
+    """Return the triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else.
+
+    may_be_auto: P may be `auto`, which gives a triple with `is_auto`.
+    """
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") and len(text) > 1 else text
     tokens = inside.split(",")
     if len(text) > _LONGEST:
@@ -45,7 +54,22 @@ def parse(text: str) -> Triple:
         raise _wrong(text, "it is one character, as the shell makes of a triple where a file is called so; quote it")
     if len(tokens) not in (2, 3):
         raise _wrong(text, f"it has {_counted(len(tokens), 'number')}, not two or three")
-    return Triple(*(_number(text, argument, place) for place, argument in enumerate(tokens)))
+    is_auto = may_be_auto and tokens[1] == AUTO
+    nodes = _number(text, tokens[0], 0)
+    per_node = 1 if is_auto else _number(text, tokens[1], 1)
+    return Triple(nodes, per_node, _number(text, tokens[2], 2) if len(tokens) == 3 else None, is_auto)
+
+
+def with_cores(triple: Triple, nodes: Iterable[tuple[int, int | None]], most: int | None, per_gpu: int) -> Triple:
+    """Return an `auto` triple with the number of processes that the smallest of these nodes can have.
+
+    nodes: (cores, GPUs) of each kind of node, at least one; GPUs None: not known. Each process has as many cores as it
+    has threads, one where the triple says nothing. At least one. most: the number of tasks, where that is the limit.
+    per_gpu: the most processes that a GPU takes.
+    """
+    threads = triple.threads or 1
+    fit = min(min(cores // threads, cores if gpus is None else gpus * per_gpu) for cores, gpus in nodes)
+    return replace(triple, per_node=max(1, min(fit, PER_NODE_MAX, fit if most is None else most)))
 
 
 def _number(text: str, argument: str, place: int) -> int:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llsub_desk import DATA, call, make_desk, run_of, submitted
 
-from slurm_share.cli import llsub, progress_line
+from slurm_share.cli import progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs
 from slurm_share.triples import follow, run_folder
@@ -20,56 +21,11 @@ from slurm_share.triples.records import Ended, Progress, Run, Triple
 from slurm_share.triples.rules import submission
 from slurm_share.triples.rules.progress import TaskCounts, as_text
 
-DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
-SBATCH = """#!/bin/sh
-echo "$@" >> sbatch.log
-[ -e refuse ] && { echo "sbatch: error: no" >&2; exit 1; }
-echo 4711
-"""
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a script in it, a recorded cluster around, and an sbatch that writes down what it is asked."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bin").mkdir()
-    for name, text in (
-        ("bin/sbatch", SBATCH),
-        ("task.sh", "#!/bin/sh\n#SBATCH --qos=q -N7\n"),
-        ("plain.sh", "#!/bin/sh\n"),
-    ):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    for name in ("SBATCH_PARTITION", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    answers = {
-        "sinfo": (DATA / "sinfo.json").read_text(),
-        "scontrol": "PartitionName=gpu Default=YES\n",
-        "sbatch": "  --share-gpu=N\n",
-        "squeue": '{"meta": {"slurm": {"release": "26.05", "cluster": "demo"}}, "jobs": []}',
-    }
-    monkeypatch.setattr(jobs, "run", lambda argv, **_: answers[argv[0]])
-    return tmp_path
-
-
-def submitted(folder: Path) -> list[str]:
-    """What sbatch was asked."""
-    log = folder / "sbatch.log"
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def call(*words: str) -> int:
-    """llsub with these words; argparse's own way out is an exit code as well."""
-    try:
-        return llsub.main(words)
-    except SystemExit as error:
-        return int(error.code or 0)
-
-
-def run_of(folder: Path) -> Run:
-    """The run that was submitted."""
-    return run_folder.read_run(folder / "LLSUB.1")
+    """Return a folder with a script in it, and a recorded cluster around."""
+    return make_desk(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("words", [("./task.sh", "[1,2]"), ("./task.sh",)])

@@ -1,0 +1,170 @@
+"""Parse llsub's options for packing: `--pack[=POLICY]` and those that have an effect only beside it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core.errors import UsageError, shown
+from ...packing import POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec
+from ...share import option as share_option
+
+Estimates = Literal["history", "static", "probe", "none"]
+Hang = Literal["say", "kill"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+GUARDS: tuple[Guard, ...] = get_args(Guard)
+ESTIMATES: tuple[Estimates, ...] = get_args(Estimates)
+HANGS: tuple[Hang, ...] = get_args(Hang)
+DEFAULT_POLICY: PolicyName = "booked"
+LEARNED = "learned"
+"""In place of a size: the size is to be learned, as without the option."""
+GPUS_MAX = 256
+"""More GPUs than any node has, for one task."""
+_READ_MEMORY: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
+"""Policies that ask how much of a GPU's memory is free, and how busy it is (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
+_HAVE_FREE_MIN: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug"})
+"""Those of them whose condition on free memory is a number, and not the size of the task."""
+_CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
+_RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
+
+
+class PackOptions(Struct, frozen=True, kw_only=True):
+    """The options as written; None, or False: not written."""
+
+    pack: str | None = None
+    """What stands behind `--pack=`."""
+    gpu_mem: str | None = None
+    gpus_per_task: int | None = None
+    oom_retries: int | None = None
+    max_per_gpu: int | None = None
+    order: Order | None = None
+    memory_guard: Guard | None = None
+    estimate: Estimates | None = None
+    hang: Hang | None = None
+    keep_going: bool = False
+
+    def without_pack(self) -> tuple[str, ...]:
+        """Return the options that have no effect because --pack is not there."""
+        if self.pack is not None:
+            return ()
+        return tuple(
+            f"--{name.replace('_', '-')}" for name in self.__struct_fields__ if is_written(getattr(self, name))
+        )
+
+
+def is_written(value: object) -> bool:
+    """Return whether this is the value of an option that somebody wrote; 0 is."""
+    return value is not None and value is not False
+
+
+def request(written: PackOptions, retries: int) -> PackRequest | None:
+    """Return how a run is to be packed; None: it is not. Raises UsageError.
+
+    retries: how often a task is tried again that failed for another reason than memory.
+    """
+    idle = written.without_pack()
+    if idle:
+        raise UsageError(f"{idle[0]} goes with --pack; write --pack too, or leave {idle[0]} away")
+    if written.pack is None:
+        return None
+    settings = replace(
+        parse_policy(written.pack),
+        retries=retries,
+        max_per_gpu=written.max_per_gpu,
+        keep_going=written.keep_going,
+    )
+    if written.oom_retries is not None:
+        settings = replace(settings, oom_retries=written.oom_retries)
+    settings = replace(settings, order=written.order or settings.order, guard=written.memory_guard or settings.guard)
+    spec = TaskSpec(
+        gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
+        gpus=1 if written.gpus_per_task is None else written.gpus_per_task,
+    )
+    default = PackRequest()
+    return PackRequest(
+        settings=settings,
+        spec=spec,
+        estimate=written.estimate or default.estimate,
+        hang=written.hang or default.hang,
+    )
+
+
+def parse_gpu_mem(text: str, name: str) -> int | None:
+    """Return a task's GPU memory in MiB; None for `learned`. Raises UsageError, which begins with `name`."""
+    if text == LEARNED:
+        return None
+    return _size_mib(text, name)
+
+
+def _size_mib(text: str, name: str) -> int:
+    try:
+        return share_option.parse_size_mib(text, name)
+    except ValueError as error:
+        also = "" if text and f"{name}{text}" in str(error) else f", and not {shown(text) or 'empty'}"
+        raise UsageError(f"{error}{also}") from error
+
+
+def parse_policy(text: str) -> PackSettings:
+    """Return the settings in `POLICY[,book][,smact_max=RATIO|none][,free_min=SIZE|none]`. Raises UsageError."""
+    word, *conditions = text.split(",")
+    policy = next((name for name in POLICIES if name == word), None)
+    if policy is None:
+        raise UsageError(f"--pack={shown(text)}: {_why_no_policy(word)}")
+    settings = PackSettings(policy=policy)
+    if policy == "rr":
+        # Round robin has no conditions of its own (the same thesis, Table 6.3, "no condition").
+        settings = replace(settings, smact_max=None, free_min_mib=None)
+    seen: set[str] = set()
+    for condition in conditions:
+        key, equals, value = condition.partition("=")
+        if key in seen or not _is_condition(key, equals):
+            raise UsageError(f"--pack={shown(text)}: {shown(condition) or repr('')} is not one of {_CONDITIONS}, once")
+        seen.add(key)
+        able = _HAVE_FREE_MIN if key == "free_min" else _READ_MEMORY
+        if policy not in able:
+            known = ", ".join(name for name in POLICIES if name in able)
+            raise UsageError(
+                f"--pack={shown(text)}: {key} has no effect on {policy}; leave it away, or take one of {known}"
+            )
+        if key == "book":
+            settings = replace(settings, uses_booking=True)
+        elif key == "smact_max":
+            settings = replace(settings, smact_max=_ratio(value, f"--pack={shown(text)}: {key}"))
+        else:
+            settings = replace(
+                settings, free_min_mib=None if value == "none" else _size_mib(value, f"--pack={word},{key}=")
+            )
+    return settings
+
+
+def _is_condition(key: str, equals: str) -> bool:
+    return (key == "book" and not equals) or (key in ("smact_max", "free_min") and bool(equals))
+
+
+def _why_no_policy(word: str) -> str:
+    if word == "gain":
+        return (
+            "gain chooses by how fast tasks run beside each other, and speed is not measured yet; write --pack, which "
+            "books memory"
+        )
+    if word == "oracle-lug":
+        return "oracle-lug knows the true size of every task, which only slurm-share pack simulate does; write --pack"
+    close = difflib.get_close_matches(word, POLICIES, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"there is no policy {shown(word) or repr('')}: there are {', '.join(POLICIES)}{hint}"
+
+
+def _ratio(text: str, where: str) -> float | None:
+    if text == "none":
+        return None
+    value = float(text) if text and _RATIO.fullmatch(text) else 0.0
+    if 1 < value <= 100:
+        raise UsageError(f"{where} is a ratio from 0 to 1, and {text} is more; write {value / 100:g}")
+    if not 0 < value <= 1:
+        given = shown(text) or "empty"
+        raise UsageError(f"{where} is a ratio above 0 and up to 1, such as 0.8, or none, and not {given}")
+    return value

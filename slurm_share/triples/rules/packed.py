@@ -1,0 +1,147 @@
+"""Decide what a packed run requests of its nodes: how many run at once, which share, which nodes.
+
+A worker of a packed run goes to another GPU with each task. So its share has slots on every GPU for as many workers as
+may come together there, and MPS on all of them; the launcher sets the memory cap of each start itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import names
+from ...core.errors import UsageError
+from ...core.records import ShareRequest
+from ...packing import PackRequest, TaskSpec
+from ...share import limits
+from ...slurm.records import NodeKind
+from ..records import Triple
+from . import fitting
+from . import triple as rule_triple
+from .fitting import Sharing
+from .task_files import Tasks
+
+CLIENTS = 48
+"""MPS clients of one GPU with any driver, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
+
+
+class Room(Struct, frozen=True):
+    """What one kind of node gives to a packed run."""
+
+    cores: int
+    gpus: int | None
+    """None: not known."""
+
+
+def with_gpus(kinds: Sequence[NodeKind]) -> tuple[NodeKind, ...]:
+    """Return the kinds of nodes that have a GPU. Raises UsageError where nodes are known and none of them has one."""
+    found = tuple(kind for kind in kinds if kind.gpu_count)
+    if kinds and not found:
+        where = ",".join(sorted({kind.partition for kind in kinds}))
+        raise UsageError(
+            f"--pack places tasks on GPUs, and no node of partition {where} has one; name another partition with -q, "
+            "or leave --pack away"
+        )
+    return found
+
+
+def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> tuple[Room, ...]:
+    """Return what the nodes of each kind give. wanted: GPUs of each node; None: all.
+
+    is_shared: of a node with more GPUs a share takes cores in proportion (`fitting.grant`).
+    """
+    found = []
+    for kind in kinds:
+        gpus = kind.gpu_count if wanted is None else wanted
+        is_part = is_shared and wanted is not None and wanted < kind.gpu_count
+        found.append(Room(max(1, kind.cores * gpus // kind.gpu_count) if is_part else kind.cores, gpus))
+    return tuple(found)
+
+
+def most_per_gpu(pack: PackRequest, written: str | None, site: int) -> int:
+    """Return the most tasks that a GPU may have at once.
+
+    written: what stands behind --share-gpu=, whose number is a limit too. site: the site's max_share.
+    """
+    given = (written or "").partition(",")[0]
+    asked = int(given) if given.isascii() and given.isdecimal() and 0 < len(given) < 4 else CLIENTS
+    own = pack.settings.max_per_gpu or CLIENTS
+    return 1 if pack.settings.policy == "exclusive" else max(1, min(CLIENTS, asked, own, site))
+
+
+def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:
+    """Return a triple with the number of processes of a node, for one in which it is `auto`.
+
+    Raises UsageError, with `why_unknown`, where no node is known.
+    """
+    if not triple.is_auto:
+        return triple
+    if not rooms:
+        raise UsageError(
+            f"{triple}: how many processes a node has cores for is not known: {why_unknown}; write the number, such as "
+            f"{replace(triple, per_node=16, is_auto=False)}"
+        )
+    return rule_triple.with_cores(triple, [(room.cores, room.gpus) for room in rooms], tasks, per_gpu)
+
+
+def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
+    """Return the share of a packed run's job. Raises UsageError for what cannot be beside --pack.
+
+    gpus, written, plugin: as in `fitting.sharing`.
+    """
+    slots = limits.tasks_per_gpu(triple.per_node, gpus) if gpus else 0
+    if gpus and slots > names.SHARE_MAX and (plugin or written is not None):
+        raise UsageError(
+            f"{triple} needs {slots} slots on each of {gpus} GPU{'s' * (gpus > 1)}, and a share has at most "
+            f"{names.SHARE_MAX}; write {replace(triple, per_node=gpus * names.SHARE_MAX, is_auto=False)}"
+        )
+    found = fitting.sharing(triple, written, gpus, plugin=plugin)
+    if found.request is None:
+        return found
+    check_share(found.request)
+    request = found.request
+    if found.is_computed and pack.settings.policy != "exclusive":
+        # With one slot a GPU has no MPS, and here two tasks may meet on one although there are as many GPUs as workers.
+        request = replace(request, per_gpu=max(request.per_gpu, min(triple.per_node, 2)))
+    return Sharing(request, found.notes)
+
+
+def check_share(request: ShareRequest) -> None:
+    """Raise UsageError for settings of --share-gpu that have no meaning in a packed run."""
+    if request.mem_mib is not None:
+        raise UsageError(
+            "--share-gpu=mem= is one cap for all tasks, and --pack gives each its own; write "
+            f"--gpu-mem={request.mem_mib}M instead, for all tasks or in the tasks' file"
+        )
+    if request.sm == names.SM_EVEN:
+        raise UsageError(
+            "--share-gpu=sm=even divides a GPU by its slots, and with --pack there are more slots than tasks that run; "
+            "write a percentage, such as sm=50, or leave sm= away"
+        )
+
+
+def check_gpus(base: TaskSpec, tasks: Tasks, most: int | None) -> None:
+    """Raise UsageError for a task that asks for more GPUs than a node has. most: of the largest node, None: unknown."""
+    if most is None:
+        return
+    for place, spec in enumerate(tasks.specs or (base,)):
+        if spec.gpus > most:
+            where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.specs else f"--gpus-per-task={spec.gpus}"
+            has = "1 GPU" if most == 1 else f"{most} GPUs"
+            asks = f": it asks for {spec.gpus} GPUs, and" if tasks.specs else ":"
+            raise UsageError(f"{where}{asks} a node of this job has {has}; write at most {most}")
+
+
+def check_sizes(base: TaskSpec, tasks: Tasks, most_mib: int | None) -> None:
+    """Raise UsageError for a task that asks for more memory than the largest GPU has for tasks; None: not known."""
+    if most_mib is None:
+        return
+    for place, spec in enumerate(tasks.specs or (base,)):
+        if spec.gpu_mem_mib is not None and spec.gpu_mem_mib > most_mib:
+            where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.specs else ""
+            raise UsageError(
+                f"{where}--gpu-mem={spec.gpu_mem_mib}M is more than the {most_mib} MiB that the largest GPU here has "
+                f"for tasks; write at most --gpu-mem={most_mib}M, or leave it away"
+            )

@@ -1,0 +1,170 @@
+"""Parse the file of a run's tasks: a task a line, `#LLSUB` lines between them, or a JSON object a line.
+
+`#LLSUB --gpu-mem=6G` and JSON say what a task of a packed run asks for. Such a line counts more than the command line,
+which says it of all tasks. Without --pack an `#LLSUB` line is a task like every other line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from ...core.errors import UsageError, shown
+from ...packing import TaskSpec
+from . import pack_options, submission
+
+MAGIC = "#LLSUB"
+JSON_ENDING = ".jsonl"
+LINE_OPTIONS = ("gpu-mem", "gpus-per-task")
+_EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
+_LAYOUT_BYTES = 4096
+"""What a JSON line may have beside the longest task: names of keys, escapes."""
+
+
+class Tasks(Struct, frozen=True):
+    """The tasks of a file."""
+
+    lines: tuple[str, ...] = ()
+    """What is run, a command or an argument a task."""
+    specs: tuple[TaskSpec, ...] = ()
+    """What each task asks for; empty: all ask for the same."""
+    numbers: tuple[int, ...] = ()
+    """For each of `specs`, the number of its line in the file, from 1."""
+    source: str = ""
+    """Which file that is, for messages."""
+
+
+class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    run: str
+    gpu_mem: str | UnsetType | None = UNSET
+    """None: to be learned."""
+    gpus: int | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+_decoder = msgspec.json.Decoder(_JsonTask)
+_KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
+
+
+def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> Tasks:
+    """Return the tasks in a file. Raises UsageError, with the line's number, for a line that is none.
+
+    base: what the command line says of all tasks of a packed run; None: the run is not packed.
+    """
+    found = list(_json_lines(data, source, base) if is_json else _text_lines(data, source, base))
+    if not found:
+        raise UsageError(f"{source}: there is no task in it, only {MAGIC} lines; write a task below them")
+    lines = tuple(line for _, line, _ in found)
+    if base is None or all(spec == base for _, _, spec in found):
+        return Tasks(lines, source=source)
+    return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source)
+
+
+def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
+    spec = base or TaskSpec()
+    for number, line in enumerate(submission.parse_tasks(data, source), 1):
+        if base is not None and line.startswith(MAGIC):
+            spec = _with_options(line.removeprefix(MAGIC).strip(), spec, f"{source}: line {number}")
+        else:
+            yield number, line, spec
+
+
+def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
+    """Return the defaults of the lines below an `#LLSUB` line."""
+    for one in submission.parse_options_of(text, f"{where}: {MAGIC} {shown(text)}", "a tasks file"):
+        if one.name not in LINE_OPTIONS or one.value is None:
+            known = " and ".join(f"--{name}=" for name in LINE_OPTIONS)
+            raise UsageError(f"{where}: --{shown(one.name)} is no option of a line in a tasks file: it takes {known}")
+        if one.name == "gpu-mem":
+            spec = replace(spec, gpu_mem_mib=_gpu_mem(one.value, "--gpu-mem=", where))
+        else:
+            spec = replace(spec, gpus=_gpus(one.value, "--gpus-per-task", where))
+    return spec
+
+
+def _gpu_mem(text: str, name: str, where: str) -> int | None:
+    try:
+        return pack_options.parse_gpu_mem(text, name)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _gpus(text: str, name: str, where: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
+    if not 1 <= number <= pack_options.GPUS_MAX:
+        raise UsageError(f"{where}: {name} is a whole number from 1 to {pack_options.GPUS_MAX}, and not {shown(text)}")
+    return number
+
+
+def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
+    most = 2 * submission.LINE_MAX_BYTES + _LAYOUT_BYTES
+    for number, line in enumerate(submission.split_tasks(data, source, most), 1):
+        where = f"{source}: line {number}"
+        task = _decode(line, where)
+        _check_run(task.run, where)
+        yield number, task.run, _json_spec(task, base, where)
+
+
+def _decode(line: bytes, where: str) -> _JsonTask:
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} {_why_no_task(line, str(error))}") from error
+
+
+def _why_no_task(line: bytes, said: str) -> str:
+    """Return why a line that could not be decoded is no task; `said`: by the decoder."""
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return (
+            f"is no JSON ({error}); in a file *{JSON_ENDING} a line is an object such as {_EXAMPLE}; for other lines "
+            "take another ending"
+        )
+    if not isinstance(found, dict):
+        return f"is no JSON object; write one such as {_EXAMPLE}"
+    for key in found:
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            return f"has the key {shown(key) or repr('')}, and a task has {', '.join(_KEYS)}{hint}"
+    if "run" not in found:
+        return f'has no "run", which is what to run; write an object such as {_EXAMPLE}'
+    kinds = {"run": "text", "gpu_mem": 'text such as "6G"', "gpus": "a whole number", "name": "text"}
+    wrong = next((key for key in _KEYS if f"$.{key}" in said), "run")
+    return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, and it is {kinds[wrong]}'
+
+
+def _check_run(run: str, where: str) -> None:
+    why = None
+    if not run.strip():
+        why = "is empty"
+    elif len(run.encode("utf-8", "surrogateescape")) > submission.LINE_MAX_BYTES:
+        why = f"is longer than {submission.LINE_MAX_BYTES} bytes; put it into a script of its own"
+    elif "\n" in run or "\0" in run:
+        why = "has a line end or a NUL in it; put it into a script of its own"
+    if why is not None:
+        raise UsageError(f'{where}: "run" {why}')
+
+
+def _json_spec(task: _JsonTask, base: TaskSpec | None, where: str) -> TaskSpec:
+    if base is None:
+        idle = next((key for key in _KEYS if key != "run" and getattr(task, key) is not UNSET), None)
+        if idle is not None:
+            raise UsageError(f'{where}: "{idle}" goes with --pack; write --pack too, or leave the key away')
+        return TaskSpec()
+    spec = base
+    if not isinstance(task.gpu_mem, UnsetType):
+        mib = None if task.gpu_mem is None else _gpu_mem(task.gpu_mem, "gpu_mem=", where)
+        spec = replace(spec, gpu_mem_mib=mib)
+    if not isinstance(task.gpus, UnsetType):
+        spec = replace(spec, gpus=_gpus(str(task.gpus)[:20], '"gpus"', where))
+    if not isinstance(task.name, UnsetType):
+        if len(task.name) > submission.LINE_MAX_BYTES or not task.name.isprintable():
+            raise UsageError(f'{where}: "name" {shown(task.name)!r} has to be short and printable')
+        spec = replace(spec, name=task.name)
+    return spec

@@ -1,0 +1,63 @@
+"""A desk for tests of llsub: a folder with scripts, a Slurm that answers with recordings, an sbatch that notes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_share.cli import llsub
+from slurm_share.slurm import jobs
+from slurm_share.triples import run_folder
+from slurm_share.triples.records import Run
+
+DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
+SBATCH = """#!/bin/sh
+echo "$@" >> sbatch.log
+[ -e refuse ] && { echo "sbatch: error: no" >&2; exit 1; }
+echo 4711
+"""
+
+
+def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder with scripts, with a recorded cluster around and an sbatch that notes what it is asked."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name, text in (
+        ("bin/sbatch", SBATCH),
+        ("task.sh", "#!/bin/sh\n#SBATCH --qos=q -N7\n"),
+        ("plain.sh", "#!/bin/sh\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name in ("SBATCH_PARTITION", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    answers = {
+        "sinfo": (DATA / "sinfo.json").read_text(),
+        "scontrol": "PartitionName=gpu Default=YES\n",
+        "sbatch": "  --share-gpu=N\n",
+        "squeue": '{"meta": {"slurm": {"release": "26.05", "cluster": "demo"}}, "jobs": []}',
+    }
+    monkeypatch.setattr(jobs, "run", lambda argv, **_: answers[argv[0]])
+    return tmp_path
+
+
+def submitted(folder: Path) -> list[str]:
+    """What sbatch was asked."""
+    log = folder / "sbatch.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def call(*words: str) -> int:
+    """llsub with these words; argparse's own way out is an exit code as well."""
+    try:
+        return llsub.main(words)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def run_of(folder: Path) -> Run:
+    """The run that was submitted."""
+    return run_folder.read_run(folder / "LLSUB.1")

@@ -1,0 +1,472 @@
+"""llsub --pack at the desk: options, lines in scripts and in files of tasks, what is submitted, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llsub_desk import call, make_desk, run_of, submitted
+
+from slurm_share.cli import llsub
+from slurm_share.core.errors import CommandError, DriverError
+from slurm_share.node.records import Driver, Gpu
+from slurm_share.packing import PackRequest, PackSettings, TaskSpec
+from slurm_share.slurm import jobs
+from slurm_share.triples import planning, run_folder
+from slurm_share.triples.launcher import claims
+from slurm_share.triples.records import Run, Triple
+from slurm_share.triples.rules import deal
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with scripts in it: a recorded cluster around, and no configuration of a site."""
+    make_desk(tmp_path, monkeypatch)
+    (tmp_path / "list").write_text("a\nb c\nd\n")
+    (tmp_path / "many").write_text("sleep 1\n" * 200)
+    monkeypatch.setattr(planning, "_settings", lambda _: planning.Settings())
+    return tmp_path
+
+
+def script(folder: Path, *lines: str) -> str:
+    """Write a script with these lines in its head."""
+    file = folder / "own.sh"
+    file.write_text("\n".join(("#!/bin/sh", *lines, "true", "#LLSUB --below the first command\n")))
+    file.chmod(0o755)
+    return "./own.sh"
+
+
+# ---- what is submitted ----
+
+
+def test_pack_alone_is_the_default_policy_with_slots_on_every_gpu(here: Path) -> None:
+    """n2 and n3 have 8 cores and 2 GPUs: 4 on a GPU there."""
+    assert call("[1,8]", "--pack", "--tasks", "many") == 0
+    run = run_of(here)
+    assert run.pack == PackRequest()
+    assert (run.distribution, run.tasks, run.processes, run.is_share_computed) == ("dynamic", 200, 8, False)
+    assert run.share is not None
+    assert run.share.per_gpu == 4
+    assert "--share-gpu=4" in submitted(here)[0]
+    assert not (here / "LLSUB.1/specs.jsonl").exists()
+
+
+def test_pack_before_the_script_does_not_take_it_for_a_policy(here: Path) -> None:
+    assert call("--pack", "./plain.sh", "[1,2]") == 0
+    run = run_of(here)
+    assert (run.command, run.pack) == ((f"{here}/plain.sh",), PackRequest())
+
+
+def test_a_packed_run_of_equal_tasks_needs_no_file(here: Path) -> None:
+    assert call("./plain.sh", "[1,4]", "--pack=lug,smact_max=0.85", "--ntasks=9", "--retries=2") == 0
+    run = run_of(here)
+    assert (run.tasks, run.task_kind, run.distribution) == (9, "rank", "dynamic")
+    assert run.pack == PackRequest(settings=PackSettings(policy="lug", smact_max=0.85, retries=2))
+
+
+def test_every_option_is_in_the_run(here: Path) -> None:
+    words = ("--gpu-mem=6G --gpus-per-task=2 --oom-retries=0 --max-per-gpu=3 --order=short --memory-guard=hard "
+             "--estimate=static --hang=kill --keep-going")  # fmt: skip
+    assert call("./plain.sh", "[1,4]", "--pack", *words.split()) == 0
+    settings = PackSettings(oom_retries=0, max_per_gpu=3, order="short", guard="hard", keep_going=True)
+    assert run_of(here).pack == PackRequest(
+        settings=settings, spec=TaskSpec(gpu_mem_mib=6144, gpus=2), estimate="static", hang="kill"
+    )
+
+
+@pytest.mark.parametrize(
+    ("triple", "words", "per_node", "per_gpu"),
+    [
+        ("[1,auto,2]", (), 4, 2),
+        ("[1,auto]", (), 8, 4),
+        ("[2,auto,4]", (), 2, 2),
+        ("[1,auto,100]", (), 1, 1),
+        ("[1,auto]", ("--max-per-gpu=2",), 4, 2),
+        ("[1,auto]", ("--share-gpu=3",), 6, 3),
+        ("[1,auto]", ("--pack=exclusive",), 2, 1),
+        ("[1,auto]", ("-g", "1"), 4, 4),
+    ],
+)
+def test_auto_is_what_the_smallest_node_has_cores_for(
+    here: Path, triple: str, words: tuple[str, ...], per_node: int, per_gpu: int
+) -> None:
+    """n1 is larger: 16 cores and 4 GPUs. The smallest has 8 and 2."""
+    assert call(triple, "--pack", *words, "--tasks", "many") == 0
+    run = run_of(here)
+    assert run.triple is not None
+    assert run.share is not None
+    assert (run.triple.per_node, run.triple.is_auto, run.processes) == (per_node, True, per_node * run.triple.nodes)
+    assert (run.share.per_gpu, str(run.triple)) == (per_gpu, triple)
+
+
+def test_auto_is_not_more_than_the_tasks(here: Path) -> None:
+    assert call("[1,auto]", "--pack", "--tasks", "list") == 0
+    assert run_of(here).processes == 3
+
+
+def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("[1,auto,3]", "--pack", "--tasks", "many") == 0
+    assert "Underutilizing" not in capsys.readouterr().err
+
+
+def test_a_large_site_limit_is_asked_of_the_sites_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_settings", lambda _: planning.Settings(max_share=3))
+    assert call("[1,auto]", "--pack", "--tasks", "many") == 0
+    assert run_of(here).processes == 6
+
+
+def test_what_was_submitted_is_said_with_the_most_at_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("[2,auto,2]", "--pack", "--tasks", "many") == 0
+    assert "job 4711: 200 tasks, packed, at most 4 at once on a node; logs" in capsys.readouterr().out
+
+
+def test_a_plain_triple_stays_as_it_was(here: Path) -> None:
+    assert call("[1,8]", "--tasks", "list") == 0
+    run = run_of(here)
+    assert (run.pack, run.is_share_computed) == (None, True)
+    assert b'"pack":null' in (here / "LLSUB.1/run.json").read_bytes().replace(b" ", b"")
+
+
+# ---- tasks that are unlike ----
+
+
+def test_lines_in_the_file_of_tasks_become_specs_and_no_tasks(here: Path) -> None:
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n#LLSUB --gpus-per-task=2\nc\n")
+    assert call("[1,4]", "--pack", "--gpu-mem=2G", "--tasks", "mix") == 0
+    folder, run = here / "LLSUB.1", run_of(here)
+    assert (run.tasks, run_folder.read_tasks(folder)) == (3, ["a", "b", "c"])
+    assert run_folder.read_specs(folder, run) == (
+        TaskSpec(gpu_mem_mib=2048),
+        TaskSpec(gpu_mem_mib=6144),
+        TaskSpec(gpu_mem_mib=6144, gpus=2),
+    )
+
+
+def test_json_lines_become_commands_and_specs(here: Path) -> None:
+    (here / "mix.jsonl").write_text(
+        '{"run": "python a.py --lr 0.1", "gpu_mem": "6G", "gpus": 1, "name": "resnet"}\n{"run": "b"}\n'
+    )
+    assert call("[1,4]", "--pack", "--tasks", "mix.jsonl") == 0
+    folder, run = here / "LLSUB.1", run_of(here)
+    assert run_folder.read_tasks(folder) == ["python a.py --lr 0.1", "b"]
+    assert run_folder.read_specs(folder, run) == (TaskSpec(gpu_mem_mib=6144, name="resnet"), TaskSpec())
+
+
+def test_without_pack_json_says_what_to_run_and_comments_stay_tasks(here: Path) -> None:
+    (here / "mix.jsonl").write_text('{"run": "b c"}\n')
+    (here / "mix").write_text("#LLSUB --gpu-mem=6G\nb\n")
+    assert call("./plain.sh", "[1,4]", "--tasks", "mix.jsonl") == 0
+    assert run_folder.read_tasks(here / "LLSUB.1") == ["b c"]
+    assert call("[1,4]", "--tasks", "mix") == 0
+    assert run_folder.read_tasks(here / "LLSUB.2") == ["#LLSUB --gpu-mem=6G", "b"]
+
+
+def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
+    assert call("[1,4]", "--pack", "--tasks", "mix") == 0
+    folder, run = here / "LLSUB.1", run_of(here)
+    file = folder / "specs.jsonl"
+    whole = file.read_bytes()
+    for data, why in (
+        (whole + b"{}\n", "it is of 3 tasks, and the run has 2; submit the run anew"),
+        (whole[:-5], "it is of 1 tasks"),
+        (b'{"gpumem": 5}\n{}\n', "cannot tell what the tasks ask for"),
+        (b"\xff\n{}\n", "cannot tell what the tasks ask for"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(run_folder.StateError, match=why):
+            run_folder.read_specs(folder, run)
+
+
+def test_somebody_elses_specs_are_not_acted_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
+    assert call("[1,4]", "--pack", "--tasks", "mix") == 0
+    for name in ("run.json", "submit.json", "jobs", "tasks", "launch.sh", "environment"):
+        (here / "LLSUB.1" / name).unlink()
+
+    def of_files_only(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if follow_symlinks:
+            raise FileNotFoundError
+        return os.lstat(self)
+
+    monkeypatch.setattr(Path, "stat", of_files_only)
+    assert run_folder.read_foreign_owner(here / "LLSUB.1", os.getuid() + 1) == os.getuid()
+    (here / "LLSUB.1/specs.jsonl").unlink()
+    assert run_folder.read_foreign_owner(here / "LLSUB.1", os.getuid() + 1) is None
+
+
+def test_a_refused_packed_job_leaves_no_folder(here: Path) -> None:
+    (here / "refuse").touch()
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
+    assert call("[1,4]", "--pack", "--tasks", "mix") == 2
+    assert not (here / "LLSUB.1").exists()
+
+
+# ---- lines in the script ----
+
+
+def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -> None:
+    name = script(
+        here, "#LLSUB --pack --gpu-mem=9G", "# a remark", "", "#LLSUB --retries 3 --order=long  # so", "#LLSUB"
+    )
+    assert call(name, "[1,auto,4]", "--tasks", "list", "--order=short", "--retries=0") == 0
+    run = run_of(here)
+    assert run.pack == PackRequest(settings=PackSettings(order="short"), spec=TaskSpec(gpu_mem_mib=9216))
+    assert run.retries == 0
+
+
+def test_a_size_in_a_script_can_be_taken_back(here: Path) -> None:
+    assert call(script(here, "#LLSUB --gpu-mem=9G"), "[1,4]", "--pack", "--gpu-mem=learned") == 0
+    assert run_of(here).pack == PackRequest()
+
+
+def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same script is for both; what has no effect is said."""
+    assert call(script(here, "#LLSUB --gpu-mem=9G --keep-going --retries=1"), "[1,4]") == 0
+    assert "own.sh has #LLSUB lines that count with --pack only: --gpu-mem, --keep-going left aside" in (
+        capsys.readouterr().err
+    )
+    run = run_of(here)
+    assert (run.pack, run.retries) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--gpumem=9G", "--gpumem=9G is no option of such a line; did you mean --gpu-mem?"),
+        ("--partition=x", "--partition=x is no option of such a line; there are --tasks"),
+        ("nonsense", "nonsense is no option of such a line"),
+        ("--order=random", "invalid choice: 'random'"),
+        ("--retries=-1", "it must be 0 or more, and -1 is less"),
+        ("--gpu-mem", "expected one argument"),
+        ("--gpu-mem='9G", "No closing quotation"),
+        ("--gpu-mem=9 G", "G is no option"),
+    ],
+)
+def test_a_wrong_line_of_a_script_is_refused_with_its_number(
+    here: Path, capsys: pytest.CaptureFixture[str], line: str, why: str
+) -> None:
+    assert call(script(here, "# a remark", f"#LLSUB {line}"), "[1,4]", "--pack") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"llsub: line 3 of own.sh, #LLSUB {line}: ")
+    assert why in said
+    assert submitted(here) == []
+
+
+def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
+    (here / "program").write_bytes(b"\x7fELF\n#LLSUB --nonsense\n")
+    (here / "program").chmod(0o755)
+    assert call("./program", "[1,4]", "--pack") == 0
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("./plain.sh", "[1,auto]", "--ntasks=9"), "auto goes with --pack, where the GPUs decide how many run at once"),
+        (("./plain.sh", "[1,auto]", "--ntasks=9"), "write --pack too, or the number, such as [1,8]"),
+        (("./plain.sh", "[1,auto]", "--pack"), "write --tasks FILE or --ntasks M too"),
+        (("./plain.sh", "[auto,1]", "--pack"), "auto is no number of nodes"),
+        (("./plain.sh", "--pack"), "--pack goes with a triple"),
+        (("./plain.sh", "--gpu-mem=6G"), "--gpu-mem goes with a triple"),
+        (("./plain.sh", "--oom-retries=0"), "--oom-retries goes with a triple"),
+        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem goes with --pack; write --pack too, or leave"),
+        (("./plain.sh", "[1,2]", "--gpus-per-task=1"), "--gpus-per-task goes with --pack"),
+        (("./plain.sh", "[1,2]", "--oom-retries=0"), "--oom-retries goes with --pack"),
+        (("./plain.sh", "[1,2]", "--max-per-gpu=1"), "--max-per-gpu goes with --pack"),
+        (("./plain.sh", "[1,2]", "--order=fifo"), "--order goes with --pack"),
+        (("./plain.sh", "[1,2]", "--memory-guard=soft"), "--memory-guard goes with --pack"),
+        (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate goes with --pack"),
+        (("./plain.sh", "[1,2]", "--hang=say"), "--hang goes with --pack"),
+        (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going goes with --pack"),
+        (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: there are booked, exclusive, rr"),
+        (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
+        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': there are booked"),
+        (("./plain.sh", "[1,2]", "--pack=gain"), "speed is not measured yet"),
+        (("./plain.sh", "[1,2]", "--pack", "lug"), "write --pack=lug, with an equals sign"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=0"), "--gpu-mem= is a size like 8G or 800M, at most 16T"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=-6G"), "and not -6G"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=lots"), "and not lots"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem="), "and not empty"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=6"), "--gpu-mem=6G"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=0"), "it must be 1 or more, and 0 is less"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=300"), "300 GPUs are more than any node has"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=5"), "a node of this job has 4 GPUs; write at most 4"),
+        (
+            ("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=2", "-g1"),
+            "a node of this job has 1 GPU; write at most 1",
+        ),
+        (("./plain.sh", "[1,2]", "--pack", "--oom-retries=-1"), "it must be 0 or more, and -1 is less"),
+        (("./plain.sh", "[1,2]", "--pack", "--max-per-gpu=0"), "it must be 1 or more, and 0 is less"),
+        (("./plain.sh", "[1,2]", "--pack", "--order=random"), "invalid choice: 'random'"),
+        (("./plain.sh", "[1,2]", "--pack", "--share-gpu=mem=8G"), "write --gpu-mem=8192M instead"),
+        (("./plain.sh", "[1,2]", "--pack", "--share-gpu=sm=even"), "write a percentage, such as sm=50"),
+        (
+            ("./plain.sh", "[1,4]", "--pack", "--tasks=list", "--distribution=block"),
+            "--pack chooses when a task starts",
+        ),
+        (("[1,2]", "--pack", "--tasks=bad.jsonl"), "--tasks bad.jsonl: line 2 has the key gpumem"),
+        (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" goes with --pack'),
+        (("[1,2]", "--pack", "--tasks=bad"), "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
+        (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it asks for 9 GPUs, and a node of this job has 4"),
+        (("[9,auto]", "--pack", "--tasks=list"), "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
+        (("[2,auto]", "--pack", "--tasks=list", "--local"), "[2,auto] has 2 nodes; write [1,auto]"),
+        (("--watch", "LLSUB.1", "--pack"), "--pack has no effect beside --watch"),
+        (("--resume", "LLSUB.1", "--gpu-mem=6G"), "--gpu-mem has no effect beside --resume"),
+        (("-i", "--oom-retries=1"), "--oom-retries has no effect beside -i"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
+    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+) -> None:
+    (here / "bad.jsonl").write_text('{"run": "a", "gpu_mem": "6G"}\n{"run": "b", "gpumem": "6G"}\n')
+    (here / "bad").write_text("a\n#LLSUB --gpu-mem=0\nb\n")
+    (here / "wide").write_text("#LLSUB --gpus-per-task=9\na\n")
+    assert call(*words) == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert "Traceback" not in err
+    assert not list(here.glob("LLSUB*"))
+    assert submitted(here) == []
+
+
+def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(argv: Any, **_: object) -> str:
+        raise CommandError(tuple(argv), None, "no answer within 20 s")
+
+    monkeypatch.setattr(jobs, "run", silent)
+    assert call("[1,auto,4]", "--pack", "--tasks", "list") == 2
+    said = capsys.readouterr().err
+    assert "is not known: cannot look at the cluster" in said
+    assert "write the number, such as [1,16,4]" in said
+    assert call("[1,4]", "--pack", "--tasks", "list") == 0
+    assert run_of(here).pack == PackRequest()
+
+
+def test_pack_in_a_partition_without_gpus_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = tuple(planning.replace(kind, gpus=()) for kind in jobs.read_node_kinds())
+    monkeypatch.setattr(jobs, "read_node_kinds", lambda: kinds)
+    assert call("[1,4]", "--pack", "--tasks", "list") == 2
+    assert "--pack places tasks on GPUs, and no node of partition gpu has one" in capsys.readouterr().err
+
+
+def test_where_some_nodes_have_no_gpu_the_job_asks_for_some(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = jobs.read_node_kinds()
+    kinds = (planning.replace(first, gpus=()), *others)
+    monkeypatch.setattr(jobs, "read_node_kinds", lambda: kinds)
+    assert call("[1,4]", "--pack", "--tasks", "list") == 0
+    assert "--gres=gpu:2" in submitted(here)[0]
+
+
+# ---- on this machine ----
+
+
+def gpu(number: int, memory_mib: int | None) -> Gpu:
+    return Gpu(uuid=f"GPU-{number}", index=number, minor=number, name="A100", memory_total_mib=memory_mib)
+
+
+def on_this_machine(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu) -> None:
+    """Have 12 cores and these GPUs, and become no launcher."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(planning.topology, "read_machine", lambda _: tuple(range(12)))
+    monkeypatch.setattr(planning.binding, "read_driver", lambda: Driver("570", gpus))
+    monkeypatch.setattr(os, "execve", lambda *_: None)
+
+
+@pytest.mark.parametrize(("words", "expected"), [((), 4), (("--max-per-gpu=1",), 2), (("-g1", "--max-per-gpu=3"), 3)])
+def test_auto_here_is_this_machines_cores(
+    here: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], expected: int
+) -> None:
+    on_this_machine(monkeypatch, gpu(0, 40960), gpu(1, 40960))
+    call("[1,auto,3]", "--pack", "--local", "--tasks", "many", *words)
+    assert (run_of(here).processes, submitted(here)) == (expected, [])
+
+
+def test_a_size_above_every_gpu_here_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 % of it and 512 MiB are kept back."""
+    on_this_machine(monkeypatch, gpu(0, 40960), gpu(1, 10240))
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=39700M\nb\n")
+    assert call("[1,4]", "--pack", "--local", "--tasks", "mix") == 2
+    assert "--tasks mix: line 3: its --gpu-mem=39700M is more than the 39628 MiB" in capsys.readouterr().err
+    assert call("./plain.sh", "[1,4]", "--pack", "--local", "--gpu-mem=39G") == 2
+    assert not list(here.glob("LLSUB*"))
+    call("./plain.sh", "[1,4]", "--pack", "--local", "--gpu-mem=38G")
+    assert run_of(here).pack is not None
+
+
+def test_a_size_is_not_judged_where_a_gpu_does_not_say_its_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_this_machine(monkeypatch, gpu(0, 40960), gpu(1, None))
+    call("./plain.sh", "[1,4]", "--pack", "--local", "--gpu-mem=70G")
+    assert run_of(here).pack is not None
+
+
+def test_without_a_driver_the_launcher_says_what_is_wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> Driver:
+        raise DriverError("nvmlInit", "no driver")
+
+    on_this_machine(monkeypatch)
+    monkeypatch.setattr(planning.binding, "read_driver", gone)
+    call("./plain.sh", "[1,auto]", "--pack", "--local", "--ntasks=30", "--gpu-mem=70G")
+    assert run_of(here).processes == 12
+
+
+# ---- again ----
+
+
+def test_a_resumed_run_is_packed_as_before_and_takes_other_retries(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
+    assert call("[1,4]", "--pack=lug", "--tasks", "mix", "--retries=1") == 0
+    before = run_of(here).pack
+    specs = (here / "LLSUB.1/specs.jsonl").read_bytes()
+    assert call("--resume", "LLSUB.1") == 0
+    assert run_of(here).pack == before
+    assert call("--resume", "LLSUB.1", "--oom-retries=5", "--retries=3") == 0
+    run = run_of(here)
+    assert run.pack is not None
+    settings = run.pack.settings
+    assert (settings.policy, settings.oom_retries, settings.retries, run.retries) == ("lug", 5, 3, 3)
+    assert (here / "LLSUB.1/specs.jsonl").read_bytes() == specs
+    capsys.readouterr()
+    assert call("./plain.sh", "[1,2]") == 0
+    assert call("--resume", "LLSUB.2", "--oom-retries=1") == 2
+    assert "LLSUB.2 is not packed, and --oom-retries goes with --pack" in capsys.readouterr().err
+
+
+# ---- who gets which task ----
+
+
+def test_a_node_of_a_packed_run_claims_few_tasks_at_a_time(tmp_path: Path) -> None:
+    run = Run(
+        name="a", command=("/a",), cwd="/", triple=Triple(2, 8), processes=16, tasks=100_000, distribution="dynamic"
+    )
+    assert len(deal.chunks_of(run)[0]) == 1000
+    packed = deal.chunks_of(planning.replace(run, pack=PackRequest()))
+    assert max(map(len, packed)) == deal.PACKED_CHUNK_MAX
+    assert sum(map(len, packed)) == 100_000
+    assert len(packed[-1]) == 1
+    queue = claims.Claims(tmp_path / "queue", "n1", packed)
+    assert queue.take() == range(8)
+
+
+@pytest.mark.parametrize(("free", "claimed", "more"), [(4, 0, 8), (4, 3, 5), (0, 0, 0), (1, 7, 0)])
+def test_twice_as_many_are_claimed_as_can_start(free: int, claimed: int, more: int) -> None:
+    assert deal.to_claim(free, claimed) == more
+
+
+def test_help_has_an_example_of_pack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("--help") == 0
+    assert "llsub [1,auto,4] --pack --tasks mix.txt" in capsys.readouterr().out
+    assert llsub.parser().prog == "llsub"

@@ -1,0 +1,150 @@
+"""Options of llsub that say how a run is packed: texts in, a PackRequest or a sentence out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_share.core.errors import UsageError
+from slurm_share.packing import POLICIES, PackRequest, PackSettings, TaskSpec
+from slurm_share.triples.rules import pack_options
+from slurm_share.triples.rules.pack_options import PackOptions
+
+
+def test_without_pack_there_is_no_request() -> None:
+    assert pack_options.request(PackOptions(), retries=3) is None
+
+
+def test_pack_alone_has_every_default() -> None:
+    assert pack_options.request(PackOptions(pack="booked"), retries=0) == PackRequest()
+
+
+def test_each_option_reaches_the_request() -> None:
+    written = PackOptions(
+        pack="booked",
+        gpu_mem="6G",
+        gpus_per_task=2,
+        oom_retries=0,
+        max_per_gpu=3,
+        order="long",
+        memory_guard="hard",
+        estimate="none",
+        hang="kill",
+        keep_going=True,
+    )
+    assert pack_options.request(written, retries=4) == PackRequest(
+        settings=PackSettings(max_per_gpu=3, order="long", guard="hard", oom_retries=0, retries=4, keep_going=True),
+        spec=TaskSpec(gpu_mem_mib=6144, gpus=2),
+        estimate="none",
+        hang="kill",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("gpu_mem", "6G"),
+        ("gpus_per_task", 1),
+        ("oom_retries", 0),
+        ("max_per_gpu", 1),
+        ("order", "fifo"),
+        ("memory_guard", "soft"),
+        ("estimate", "history"),
+        ("hang", "say"),
+        ("keep_going", True),
+    ],
+)
+def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
+    name = "--" + option.replace("_", "-")
+    with pytest.raises(UsageError, match=f"{name} goes with --pack; write --pack too"):
+        pack_options.request(PackOptions(**{option: value}), retries=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_taken_by_its_name(name: str) -> None:
+    assert pack_options.parse_policy(name).policy == name
+
+
+@pytest.mark.parametrize(
+    ("text", "book", "smact", "free"),
+    [
+        ("magm", False, 0.80, 5120),
+        ("magm,book", True, 0.80, 5120),
+        ("lug,smact_max=0.85,free_min=2G", False, 0.85, 2048),
+        ("lug,free_min=none,smact_max=none", False, None, None),
+        ("mug,smact_max=.75", False, 0.75, 5120),
+        ("rr", False, None, None),
+        ("rr,smact_max=0.8,free_min=5120M", False, 0.8, 5120),
+        ("worst-fit,smact_max=1", False, 1.0, 5120),
+        ("best-fit,book", True, 0.80, 5120),
+    ],
+)
+def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float | None, free: int | None) -> None:
+    found = pack_options.parse_policy(text)
+    assert (found.uses_booking, found.smact_max, found.free_min_mib) == (book, smact, free)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "there is no policy '': there are booked, exclusive, rr"),
+        ("lugg", "there is no policy lugg: .*; did you mean lug"),
+        ("bestfit", "did you mean best-fit"),
+        ("LUG", "there is no policy LUG"),
+        ("gain", "speed is not measured yet; write --pack, which books memory"),
+        ("oracle-lug", "slurm-share pack simulate"),
+        ("book", "did you mean booked"),
+        ("booked,book", "book has no effect on booked; leave it away, or take one of rr, magm"),
+        ("exclusive,smact_max=0.8", "smact_max has no effect on exclusive"),
+        ("first-fit,free_min=2G", "free_min has no effect on first-fit; .* one of rr, magm, lug, mug"),
+        ("lug,", "'' is not one of book, smact_max=RATIO"),
+        ("lug,book=1", "book=1 is not one of"),
+        ("lug,smact_max", "smact_max is not one of"),
+        ("lug,book,book", "book is not one of .*, once"),
+        ("lug,max=3", "max=3 is not one of"),
+        ("lug,smact_max=80", "80 is more; write 0.8"),
+        ("lug,smact_max=0", "above 0 and up to 1"),
+        ("lug,smact_max=-1", "and not -1"),
+        ("lug,smact_max=", "and not empty"),
+        ("lug,smact_max=nan", "and not nan"),
+        ("lug,smact_max=101", "and not 101"),
+        ("lug,free_min=0", "free_min= is a size like 8G"),
+        ("lug,free_min=2", "free_min=2 would be 2 MiB.*free_min=2G"),
+        ("lug;x", "there is no policy lug;x"),
+    ],
+)
+def test_another_policy_is_a_sentence_with_what_there_is(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        pack_options.parse_policy(text)
+    assert "--pack=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("6G", 6144), ("800M", 800), ("6144", 6144), ("6GiB", 6144), ("learned", None)]
+)
+def test_a_size_is_written_as_after_share_gpu_mem(text: str, mib: int | None) -> None:
+    assert pack_options.parse_gpu_mem(text, "--gpu-mem=") == mib
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "-6G", "", "x", "6 G", "1e9", "nan", "6.5G", "99999T", "0G", "6GG"])
+def test_a_size_that_is_none_is_a_sentence_with_one_that_is(text: str) -> None:
+    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, and not"):
+        pack_options.parse_gpu_mem(text, "--gpu-mem=")
+
+
+@pytest.mark.parametrize(("text", "why"), [("6", "--gpu-mem=6G"), ("10M", "--gpu-mem=10G")])
+def test_a_size_below_any_cuda_program_is_asked_back(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        pack_options.parse_gpu_mem(text, "--gpu-mem=")
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_policy_or_a_sentence(text: str) -> None:
+    try:
+        pack_options.parse_policy(text)
+    except UsageError as error:
+        said = str(error)
+    else:
+        return
+    assert said.isprintable()

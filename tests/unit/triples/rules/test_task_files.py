@@ -1,0 +1,175 @@
+"""Files of tasks: lines, `#LLSUB` lines between them, JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_share.core.errors import UsageError
+from slurm_share.packing import TaskSpec
+from slurm_share.triples.rules import task_files
+from slurm_share.triples.rules.task_files import Tasks
+
+BASE = TaskSpec(gpu_mem_mib=1024)
+
+
+def text(data: bytes, base: TaskSpec | None = BASE) -> Tasks:
+    return task_files.parse(data, "f", base, is_json=False)
+
+
+def jsonl(data: bytes, base: TaskSpec | None = BASE) -> Tasks:
+    return task_files.parse(data, "f", base, is_json=True)
+
+
+# ---- #LLSUB lines ----
+
+
+def test_tasks_that_ask_for_the_same_have_no_specs() -> None:
+    assert text(b"a\nb\n") == Tasks(("a", "b"), source="f")
+    assert text(b"#LLSUB --gpu-mem=1G\na\n").specs == ()
+
+
+def test_a_line_sets_defaults_for_the_lines_below_it() -> None:
+    found = text(
+        b"a\n#LLSUB --gpu-mem=6G\nb\n#LLSUB --gpus-per-task 2  # two of them\nc\n#LLSUB --gpu-mem=learned\nd\n"
+    )
+    assert found.lines == ("a", "b", "c", "d")
+    assert found.specs == (
+        TaskSpec(gpu_mem_mib=1024),
+        TaskSpec(gpu_mem_mib=6144),
+        TaskSpec(gpu_mem_mib=6144, gpus=2),
+        TaskSpec(gpus=2),
+    )
+    assert found.numbers == (1, 3, 5, 7)
+
+
+def test_without_pack_such_a_line_is_a_task_with_a_number_as_before() -> None:
+    assert text(b"#LLSUB --gpu-mem=6G\nb\n#LLSUB nonsense\n", None) == Tasks(
+        ("#LLSUB --gpu-mem=6G", "b", "#LLSUB nonsense"), source="f"
+    )
+
+
+def test_other_comments_stay_tasks() -> None:
+    assert text(b"# LLSUB --gpu-mem=6G\n #LLSUB\n").lines == ("# LLSUB --gpu-mem=6G", " #LLSUB")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--gpu-mem=0", "--gpu-mem= is a size like 8G"),
+        ("--gpu-mem", "takes --gpu-mem= and --gpus-per-task="),
+        ("--retries=2", "--retries is no option of a line in a tasks file: it takes --gpu-mem="),
+        ("--pack", "--pack is no option of a line"),
+        ("6G", "6G is no option of a tasks file"),
+        ("-g 2", "-g is no option"),
+        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, and not 0"),
+        ("--gpus-per-task=-1", "and not -1"),
+        ("--gpus-per-task=two", "and not two"),
+        ("--gpu-mem='6G", "No closing quotation"),
+        ("x --gpu-mem=6G", "x is no option"),
+    ],
+)
+def test_a_line_that_is_no_option_is_refused_with_its_number(line: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        text(f"a\n#LLSUB {line}\nb\n".encode())
+    assert str(caught.value).startswith("f: line 2")
+
+
+def test_a_file_of_such_lines_only_has_no_task() -> None:
+    with pytest.raises(UsageError, match="there is no task in it, only #LLSUB lines"):
+        text(b"#LLSUB --gpu-mem=6G\n")
+
+
+# ---- JSON ----
+
+
+def test_an_object_says_what_one_task_asks_for() -> None:
+    found = jsonl(
+        b'{"run": "python a.py --lr 0.1", "gpu_mem": "6G", "gpus": 2, "name": "resnet"}\n'
+        b'{"run": "b"}\n{"run": "c", "gpu_mem": null}\r\n'
+    )
+    assert found.lines == ("python a.py --lr 0.1", "b", "c")
+    assert found.specs == (TaskSpec(gpu_mem_mib=6144, gpus=2, name="resnet"), BASE, TaskSpec())
+    assert found.numbers == (1, 2, 3)
+
+
+def test_without_pack_only_run_is_taken() -> None:
+    assert jsonl(b'{"run": "a"}\n', None) == Tasks(("a",), source="f")
+    with pytest.raises(UsageError, match='line 2: "gpus" goes with --pack; write --pack too, or leave the key away'):
+        jsonl(b'{"run": "a"}\n{"run": "b", "gpus": 1}\n', None)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            '{"run": "a", "gpumem": "6G"}',
+            "has the key gpumem, and a task has run, gpu_mem, gpus, name; did you mean gpu_mem",
+        ),
+        ('{"run": "a", "": 1}', "has the key '', and"),
+        ('{"run": "a", "zzz": 1}', "has the key zzz, and a task has run, gpu_mem, gpus, name$"),
+        ("{}", 'has no "run"'),
+        ('{"gpus": 1}', 'has no "run"'),
+        ('{"run": 5}', 'has "run": 5, and it is text'),
+        ('{"run": ["a"]}', 'has "run": \\["a"\\], and it is text'),
+        ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, and it is text such as "6G"'),
+        ('{"run": "a", "gpu_mem": "6"}', "gpu_mem=6 would be 6 MiB, .* gpu_mem=6G"),
+        ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, and not 0"),
+        ('{"run": "a", "gpu_mem": "-6G"}', "and not -6G"),
+        ('{"run": "a", "gpu_mem": "NaN"}', "and not NaN"),
+        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, and not 0'),
+        ('{"run": "a", "gpus": -2}', "and not -2"),
+        ('{"run": "a", "gpus": 1.5}', 'has "gpus": 1.5, and it is a whole number'),
+        ('{"run": "a", "gpus": true}', 'has "gpus": true, and it is a whole number'),
+        ('{"run": "a", "gpus": 99999999999999999999}', "from 1 to 256"),
+        ('{"run": "a", "name": 3}', 'has "name": 3, and it is text'),
+        ('{"run": "a", "name": "x\\ny"}', '"name" .* has to be short and printable'),
+        ('{"run": ""}', '"run" is empty'),
+        ('{"run": " "}', '"run" is empty'),
+        ('{"run": "a\\nb"}', '"run" has a line end or a NUL in it'),
+        ('{"run": "a\\u0000"}', '"run" has a line end or a NUL in it'),
+        ('["a"]', "is no JSON object; write one such as"),
+        ('"a"', "is no JSON object"),
+        ("python a.py", "line 2 is no JSON .* for other lines take another ending"),
+        ('{"run": "a"} x', "is no JSON"),
+        ('{"run": "a\\ud800"}', "is no JSON"),
+        ("#LLSUB --gpu-mem=6G", "is no JSON"),
+        (json.dumps({"run": "x" * 8193}), "is longer than 8192 bytes"),
+        ("", "line 2 is empty"),
+    ],
+)
+def test_a_line_that_is_no_task_is_refused_with_its_number(line: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        jsonl(f'{{"run": "a"}}\n{line}\n{{"run": "b"}}\n'.encode())
+    assert str(caught.value).startswith("f: line 2")
+    assert len(str(caught.value)) < 400
+
+
+def test_brackets_without_end_are_a_sentence() -> None:
+    with pytest.raises(UsageError, match="f: line 1 is no JSON"):
+        jsonl(b"[" * 5000)
+
+
+def test_bytes_that_are_not_utf_8_are_refused() -> None:
+    with pytest.raises(UsageError, match="line 1 is no JSON"):
+        jsonl(b'{"run": "\xff"}\n')
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda run: run.strip() and not {"\n", "\0"} & set(run)), min_size=1))
+def test_any_command_comes_back_from_json(runs: list[str]) -> None:
+    data = "".join(json.dumps({"run": run}, ensure_ascii=False) + "\n" for run in runs).encode()
+    assert jsonl(data).lines == tuple(runs)
+
+
+@given(st.binary(max_size=60), st.booleans(), st.booleans())
+def test_any_bytes_are_tasks_or_a_sentence(data: bytes, is_json: bool, is_packed: bool) -> None:
+    try:
+        task_files.parse(data, "f", BASE if is_packed else None, is_json=is_json)
+    except UsageError as error:
+        said = str(error)
+    else:
+        return
+    assert "f: " in said
