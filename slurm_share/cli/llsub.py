@@ -29,12 +29,14 @@ from ..triples import (
     Triple,
     follow,
     pack_options,
+    pack_preview,
     planning,
     run_folder,
     submission,
     submitting,
 )
 from ..triples import triple as rule_triple
+from . import llsub_preview
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -482,8 +484,18 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     _show_command(argv)
     _say_notes(plan.notes)
     print(f"\n{planning.launch_script(plan, folder, argv)}")
-    for line in _layout(plan):
+    for line in _layout(plan) if plan.run.pack is None else _packing(plan):
         print(line)
+
+
+def _packing(plan: planning.Plan) -> list[str]:
+    """Return what is known of the tasks of a packed run, and of its first placements on a node of the first kind."""
+    kind = plan.kinds[0] if plan.kinds else None
+    count = sum(number for _, number in plan.grant.gpus) or (0 if kind is None else kind.gpu_count)
+    settings = planning.read_settings(None if kind is None else kind.partition)
+    ahead = pack_preview.look(plan.run, plan.tasks, (), kind, count, settings)
+    _say_notes(ahead.notes)
+    return list(llsub_preview.lines_of(plan.run, ahead))
 
 
 def _layout(plan: planning.Plan) -> list[str]:
@@ -513,6 +525,11 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
     here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
+        if here.run.pack is not None:
+            ahead = pack_preview.look(here.run, tasks, here.gpus, None, 0, planning.read_settings(None))
+            _say_notes((*here.notes, *ahead.notes))
+            for line in llsub_preview.lines_of(here.run, ahead):
+                print(line)
         return names.EXIT_OK
     folder = submitting.make_here(here.run, tasks)
     print(f"{_how_many(here.run)}; logs are in {folder}")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         map_failures,
         map_planning,
         map_submitting,
+        pack_preview,
         planning,
         run_folder,
         run_results,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .launcher import report
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, Request, plan_map
+    from .pack_preview import Ahead
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
     from .rules import mapreduce, pack_options, submission, triple
     from .rules.pack_options import PackOptions
@@ -39,6 +41,7 @@ __getattr__, __all__ = exports(
         "map_failures",
         "map_planning",
         "map_submitting",
+        "pack_preview",
         "planning",
         "rules.mapreduce",
         "rules.pack_options",
@@ -52,6 +55,7 @@ __getattr__, __all__ = exports(
         "job_output": ["LogFile", "Tail"],
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "Request", "plan_map"],
+        "pack_preview": ["Ahead"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],

@@ -15,7 +15,6 @@ from ..core import config, gpu_option, names
 from ..core.errors import CommandError, ConfigError, DriverError, UsageError
 from ..core.settings import Settings
 from ..node import topology
-from ..node.gpus import binding
 from ..node.records import Gpu
 from ..packing import PackRequest
 from ..share import limits, visible_gpus
@@ -178,9 +177,9 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     else:
         wanted = None if gpus is None else sum(count for _, count in gpus)
         rooms = packed.rooms(kinds, wanted, is_shared=plugin and written != names.OPTION_OFF)
-        per_gpu = packed.most_per_gpu(run.pack, written, _settings(partition).max_share)
+        per_gpu = packed.most_per_gpu(run.pack, written, read_settings(partition).max_share)
         triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
-        packed.check_gpus(run.pack.spec, tasks, max((room.gpus or 0 for room in rooms), default=None))
+        packed.check_gpus(run.pack.spec, tasks, triple, max((room.gpus or 0 for room in rooms), default=None))
         sharing = packed.sharing(triple, run.pack, written, of_a_node, plugin=plugin)
         run = _with_triple(run, triple)
     if sharing.request is not None and not plugin:
@@ -210,7 +209,7 @@ def _check_processes(triple: Triple) -> None:
         raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
 
 
-def _settings(partition: str | None) -> Settings:
+def read_settings(partition: str | None) -> Settings:
     """Return the site's settings as far as this host has them: a login node may have no file of them."""
     try:
         return config.load().of(partition)
@@ -230,11 +229,11 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
     pack, here = run.pack, _read_gpus(gpus)
     count = len(here) or gpus
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
-    settings = _settings(None)
+    settings = read_settings(None)
     per_gpu = packed.most_per_gpu(pack, wishes.share, settings.max_share)
     triple = packed.sized(triple, [packed.Room(cores, count)], run.tasks, per_gpu, "")
     run = _with_triple(run, triple)
-    packed.check_gpus(pack.spec, tasks, count)
+    packed.check_gpus(pack.spec, tasks, triple, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
     packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)
     sharing = packed.sharing(triple, pack, wishes.share, count, plugin=False)
@@ -243,6 +242,8 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
 
 def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
     """Return the GPUs that a launcher on this machine would use, at most `most`; none where they are not known."""
+    from ..node.gpus import binding  # on a login node nothing of the driver is needed
+
     try:
         found = visible_gpus(os.environ.get(names.ENV_VISIBLE_DEVICES), binding.read_driver().gpus)
     except (DriverError, ValueError):

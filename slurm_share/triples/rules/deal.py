@@ -48,15 +48,6 @@ def chunks_of(run: Run) -> tuple[range, ...]:
     return chunks(run.tasks, run.processes, CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX)
 
 
-def to_claim(free: int, claimed: int) -> int:
-    """Return how many further tasks a node of a packed run should claim.
-
-    free: tasks that it could start now, as far as cores go. claimed: tasks that it has claimed and not started. Twice
-    as many as can start leaves a choice of which goes where, and keeps little from other nodes.
-    """
-    return max(0, 2 * free - claimed)
-
-
 def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ...]:
     """Return every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987).
 

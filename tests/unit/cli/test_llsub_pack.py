@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from llsub_desk import call, make_desk, run_of, submitted
 
 from slurm_share.cli import llsub
 from slurm_share.core.errors import CommandError, DriverError
+from slurm_share.node.gpus import binding
 from slurm_share.node.records import Driver, Gpu
-from slurm_share.packing import PackRequest, PackSettings, TaskSpec
+from slurm_share.packing import PackRequest, PackSettings, TaskRun, TaskSpec, key_of
+from slurm_share.packing.task_history import Writer
 from slurm_share.slurm import jobs
-from slurm_share.triples import planning, run_folder
+from slurm_share.triples import pack_preview, planning, run_folder
 from slurm_share.triples.launcher import claims
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
@@ -26,7 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     make_desk(tmp_path, monkeypatch)
     (tmp_path / "list").write_text("a\nb c\nd\n")
     (tmp_path / "many").write_text("sleep 1\n" * 200)
-    monkeypatch.setattr(planning, "_settings", lambda _: planning.Settings())
+    monkeypatch.setattr(planning, "read_settings", lambda _: planning.Settings())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
 
 
@@ -112,7 +117,7 @@ def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_large_site_limit_is_asked_of_the_sites_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_settings", lambda _: planning.Settings(max_share=3))
+    monkeypatch.setattr(planning, "read_settings", lambda _: planning.Settings(max_share=3))
     assert call("[1,auto]", "--pack", "--tasks", "many") == 0
     assert run_of(here).processes == 6
 
@@ -313,6 +318,10 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" goes with --pack'),
         (("[1,2]", "--pack", "--tasks=bad"), "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
         (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it asks for 9 GPUs, and a node of this job has 4"),
+        (
+            ("./plain.sh", "[1,1]", "--pack", "--gpus-per-task=2"),
+            "[1,1] has 1 process on a node, on as many GPUs; write",
+        ),
         (("[9,auto]", "--pack", "--tasks=list"), "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
         (("[2,auto]", "--pack", "--tasks=list", "--local"), "[2,auto] has 2 nodes; write [1,auto]"),
         (("--watch", "LLSUB.1", "--pack"), "--pack has no effect beside --watch"),
@@ -370,14 +379,14 @@ def test_where_some_nodes_have_no_gpu_the_job_asks_for_some(here: Path, monkeypa
 
 
 def gpu(number: int, memory_mib: int | None) -> Gpu:
-    return Gpu(uuid=f"GPU-{number}", index=number, minor=number, name="A100", memory_total_mib=memory_mib)
+    return Gpu(uuid=f"GPU-{number}", index=number, minor=number, name="NVIDIA A100", memory_total_mib=memory_mib)
 
 
 def on_this_machine(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu) -> None:
     """Have 12 cores and these GPUs, and become no launcher."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(planning.topology, "read_machine", lambda _: tuple(range(12)))
-    monkeypatch.setattr(planning.binding, "read_driver", lambda: Driver("570", gpus))
+    monkeypatch.setattr(binding, "read_driver", lambda: Driver("570", gpus))
     monkeypatch.setattr(os, "execve", lambda *_: None)
 
 
@@ -415,9 +424,119 @@ def test_without_a_driver_the_launcher_says_what_is_wrong(here: Path, monkeypatc
         raise DriverError("nvmlInit", "no driver")
 
     on_this_machine(monkeypatch)
-    monkeypatch.setattr(planning.binding, "read_driver", gone)
+    monkeypatch.setattr(binding, "read_driver", gone)
     call("./plain.sh", "[1,auto]", "--pack", "--local", "--ntasks=30", "--gpu-mem=70G")
     assert run_of(here).processes == 12
+
+
+# ---- --dry-run ----
+
+
+def remember(folder: Path, command: str, *peaks: int, model: str = "NVIDIA A100", total_mib: int = 40960) -> None:
+    """Write finished runs of a command of a tasks' file to the user's history."""
+    key = key_of(("/bin/sh", "-c", command), folder)
+    runs = [
+        TaskRun(
+            when=time.time() - 60,
+            exact=key.exact,
+            family=key.family,
+            series=key.series,
+            numbers=key.numbers,
+            gpu_model=model,
+            gpu_total_mib=total_mib,
+            kind="done",
+            seconds=100.0,
+            peak_mib=peak,
+        )
+        for peak in peaks
+    ]
+    assert Writer().append(*runs) is None
+
+
+MIX = """\
+./plain.sh a
+./plain.sh a
+./plain.sh b
+#LLSUB --gpu-mem=30000M
+./plain.sh c
+#LLSUB --gpus-per-task=2
+./plain.sh d
+"""
+
+
+def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_this_machine(monkeypatch, gpu(0, 40960), gpu(1, 40960))
+    (here / "mix").write_text(MIX)
+    remember(here, "./plain.sh a", 6000, 6000)
+    before = sorted(here.iterdir())
+    assert call("[1,auto,3]", "--pack", "--tasks", "mix", "--local", "--dry-run") == 0
+    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    assert lines[0] == "5 tasks on 1 node, 2 GPUs NVIDIA A100 (38.7 GiB usable each)"
+    assert lines[1] == "   TASKS  GPU MEM   FROM"
+    assert lines[2] == "       2  29.3 GiB  --gpu-mem"
+    assert re.fullmatch(r"       2  6\.[0-9] GiB   largest of 2 runs of this command, \+[0-9]+ %", lines[3])
+    assert lines[4] == "       1  unknown   first of a kind: half of a GPU is booked until its memory is flat"
+    assert re.fullmatch(r"first placements: GPU 0 tasks? 0( [0-9])*; GPU 1 tasks? 1( [0-9])*", lines[5])
+    assert lines[6] == "not packed: task 4 wants 2 GPUs: whole ones"
+    assert len(lines) == 7
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_node(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mix").write_text(MIX)
+    assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "5 tasks on 1 node\n" in out
+    assert "first placements: not known before the run, for Slurm does not say how large a GPU is" in out
+    assert "process i of node" not in out
+    remember(here, "./plain.sh a", 6000)
+    assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "GPUs NVIDIA A100 (38.7 GiB usable each), taken to be as in your last run\n" in out
+    assert "first placements: GPU 0 task" in out
+    assert submitted(here) == []
+
+
+def test_a_gpu_of_the_type_that_slurm_names_goes_before_a_newer_one_of_another(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = tuple(planning.replace(kind, gpus=(("a100", 2),)) for kind in jobs.read_node_kinds())
+    monkeypatch.setattr(jobs, "read_node_kinds", lambda: kinds)
+    remember(here, "./plain.sh a", 6000)
+    remember(here, "./plain.sh a", 6000, model="NVIDIA H100", total_mib=81920)
+    assert call("[1,4]", "--pack", "--tasks", "list", "--dry-run") == 0
+    assert (
+        "NVIDIA A100 (38.7 GiB usable each), taken to be as in your last run on such a GPU" in capsys.readouterr().out
+    )
+
+
+def test_a_dry_run_without_history_asks_for_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mix").write_text(MIX)
+    remember(here, "./plain.sh a", 6000)
+    assert call("[1,4]", "--pack", "--estimate=none", "--tasks", "mix", "--dry-run") == 0
+    assert "of this command" not in capsys.readouterr().out
+
+
+def test_a_dry_run_where_no_gpu_can_be_read_says_so(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_this_machine(monkeypatch)
+    assert call("./plain.sh", "[1,4]", "--pack", "--local", "--dry-run") == 0
+    assert "not known before the run, for the GPUs cannot be read here" in capsys.readouterr().out
+
+
+def test_a_dry_run_of_a_long_list_looks_at_its_beginning(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_preview, "TASKS_MOST", 50)
+    assert call("[1,4]", "--pack", "--tasks", "many", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "200 tasks on 1 node\nof these, the first 50:\n" in out
+    assert "\n      50  unknown" in out
 
 
 # ---- again ----
@@ -458,11 +577,6 @@ def test_a_node_of_a_packed_run_claims_few_tasks_at_a_time(tmp_path: Path) -> No
     assert len(packed[-1]) == 1
     queue = claims.Claims(tmp_path / "queue", "n1", packed)
     assert queue.take() == range(8)
-
-
-@pytest.mark.parametrize(("free", "claimed", "more"), [(4, 0, 8), (4, 3, 5), (0, 0, 0), (1, 7, 0)])
-def test_twice_as_many_are_claimed_as_can_start(free: int, claimed: int, more: int) -> None:
-    assert deal.to_claim(free, claimed) == more
 
 
 def test_help_has_an_example_of_pack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,121 @@
+"""Look at a packed run before it is submitted: the sizes of its tasks by the user's history, and the first starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core.settings import Settings
+from ..node.records import Gpu
+from ..packing import Estimator, GpuFacts, Preview, TaskAsk, TaskRun, TaskSpec, key_of, look_ahead, read_history
+from ..share import limits
+from ..slurm.records import NodeKind
+from .records import Run
+from .rules.packed import CLIENTS
+from .rules.task_files import Tasks
+
+TASKS_MOST = 10_000
+"""Tasks that are looked at: a key and an estimate of each take a second or two together."""
+UNSIZED = "for Slurm does not say how large a GPU is, and your history has none; the launcher reads that on the node"
+UNREAD = "for the GPUs cannot be read here; the launcher will say why"
+
+
+class Ahead(Struct, frozen=True, kw_only=True):
+    """A preview, and what it rests on."""
+
+    preview: Preview
+    tasks: int
+    """The tasks that were looked at."""
+    gpus: tuple[GpuFacts, ...]
+    """Of a node; empty: not known."""
+    assumed: str = ""
+    """Which GPUs were assumed, and why; empty: these are the real ones."""
+    why_no_gpus: str = ""
+    """Why `gpus` is empty."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with the history."""
+
+
+def look(run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, count: int, settings: Settings) -> Ahead:
+    """Return the preview of a packed run.
+
+    gpus: of this machine, where the run is for it. Else the node has `count` GPUs as sinfo names them in `kind`, and
+    of what size these are is taken from the newest run in the user's history.
+    """
+    assert run.pack is not None
+    wants_history = run.pack.estimate != "none"
+    history = read_history() if wants_history else None
+    runs = () if history is None else history.runs
+    facts, assumed = _facts(gpus, settings), ""
+    if not facts and count:
+        facts, assumed = _assumed(runs, kind, count, settings)
+    estimator = Estimator(runs, now=time.time())
+    asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
+    seats = run.processes if run.triple is None else run.triple.per_node
+    preview = look_ahead(asks, facts, seats, run.pack.settings, estimator)
+    return Ahead(
+        preview=preview,
+        tasks=len(asks),
+        gpus=facts,
+        assumed=assumed,
+        why_no_gpus="" if facts else UNSIZED if kind is not None or count else UNREAD,
+        notes=() if history is None else history.notes,
+    )
+
+
+def _ask(run: Run, tasks: Tasks, task: int) -> TaskAsk:
+    assert run.pack is not None
+    spec: TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
+    argv: tuple[str, ...] = run.command
+    if run.task_kind == "command":
+        argv = ("/bin/sh", "-c", tasks.lines[task])
+    elif run.task_kind == "input":
+        argv = (*run.command, tasks.lines[task])
+    elif run.task_kind == "arguments":
+        argv = (*run.command, *msgspec.json.decode(tasks.lines[task], type=tuple[str, ...]))
+    key = key_of(argv, Path(run.cwd), spec.name)
+    return TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
+
+
+def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
+    found = []
+    for index, gpu in enumerate(gpus):
+        usable, total = limits.usable_mib(gpu, settings), gpu.memory_total_mib
+        reserve = 0 if usable is None or total is None else total - usable
+        found.append(
+            GpuFacts(
+                uuid=gpu.uuid,
+                index=index,
+                model=gpu.name,
+                total_mib=total,
+                reserve_mib=reserve,
+                is_mps=True,
+                clients_max=CLIENTS,
+            )
+        )
+    return tuple(found)
+
+
+def _assumed(
+    runs: Sequence[TaskRun], kind: NodeKind | None, count: int, settings: Settings
+) -> tuple[tuple[GpuFacts, ...], str]:
+    """Return GPUs such as those of the newest run on a GPU of the type that sinfo names, or on any GPU."""
+    seen = [run for run in reversed(runs) if run.gpu_total_mib and run.gpu_model]
+    types = [_letters(name) for name, _ in (() if kind is None else kind.gpus) if name]
+    alike = [run for run in seen if any(name in _letters(run.gpu_model) for name in types)]
+    if not seen:
+        return (), ""
+    newest = (alike or seen)[0]
+    one = Gpu(uuid="", index=0, minor=None, name=newest.gpu_model, memory_total_mib=newest.gpu_total_mib)
+    gpus = [replace(one, uuid=str(index), index=index) for index in range(count)]
+    return _facts(gpus, settings), "as in your last run on such a GPU" if alike else "as in your last run"
+
+
+def _letters(text: str) -> str:
+    """Return a name as gres.conf and the driver can be compared by: a100_80gb is in NVIDIA A100 80GB PCIe."""
+    return "".join(character for character in text.casefold() if character.isalnum())
