@@ -37,7 +37,7 @@ EXCUSED = {
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
-    r".*: (llsub --resume|srun --share-gpu)": "names the option alone",
+    r".*: (llsub --(resume|pack)|srun --share-gpu)": "names the option alone",
     r".*: srun (python|\./).*": "is for inside a script; test_share.py",
 }
 ROOTS = r"slurm-share (install|doctor|config|on|off|status|sample --all)\b.*|scontrol reconfigure"
@@ -63,6 +63,7 @@ HOME = {
     "map.sh": '#!/bin/bash\ncp "$1" "$2"\n',
     "reduce.sh": '#!/bin/bash\ncat "$1"/* > "$2"\n',
     "files.txt": "a\nb\nc\n",
+    "mix.txt": "true\n#LLSUB --gpu-mem=2G\nsleep 1\n",
     "IN/one": "1\n",
     "IN/two": "2\n",
 }

@@ -24,6 +24,7 @@ from slurm_share.core.errors import (
     OptionError,
     SlurmShareError,
     StateError,
+    UsageError,
 )
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import Owner, ShareRequest
@@ -36,6 +37,7 @@ from slurm_share.node import cgroups, step_trees
 from slurm_share.node import processes as node_processes
 from slurm_share.node.gpus import binding
 from slurm_share.node.records import Gpu
+from slurm_share.packing import TaskSpec
 from slurm_share.share import ledger_file, option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
@@ -63,7 +65,7 @@ from slurm_share.slurm.records import JobContext
 from slurm_share.testing import offers_of
 from slurm_share.triples import job_output, run_folder
 from slurm_share.triples.records import Ended
-from slurm_share.triples.rules import triple
+from slurm_share.triples.rules import pack_options, task_files, triple
 
 DATA = Path(__file__).parents[1] / "data"
 PLACE = MpsPlace("/usr/bin/nvidia-cuda-mps-control", "/run/slurm-share/mps/2001/x-y", "GPU-1", Owner(2001, 2001))
@@ -288,11 +290,29 @@ def try_nodes(data: bytes) -> None:
 
 
 def try_triple(data: bytes) -> None:
-    triple.parse(text(data))
+    triple.parse(text(data), may_be_auto=True)
+
+
+def try_pack_options(data: bytes) -> None:
+    for read in (pack_options.parse_policy, lambda word: pack_options.parse_gpu_mem(word, "--gpu-mem=")):
+        try:
+            read(text(data))
+        except UsageError as error:
+            is_line(str(error))
+
+
+def try_task_file(data: bytes) -> None:
+    for base in (None, TaskSpec()):
+        for is_json in (False, True):
+            try:
+                task_files.parse(data, "a file", base, is_json=is_json)
+            except UsageError as error:
+                is_line(str(error))
 
 
 def try_script(data: bytes) -> None:
     script.parse_directives(data)
+    script.parse_own_lines(data)
 
 
 def try_snapshot(data: bytes) -> None:
@@ -409,7 +429,14 @@ TARGETS = (
            try_slurm_text, (CommandError,)),
     Target("job numbers", "everybody", (b"4711", b"4711_[1-3]", b"4711+1", b"4711_2"), try_targets, (SlurmShareError,)),
     Target("node lists", "everybody", (b"n[1-3,7]", b"n1,n2", b"rack[1-2]n[01-16]"), try_nodes, (SlurmShareError,)),
-    Target("triples", "everybody", (b"[2,24,1]", b"[1,8]", b"[4, 48, 2]"), try_triple, (SlurmShareError,)),
+    Target("triples", "everybody", (b"[2,24,1]", b"[4, 48, 2]", b"[1,auto,4]"), try_triple, (SlurmShareError,)),
+    Target("packing", "everybody", (b"lug,smact_max=0.75,free_min=2G", b"magm,book", b"6G"), try_pack_options),
+    Target(
+        "tasks of a packed run",
+        "everybody",
+        (b"a\n#LLSUB --gpu-mem=6G\nb\n", b'{"run": "a", "gpu_mem": "6G", "gpus": 1, "name": "x"}\n'),
+        try_task_file,
+    ),
     Target("batch scripts", "everybody", (b"#!/bin/bash\n#SBATCH --share-gpu=4 -N2\nsrun x\n",), try_script),
     Target("snapshots", "everybody", (b'{"version":1,"node":"n1","jobs":[],"gpus":[],"processes":[]}',), try_snapshot),
     Target("history", "everybody", (_SAMPLE,), try_history, (SlurmShareError, ValueError)),
