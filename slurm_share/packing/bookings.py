@@ -1,0 +1,351 @@
+"""What the launchers of one user have booked of each GPU of a node, so that no two of them book the same memory.
+
+::
+
+    <tmp>/slurm-share-<uid>/bookings/     0700, the user's
+        lock                              held while one launcher reads, decides and books
+        GPU-3f.../4711.1234               what the launcher with that job and pid has booked there (Booking)
+
+A launcher holds a lock (flock) on each of its files for as long as it lives, guard or loop. A file whose lock is free
+is what a dead launcher has left, and is removed by the next one that reads. Reading and booking are one critical
+section. The lock's file holds a number that every change counts up, so that a launcher of short tasks need not read all
+files before each start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..core import locks, process
+from ..core.errors import StateError
+from ..core.process import Deadline
+
+LOCK = "lock"
+PATIENCE_S = 2.0
+"""For the lock. It is held for well under 10 ms; a launcher that is stopped (SIGSTOP) may hold it longer."""
+PAUSE_S = 0.001
+FRESH_S = 1.0
+"""How long what was read of others counts while nobody changes anything: a launcher that dies changes nothing."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_COUNT = struct.Struct("=Q")
+_MOST_BYTES = 4096
+
+
+class BookingsBusyError(StateError):
+    """Another launcher holds the lock for too long."""
+
+
+class Booking(Struct, frozen=True, kw_only=True):
+    """What one launcher has booked of one GPU: the content of its file."""
+
+    version: int = 1
+    booked_mib: int = 0
+    """Of all its tasks there together."""
+    memory_mib: int = 0
+    """What these use, as last seen."""
+    clients: int = 0
+    """CUDA processes that they have."""
+    tasks: int = 0
+    held_for: int | None = None
+    """The task for which the GPU is kept free."""
+    job: str = ""
+    pid: int = 0
+    start_ticks: int = 0
+    """pid and start time of the launcher, as in proc(5)."""
+    since: float = 0.0
+    """Unix time of the last change, seconds."""
+
+
+class Elsewhere(Struct, frozen=True):
+    """What other launchers of the user have on one GPU."""
+
+    booked_mib: int = 0
+    memory_mib: int = 0
+    clients: int = 0
+    launchers: int = 0
+
+
+class Bookings:
+    """The bookings of this launcher."""
+
+    def __init__(self, tmp: Path, job: str, gpus: Sequence[str]) -> None:
+        """Book nothing yet of the GPUs (UUIDs). `tmp` is on the node's own disk; `job` names the launcher's job.
+
+        Raises StateError where the folder cannot be used: it is a link, somebody else's, or open to others.
+        """
+        self.folder = tmp / f"slurm-share-{os.getuid()}" / "bookings"
+        me = process.identify(os.getpid())
+        self._me = (os.getpid(), (me.start_ticks or 0) if me is not None else 0)
+        self._job = job
+        self._name = _name(f"{job}.{os.getpid()}")
+        self._folders: dict[str, int] = {}
+        self._files: dict[str, int] = {}
+        self._written: dict[str, Booking] = {}
+        self._count = -1
+        self._read_at = 0.0
+        self._others: dict[str, Elsewhere] = {}
+        self._lock = -1
+        try:
+            base = _open_folder(tmp, self.folder)
+            try:
+                self._lock = _open_file(base, LOCK, self.folder)
+                for gpu in gpus:
+                    self._folders[gpu] = _open_sub_folder(base, _name(gpu), self.folder)
+            finally:
+                os.close(base)
+            with self.section():
+                for gpu in gpus:
+                    self._files[gpu] = _open_file(self._folders[gpu], self._name, self.folder / _name(gpu))
+                    fcntl.flock(self._files[gpu], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            self._close_all()
+            if isinstance(error, OSError):
+                raise StateError(str(self.folder), f"cannot be used ({error.strerror})") from error
+            raise
+
+    @contextmanager
+    def section(self) -> Iterator[None]:
+        """Hold the lock of all launchers of the user: what is read in it stays true until it is left.
+
+        Raises BookingsBusyError where another process holds it too long.
+        """
+        if not locks.take(self._lock, Deadline.after(PATIENCE_S), PAUSE_S):
+            raise BookingsBusyError(
+                str(self.folder / LOCK), f"another launcher of yours holds it for more than {PATIENCE_S:g} s"
+            )
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def others(self) -> Mapping[str, Elsewhere]:
+        """Return what others have booked of each GPU, by UUID; files of dead launchers are removed. Only in `section`.
+
+        Raises StateError where the folder cannot be read any more.
+        """
+        try:
+            count = self._read_count()
+            now = time.monotonic()
+            if count != self._count or now - self._read_at > FRESH_S:
+                self._others = {gpu: self._read_others(fd) for gpu, fd in self._folders.items()}
+                self._count, self._read_at = count, now
+        except OSError as error:
+            raise StateError(str(self.folder), f"cannot be read ({error.strerror})") from error
+        return self._others
+
+    def write(self, bookings: Mapping[str, Booking]) -> None:
+        """Book this much of each GPU (UUID), instead of what was booked there before. Only in `section`.
+
+        Raises StateError where it cannot be written.
+        """
+        changed = False
+        for gpu, booking in bookings.items():
+            whole = msgspec.structs.replace(booking, job=self._job, pid=self._me[0], start_ticks=self._me[1], since=0.0)
+            if gpu not in self._files or self._written.get(gpu) == whole:
+                continue
+            data = msgspec.json.encode(msgspec.structs.replace(whole, since=round(time.time(), 3)))
+            try:
+                # In place: a new file in its name would not have the lock. Nobody reads outside the section.
+                if os.pwrite(self._files[gpu], data, 0) != len(data):
+                    raise OSError(28, "No space left on device")
+                os.ftruncate(self._files[gpu], len(data))
+            except OSError as error:
+                raise StateError(str(self.folder), f"cannot be written ({error.strerror})") from error
+            self._written[gpu] = whole
+            changed = True
+        if changed:
+            self._raise_count()
+
+    def close(self) -> None:
+        """Give all bookings back. May be called twice, and from guard and loop."""
+        if self._lock < 0:
+            return
+        try:
+            with self.section():
+                for gpu in self._files:
+                    _unlink(self._name, self._folders[gpu])
+                self._raise_count()
+        except (OSError, StateError):
+            pass  # the locks go with this process: whoever looks next removes the files
+        self._close_all()
+
+    def _close_all(self) -> None:
+        for fd in (*self._files.values(), *self._folders.values(), self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._files, self._folders, self._lock = {}, {}, -1
+
+    def _read_others(self, folder: int) -> Elsewhere:
+        booked = memory = clients = launchers = 0
+        for name in os.listdir(folder):
+            if name == self._name:
+                continue
+            booking = _read_or_remove(folder, name)
+            if booking is not None:
+                booked += max(booking.booked_mib, 0)
+                memory += max(booking.memory_mib, 0)
+                clients += max(booking.clients, 0)
+                launchers += 1
+        return Elsewhere(booked, memory, clients, launchers)
+
+    def _read_count(self) -> int:
+        data = os.pread(self._lock, _COUNT.size, 0)
+        return int(_COUNT.unpack(data)[0]) if len(data) == _COUNT.size else 0
+
+    def _raise_count(self) -> None:
+        count = (self._read_count() + 1) % (1 << 64)
+        os.pwrite(self._lock, _COUNT.pack(count), 0)
+        if self._count == count - 1:
+            self._count = count  # the change is our own
+
+
+def read_bookings(tmp: Path, uid: int) -> dict[str, tuple[Booking, ...]]:
+    """Return the bookings of a user's living launchers, by GPU (UUID); nothing where there are none.
+
+    For people who look: no lock is taken on the folder, and nothing is removed. Raises no error for a folder that
+    cannot be read or is not the user's.
+    """
+    found: dict[str, tuple[Booking, ...]] = {}
+    base = tmp / f"slurm-share-{uid}" / "bookings"
+    try:
+        with os.scandir(base) as entries:
+            folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return {}
+    for gpu in folders:
+        try:
+            fd = os.open(base / gpu, _FOLDER)
+        except OSError:
+            continue
+        try:
+            if os.fstat(fd).st_uid == uid:
+                read = [_read(fd, name) for name in sorted(os.listdir(fd))]  # noqa: PTH208
+                found[gpu] = tuple(booking for booking in read if booking is not None)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+    return {gpu: bookings for gpu, bookings in found.items() if bookings}
+
+
+def _read(folder: int, name: str) -> Booking | None:
+    """Return a booking whose launcher lives, by its pid: to try the lock would be to hold it for a moment."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        booking = _parse(os.pread(fd, _MOST_BYTES, 0))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if booking is None:
+        return None
+    launcher = process.identify(booking.pid)
+    return booking if launcher is not None and launcher.start_ticks == booking.start_ticks else None
+
+
+def _read_or_remove(folder: int, name: str) -> Booking | None:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None  # gone, or a link, which no launcher makes
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _parse(os.pread(fd, _MOST_BYTES, 0))
+        _unlink(name, folder)
+        return None
+    finally:
+        os.close(fd)
+
+
+def _parse(data: bytes) -> Booking | None:
+    try:
+        return msgspec.json.decode(data, type=Booking)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # nothing is booked yet, or another release writes it otherwise
+
+
+def _name(text: str) -> str:
+    """Return a file's name for a GPU or a job."""
+    return text if _NAME.fullmatch(text) else "x" + text.encode().hex()[:120]
+
+
+def _unlink(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def _open_folder(tmp: Path, folder: Path) -> int:
+    """Return the open folder of bookings, made where it is missing."""
+    outer = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        own = _open_sub_folder(outer, folder.parent.name, tmp)
+    finally:
+        os.close(outer)
+    try:
+        return _open_sub_folder(own, folder.name, folder.parent)
+    finally:
+        os.close(own)
+
+
+def _open_sub_folder(parent: int, name: str, where: Path) -> int:
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        pass
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        raise StateError(str(where / name), f"is no folder, or a link ({error.strerror})") from error
+    try:
+        _check(fd, where / name, stat.S_ISDIR)
+    except StateError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_file(folder: int, name: str, where: Path) -> int:
+    try:
+        fd = os.open(name, _FILE, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise StateError(str(where / name), f"cannot be opened ({error.strerror})") from error
+    try:
+        _check(fd, where / name, stat.S_ISREG)
+    except StateError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(fd: int, where: Path, is_kind: Callable[[int], bool]) -> None:
+    found = os.fstat(fd)
+    if not is_kind(found.st_mode):
+        raise StateError(str(where), "is not what a launcher makes there; remove it")
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StateError(
+            str(where),
+            f"belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}, and bookings are in folders "
+            "of your own that nobody else can use; remove it, or chmod go= it",
+        )
