@@ -61,6 +61,15 @@ def read_session_of(pid: int) -> int:
         return 0
 
 
+def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
+    """Return the CPU time of the living processes of each session, in seconds, by the pid of its leader."""
+    found: dict[int, float] = {}
+    for _, stat in _stats(proc):
+        leader = int(stat[3])
+        found[leader] = found.get(leader, 0.0) + (int(stat[11]) + int(stat[12])) / _TICKS
+    return found
+
+
 def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
     """Return our children that lead sessions."""
     me, found = os.getpid(), []

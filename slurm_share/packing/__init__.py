@@ -6,45 +6,71 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
+    from .bookings import Booking, Bookings, read_bookings
     from .fingerprint import key_of
+    from .journal import DECISIONS, Journal, explain_task, read_journal
+    from .observed import GpuSample, TaskSample
+    from .packer import Packer
     from .records import (
         POLICIES,
+        After,
+        EndFacts,
+        EndKind,
+        GiveUp,
         GpuFacts,
         Guard,
+        Hold,
         Order,
         PackRequest,
         PackSettings,
         PolicyName,
+        Start,
         TaskAsk,
+        TaskKey,
         TaskRun,
         TaskSpec,
+        Tries,
     )
     from .rules.estimate.chain import Estimator
     from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib
     from .rules.preview import Preview, look_ahead
     from .simulator.requests import SimulationRequest, run_simulation, write_picture
-    from .task_history import read_history
+    from .sizes import Sizes
+    from .task_history import History, Writer, read_history
 
 __getattr__, __all__ = exports(
     __name__,
     names={
+        "bookings": ["Booking", "Bookings", "read_bookings"],
         "fingerprint": ["key_of"],
+        "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
+        "observed": ["GpuSample", "TaskSample"],
+        "packer": ["Packer"],
         "records": [
+            "After",
+            "EndFacts",
+            "EndKind",
+            "GiveUp",
             "GpuFacts",
             "Guard",
+            "Hold",
             "Order",
             "POLICIES",
             "PackRequest",
             "PackSettings",
             "PolicyName",
+            "Start",
             "TaskAsk",
+            "TaskKey",
             "TaskRun",
             "TaskSpec",
+            "Tries",
         ],
         "rules.estimate.chain": ["Estimator"],
         "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib"],
-        "simulator.requests": ["SimulationRequest", "run_simulation", "write_picture"],
         "rules.preview": ["Preview", "look_ahead"],
-        "task_history": ["read_history"],
+        "simulator.requests": ["SimulationRequest", "run_simulation", "write_picture"],
+        "sizes": ["Sizes"],
+        "task_history": ["History", "Writer", "read_history"],
     },
 )

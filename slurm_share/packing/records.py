@@ -415,6 +415,8 @@ class After(Struct, frozen=True, kw_only=True):
     """For the result and the log: "out of GPU memory (needed > 9.1 GiB, had 6.0 reserved)"."""
     blamed: tuple[int, ...] = ()
     """Tasks on the same GPU that had outgrown their reservation."""
+    needs_mib: int | None = None
+    """Of an attempt that ran out of memory: what the task is known to need now."""
 
 
 # ---- What is learned ----

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .launcher import report
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, Request, plan_map
+    from .pack_decisions import explain_task
     from .pack_preview import Ahead
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
     from .rules import mapreduce, pack_options, submission, triple
@@ -55,6 +56,7 @@ __getattr__, __all__ = exports(
         "job_output": ["LogFile", "Tail"],
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "Request", "plan_map"],
+        "pack_decisions": ["explain_task"],
         "pack_preview": ["Ahead"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
         "rules.pack_options": ["PackOptions"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
@@ -132,9 +132,10 @@ class Run(Struct, frozen=True, kw_only=True):
     """The tasks are packed: each gets its GPU when it starts. None: each process has a GPU of its own."""
 
 
-Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "not started", "unfinished"]
+Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "unfinished"]
 """done: exit code 0. failed: another code. signal: ended by one that we did not send. gpu memory, host memory: out of
-it. not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, on the
+it. disturbed: of a packed run, ended by a neighbour on its GPU that outgrew its memory or failed, or by the GPU itself.
+not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, on the
 scheduler's or the user's word, or because its launcher died; also with exit code 0, which is what a program ends with
 that was told to and has saved its state: to run it again costs less than to lose it."""
 
@@ -165,6 +166,10 @@ class Ended(Struct, frozen=True, kw_only=True):
     """The largest sum over the task's processes that was seen, once a second; None: not seen, or not known."""
     gpu_cap_mib: int | None = None
     """The cap of GPU memory in force; None: none, or not known."""
+    gpu_booked_mib: int | UnsetType = UNSET
+    """Of a packed run: what was booked for it on each of its GPUs when it started."""
+    gpu_needs_mib: int | UnsetType = UNSET
+    """Of a packed run: it ran out of GPU memory, and is known to need at least so much."""
     peak_rss_mib: int | None = None
     """Peak of the largest of its processes (getrusage(2), ru_maxrss); None: not above the launcher's own, which a new
     process starts from."""

@@ -46,6 +46,8 @@ OTHERS_FACTOR = 1.2
 the window. Ours."""
 FRESH_ENDS = 8
 """After each of so many ends of a family its tasks are estimated again; later, at each doubling and after"""
+ESTIMATES_MOST = 4096
+"""So many estimates are kept: a run may have a hundred thousand commands."""
 FRESH_S = 30.0
 """so many seconds: one more run among many changes little, and an estimate costs more than a decision."""
 
@@ -345,7 +347,12 @@ class Board:
                 after=kind,
             )
             self._enqueue(_Wait(again, run.seq))
-        return After(kind=kind, is_retried=coming.is_retried, why=coming.why, blamed=blamed)
+        needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
+        return After(kind=kind, is_retried=coming.is_retried, why=coming.why, blamed=blamed, needs_mib=needs_mib)
+
+    def estimate(self, task: int, gpu_model: str) -> Estimate | None:
+        """Return what is expected of a waiting task on a GPU model of this node."""
+        return dict(self._estimated(self._waiting[task]).estimates).get(gpu_model)
 
     # ---- Decisions ----
 
@@ -454,6 +461,8 @@ class Board:
         if cached is None or cached[0] != epoch:
             found = tuple((model, self.estimator.estimate(ask, model, total)) for model, total in self._models.items())
             cached = (epoch, found)
+            if len(self._estimates) >= ESTIMATES_MOST:
+                self._estimates.clear()
             self._estimates[known] = cached
         wait.epoch = epoch
         if wait.view.estimates != cached[1]:
@@ -464,7 +473,7 @@ class Board:
 
     def _start(self, action: Start, now_s: float) -> None:
         wait = self._dequeue(action.task)
-        waiting = wait.view
+        waiting = self._estimated(wait)
         gpus = [self._gpus[uuid] for uuid in action.gpus]
         estimates = dict(waiting.estimates)
         estimate = estimates.get(gpus[0].facts.model) or _UNKNOWN

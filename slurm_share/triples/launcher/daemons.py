@@ -10,22 +10,25 @@ import time
 from collections.abc import Sequence
 
 from ...share import Host, Slot, registry
-from ..records import Worker
 
 AGAIN_S = 0.5
 """A check takes about ten microseconds: too much for each task of a run of short tasks."""
 
 
 class Daemons:
-    """Check the workers' daemons before a task starts, at most once every AGAIN_S seconds."""
+    """Check the daemons of slots before a task starts, at most once every AGAIN_S seconds."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._slots = [worker.gpu_slot for worker in workers]
+    def __init__(self, slots: Sequence[Slot | None]) -> None:
+        self._slots = slots
         self._checked: dict[str, tuple[float, str | None]] = {}
 
-    def why_gone(self, worker: int) -> str | None:
-        """Return what is wrong with the worker's daemon; None: nothing, or it has no daemon."""
-        slot = self._slots[worker]
+    def forget(self) -> None:
+        """Check all of them again at the next question: a task has failed, perhaps for the want of its daemon."""
+        self._checked.clear()
+
+    def why_gone(self, place: int) -> str | None:
+        """Return what is wrong with the daemon of that slot; None: nothing, or it has no daemon."""
+        slot = self._slots[place]
         if slot is None or slot.mps_directory is None:
             return None
         checked, why = self._checked.get(slot.mps_directory, (-AGAIN_S, None))

@@ -6,7 +6,7 @@ An attempt that ran out of GPU memory runs again with a larger cap, or where the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from .feeder import Feeder, Turn
 from .node import Node
 from .running import Running
 from .sampler import Sampler
+from .strategy import GivenUp
 
 
 class EvenCaps:
@@ -64,7 +65,7 @@ class EvenCaps:
         self.given_up: list[Memory] = []
         """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
         self.host_crowded = False
-        self.daemons = Daemons(node.workers)
+        self.daemons = Daemons([worker.gpu_slot for worker in node.workers])
         self.without_daemon: set[int | None] = set()
         self.gpu_peak_mib = self.host_peak_mib = 0
         """The largest that a task of this node was seen with when it ended; 0: none was."""
@@ -220,6 +221,10 @@ class EvenCaps:
         if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
             self.given_up.append(memory)
         return False
+
+    def take_given_up(self) -> Sequence[GivenUp]:
+        """See Strategy: a task that waits has an attempt left."""
+        return ()
 
     def put_back(self, turn: Turn) -> None:
         """See Strategy."""

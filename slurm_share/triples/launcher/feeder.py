@@ -94,6 +94,18 @@ class Feeder:
                 self._again.append(turn)
         return None
 
+    def take(self) -> int | None:
+        """Return a task that has not begun, of any process of this node; None: there is none for now.
+
+        Raises StateError when the queue cannot be used.
+        """
+        if self.closed:
+            return None
+        ranks = (0,) if self._claims is not None else self._own
+        task = next((task for rank in ranks if (task := self._next_new(rank)) is not None), None)
+        self._dealt += task is not None
+        return task
+
     def _next_new(self, rank: int) -> int | None:
         if self._claims is None:
             return next((task for task in self._own[rank] if task not in self._done), None)

@@ -68,6 +68,7 @@ def launch_node(
     Raises LaunchError where the node cannot run it, StateError where the run's folder cannot be used.
     """
     lines = _read_lines(run, folder)
+    specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
     with _heard_later() as said:
         node = nodes.prepare(run, folder, environ, paths, settings)
     try:
@@ -104,6 +105,8 @@ def launch_node(
                     table,
                     environ=environ,
                     lines=lines,
+                    specs=specs,
+                    out_of_memory=out_of_memory,
                     was_here=was_here,
                     say=say,
                     show=show,
@@ -267,9 +270,10 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
         if outcome == "unfinished":
             unfinished.append(row.task)
             why = f"its launcher was killed ({why})"
+        blank = nodes.blank_result(run, node, node.workers[row.worker])
         results.write(
             replace(
-                nodes.blank_result(run, node, node.workers[row.worker]),
+                blank if row.gpu is None else nodes.on_gpu(node, blank, row.gpu),
                 task=row.task,
                 rank=deal.rank_of(run, row.task, node.workers[row.worker].rank),
                 attempt=row.attempt,

@@ -28,6 +28,7 @@ from ...core.process import Deadline, end
 from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
+from ...packing import TaskSpec
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,
@@ -42,7 +43,8 @@ from ..rules import deal, failing, outcomes
 from . import environment, leftovers, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
-from .node import Node, blank_result
+from .node import Node, blank_result, on_gpu
+from .packed import Packed
 from .running import Running
 from .strategy import Strategy
 from .table import Table
@@ -101,13 +103,16 @@ class Loop:
         *,
         environ: Mapping[str, str],
         lines: Sequence[str],
+        specs: Sequence[TaskSpec] = (),
+        out_of_memory: Mapping[int, Ended] | None = None,
         was_here: bool,
         say: Callable[[str], None],
         show: Callable[[Progress], None],
     ) -> None:
-        """`folder` is the run's, `lines` are those of the tasks file. `was_here`: logs of an earlier job may be there,
-        and are appended to. `say` gives a sentence to the person who reads the job's log; `show` is given the progress
-        about once a second.
+        """`folder` is the run's, `lines` are those of the tasks file. `specs`: what each task of a packed run asks for;
+        empty: all the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier jobs.
+        `was_here`: logs of an earlier job may be there, and are appended to. `say` gives a sentence to the person who
+        reads the job's log; `show` is given the progress about once a second.
         """
         self.what = run
         self.node = node
@@ -160,7 +165,13 @@ class Loop:
         self.folder = str(node.folder)
         self.run_folder = folder
         common = environment.of_run(run, folder, environ)
-        self.strategy: Strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
+        self.strategy: Strategy
+        if run.pack is None:
+            self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
+        else:
+            self.strategy = Packed(
+                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say
+            )
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
@@ -223,8 +234,30 @@ class Loop:
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
+        self._note_given_up()
         if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.workers:
             self._close(f"no seat of {self.node.name} is left; no further task starts there")
+
+    def _note_given_up(self) -> None:
+        """Record the waiting tasks that get no further attempt."""
+        for one in self.strategy.take_given_up():
+            first = self.node.workers[0]
+            rank = deal.rank_of(self.what, one.task, first.rank)
+            nowhere = replace(self.blanks[0], slot=None, gpu=None, gpu_uuid=None, cpus="")
+            started = round(time.time(), 3)
+            self.results.write(
+                replace(
+                    nowhere,
+                    task=one.task,
+                    rank=rank,
+                    attempt=one.attempt,
+                    outcome=one.outcome,
+                    started=started,
+                    why=one.why,
+                )
+            )
+            self.failed += 1
+            self._stop_if_too_many_failed()
 
     def _is_paused(self) -> bool:
         return self.pause is not None and not self.feeder.closed and self.pause.left() > 0
@@ -269,7 +302,8 @@ class Loop:
                 self.env_ranks[worker] = rank
         env[_ENV_TASK] = b"%d" % turn.task
         env[_ENV_ATTEMPT] = b"%d" % turn.attempt
-        self.table.begin(worker, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.table.begin(worker, turn.task, turn.attempt, task.started, since_boot, task.gpu)
         try:
             task.log_start, task.out = self._open_log(turn, log)
             self.starter.start(worker, self._argv(turn.task), env, task.out)
@@ -432,11 +466,12 @@ class Loop:
                 continue  # a grandchild whose parents are gone
             if task_process.group_is_there(task.pid):
                 self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
-            outcome, why = self._outcome(task, code, number)
             if usage.ru_maxrss > self.own_peak_kib:
                 self.own_peak_kib = _own_peak_kib()  # it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
-            self._ended(task, outcome, why, code, number, usage.ru_utime + usage.ru_stime)
+            task.cpu_s = usage.ru_utime + usage.ru_stime
+            outcome, why = self._outcome(task, code, number)
+            self._ended(task, outcome, why, code, number)
             self.free.append(task.worker)
         self._write_down()
         return found
@@ -480,13 +515,16 @@ class Loop:
         why: str,
         code: int | None = None,
         number: int | None = None,
-        cpu_s: float | None = None,
     ) -> None:
         turn = task.turn
         seconds = time.monotonic() - task.clock
         self._slow_down(outcome, seconds)
+        is_again = self.strategy.finished(task, outcome)
+        blank = self.blanks[task.worker]
+        if task.gpu is not None:
+            blank = on_gpu(self.node, blank, task.gpu)
         self.unwritten[task.worker] = replace(
-            self.blanks[task.worker],
+            blank,
             task=turn.task,
             rank=task.rank,
             attempt=turn.attempt,
@@ -497,11 +535,12 @@ class Loop:
             signal=number,
             peak_gpu_mib=task.gpu_peak_mib,
             gpu_cap_mib=task.cap_mib,
+            gpu_booked_mib=task.booked_mib,
+            gpu_needs_mib=task.needs_mib,
             peak_rss_mib=task.rss_mib,
-            cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
+            cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
             why=why,
         )
-        is_again = self.strategy.finished(task, outcome)
         if outcome == "done":
             self.done += 1
         elif outcome == "unfinished":

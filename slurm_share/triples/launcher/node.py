@@ -19,12 +19,13 @@ from ...core.text import fold
 from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
-from ...share import Leases, Plan, limits, registry
+from ...packing import Bookings, GpuFacts
+from ...share import Leases, Plan, Slot, limits, registry
 from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
 from ..rules.memory_caps import Budget
-from . import slot_assignment
+from . import pack_gpus, slot_assignment
 from .slot_assignment import Here, Own, SlotAssignment
 
 
@@ -53,6 +54,12 @@ class Node(Struct, frozen=True, kw_only=True):
     """The plan of the workers' GPUs; None: they have none."""
     budgets: Mapping[int, Budget] = {}
     """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
+    gpu_slots: tuple[Slot, ...] = ()
+    """Of a packed run: one slot of each GPU, from which that of each start is made; by the GPU's position."""
+    gpu_facts: tuple[GpuFacts, ...] = ()
+    """Of a packed run: the same GPUs."""
+    bookings: Bookings | None = None
+    """Of a packed run: what is booked of them; None: other launchers are not asked."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -67,6 +74,16 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     cores = topology.read_machine(os.sched_getaffinity(0))
     found = _read_slot_assignment(run, here, processes, environ, paths, settings)
     workers = tuple(_worker(first, place, found) for place in _places(run, processes, cores, found))
+    budgets = _budgets(workers, found.plan, settings)
+    packed = None
+    if run.pack is not None:
+        try:
+            packed = pack_gpus.prepare(here, found, budgets, paths, settings)
+        except BaseException:
+            if found.leases is not None:
+                found.leases.close()
+            slot_assignment.release(found.own)
+            raise
     return Node(
         name=here.node,
         index=here.index,
@@ -76,16 +93,25 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         last_rank=last,
         folder=run_folder.node_folder(folder, run, first, last, here.node),
         workers=workers,
-        notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
+        notes=(
+            *_sizing_notes(run, here, len(cores)),
+            *found.notes,
+            *(() if packed is None else packed.notes),
+        ),
         own=found.own,
         leases=found.leases,
         plan=found.plan,
-        budgets=_budgets(workers, found.plan, settings),
+        budgets=budgets,
+        gpu_slots=() if packed is None else packed.slots,
+        gpu_facts=() if packed is None else packed.facts,
+        bookings=None if packed is None else packed.bookings,
     )
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons and give the slots back; return what went wrong, in sentences. May be called twice."""
+    """End the daemons, give slots and bookings back; return what went wrong, in sentences. May be called twice."""
+    if node.bookings is not None:
+        node.bookings.close()
     if node.leases is not None:
         node.leases.close()
     return slot_assignment.release(node.own)
@@ -107,6 +133,12 @@ def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
         gpu_uuid=None if worker.gpu is None else worker.gpu.uuid,
         cpus=fold(worker.place.cpus) if run.bind else "",
     )
+
+
+def on_gpu(node: Node, result: Ended, place: int) -> Ended:
+    """Return a result of a packed run with the GPU of its start, by its position among the node's."""
+    gpu = node.gpu_slots[place].gpu
+    return replace(result, gpu=gpu.index if gpu.is_listed else None, gpu_uuid=gpu.uuid if gpu.is_listed else None)
 
 
 # ---- Who is here ----
@@ -180,7 +212,17 @@ def _read_slot_assignment(
             plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed
         )
     visible = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
-    return slot_assignment.deal(visible, driver, processes, run.share, why_no_driver, here, paths, settings)
+    return slot_assignment.deal(
+        visible,
+        driver,
+        processes,
+        run.share,
+        why_no_driver,
+        here,
+        paths,
+        settings,
+        is_packed=run.pack is not None,
+    )
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:

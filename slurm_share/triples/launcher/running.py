@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from msgspec import UNSET, UnsetType
+
 from ..rules.memory_caps import Allowance
 from .feeder import Turn
 
@@ -14,13 +16,17 @@ class Running:
     __slots__ = (
         "allowed",
         "asked_mib",
+        "booked_mib",
         "cap_mib",
         "clock",
+        "cpu_s",
+        "gpu",
         "gpu_now_mib",
         "gpu_peak_mib",
         "host_now_mib",
         "log",
         "log_start",
+        "needs_mib",
         "out",
         "pid",
         "rank",
@@ -50,5 +56,13 @@ class Running:
         self.gpu_now_mib: int | None = None
         self.gpu_peak_mib: int | None = None
         self.host_now_mib: int | None = None
+        self.gpu: int | None = None
+        """Position of its GPU among the node's, if that is not its worker's own."""
+        self.booked_mib: int | UnsetType = UNSET
+        """What is booked for it on each of its GPUs."""
+        self.needs_mib: int | UnsetType = UNSET
+        """What it is known to need, once it has run out of GPU memory."""
+        self.cpu_s: float | None = None
+        """CPU time of its processes, once it has ended."""
         self.rss_mib: int | None = None
         """The peak of the largest of its processes, once it has ended; None: not known."""

@@ -204,8 +204,13 @@ def deal(
     here: Here,
     paths: Paths,
     settings: Settings,
+    *,
+    is_packed: bool = False,
 ) -> SlotAssignment:
     """Assign the GPUs of CUDA_VISIBLE_DEVICES (`visible`) to the processes in turn, prepared by a backend if possible.
+
+    is_packed: the processes are on no GPU before a task starts, and all of them may be on the same. Each GPU is then
+    prepared for at least two tasks, and for no more than the backend takes.
 
     Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
@@ -216,7 +221,8 @@ def deal(
     host = own_host(paths, settings, here)
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
     offers = read_offers(driver, why_no_driver, share, host)
-    grant = allocation.grant(job, gpus, offers, settings, processes=processes)
+    slots = _packed_slots(processes, len(gpus), offers, share) if is_packed and gpus else processes
+    grant = allocation.grant(job, gpus, offers, settings, processes=slots)
     if isinstance(grant, Refusal):
         raise LaunchError(grant.sentence)
     own: Own | None = None
@@ -230,14 +236,26 @@ def deal(
     if isinstance(plan, Refusal):
         release(own)
         raise LaunchError(plan.sentence)
+    given = plan.slots
+    if is_packed and given:
+        given = tuple(given[number % len(given)] for number in range(processes))
     return SlotAssignment(
-        gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
-        positions=tuple(slot.number % len(plan.gpus) for slot in plan.slots),
+        gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in given),
+        positions=tuple(slot.number % len(plan.gpus) for slot in given),
         plan=plan,
-        gpu_slots=plan.slots,
+        gpu_slots=given,
         notes=plan.notes,
         own=own,
     )
+
+
+def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: ShareRequest | None) -> int:
+    """Return for how many tasks all GPUs together are prepared, the same number on each."""
+    limits = [one.client_limit for one in offers if one.why_not is None and one.client_limit is not None]
+    most = min(limits, default=processes)
+    if share is not None:
+        most = min(most, share.per_gpu)
+    return gpus * max(min(-(-processes // gpus), most), min(2, most))
 
 
 def cannot_run(here: Here, why: str) -> LaunchError:

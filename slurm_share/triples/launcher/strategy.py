@@ -1,13 +1,16 @@
 """How a launcher chooses the next start, its GPU and its cap, and what follows from the end of an attempt.
 
 The loop starts and watches tasks in the same way whatever the strategy is: `even_caps.EvenCaps` for a run whose workers
-each have a GPU and a cap of their own.
+each have a GPU and a cap of their own, `packed.Packed` for one whose tasks are packed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
+
+from msgspec import Struct
 
 from ..records import Outcome
 from ..rules.outcomes import Ending
@@ -17,12 +20,25 @@ from .running import Running
 from .sampler import Sampler
 
 
+class GivenUp(Struct, frozen=True):
+    """A waiting task that gets no further attempt."""
+
+    task: int
+    attempt: int
+    """The one that was due."""
+    outcome: Outcome
+    why: str
+
+
 class Strategy(Protocol):
     """The decisions of one launcher. The loop calls all of it from its one thread."""
 
-    sampler: Sampler
     lost_workers: int
     """Workers that are out of service, whose tasks are left for a resumed run."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """Return the thread that samples GPUs and host; the loop starts and stops it."""
 
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
         """Return a free worker and the attempt that starts in it; None: nothing starts now.
@@ -42,6 +58,9 @@ class Strategy(Protocol):
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
         """Note the end of an attempt; return whether the task runs again."""
+
+    def take_given_up(self) -> Sequence[GivenUp]:
+        """Return the waiting tasks that get no further attempt, each once."""
 
     def put_back(self, turn: Turn) -> None:
         """Put an attempt back that could not start for a passing reason, through no fault of its task."""

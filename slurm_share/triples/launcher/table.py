@@ -10,6 +10,7 @@ from msgspec import Struct
 
 _ROW = struct.Struct("=qqiiddqq")
 _PID = 16
+_OWN_GPU = -1
 _END = 40
 _NOBODY = -1
 
@@ -29,6 +30,8 @@ class Row(Struct, frozen=True):
     code: int | None = None
     signal: int | None = None
     """How it ended, where that was seen and not yet written down."""
+    gpu: int | None = None
+    """Position of its GPU among the node's, where that is not its worker's own."""
 
 
 class Table:
@@ -43,9 +46,12 @@ class Table:
         for worker in range(workers):
             self.clear(worker)
 
-    def begin(self, worker: int, task: int, attempt: int, started: float, since_boot: float) -> None:
-        """Note a task that is about to be started."""
-        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
+    def begin(
+        self, worker: int, task: int, attempt: int, started: float, since_boot: float, gpu: int | None = None
+    ) -> None:
+        """Note a task that is about to be started. `gpu`: position of its GPU, where that is not the worker's own."""
+        place = _OWN_GPU if gpu is None else gpu
+        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, place, started, since_boot, _NOBODY, _NOBODY)
 
     def pid_of(self, worker: int) -> ctypes.c_int:
         """Return the memory of the worker's pid, where the C library writes it when the task starts."""
@@ -64,7 +70,7 @@ class Table:
         """Return the rows of the workers that have a task."""
         found = []
         for worker in range(self._workers):
-            task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)
+            task, attempt, pid, gpu, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)
             if task != _NOBODY:
                 found.append(
                     Row(
@@ -74,7 +80,9 @@ class Table:
                         pid,
                         started,
                         since_boot,
-                        *(None if one == _NOBODY else one for one in (code, signal)),
+                        None if code == _NOBODY else code,
+                        None if signal == _NOBODY else signal,
+                        None if gpu == _OWN_GPU else gpu,
                     )
                 )
         return tuple(found)

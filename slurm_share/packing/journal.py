@@ -1,0 +1,351 @@
+"""The journal of a node's decisions, `decisions.jsonl`: what each decision saw, and what it answered.
+
+A line for every decision that acted, and now and then one for tasks that wait. A line has the view as the difference to
+the line before, so that each view can be rebuilt and decided again: the answer is then the same, byte for byte.
+Refusals are not written, for they come out again in the same way. A task that takes the place of an ended one of the
+same command and size, without a decision of its own, is a line of another kind, with `again`.
+
+A launcher begins with a whole view, since the file may hold the lines of earlier jobs, the last of them cut off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from .records import Action, Decision, GpuView, PackView, RunningView, Start, WaitingView
+from .rules import explain, place
+
+DECISIONS = "decisions.jsonl"
+"""The name of the file, in the folder of a node of a run."""
+VERSION = 1
+MOST_BYTES = 64 << 20
+"""Then nothing more is written: a journal is not to fill a disk. 100,000 short tasks take less than a tenth of it."""
+LINES_MOST = 64
+"""Lines about tasks that take another one's place are written together: a short task is not to wait for the disk."""
+WAIT_S, WAIT_MOST_S = 5.0, 60.0
+"""Between two lines about tasks that wait; it doubles from one to the next, until something starts."""
+
+_encode = msgspec.json.Encoder().encode
+_actions = msgspec.json.Decoder(tuple[Action, ...])
+_Record = TypeVar("_Record", bound=Struct)
+_NOT_A_LINE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError, KeyError, TypeError)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One line of a journal, rebuilt."""
+
+    view: PackView
+    """Of a repeat: that of the decision before it."""
+    actions: tuple[Action, ...]
+    unix_s: float
+    """When it was, Unix time."""
+    job: str
+    repeats: int | None = None
+    """The task whose place was taken; None: a decision."""
+
+
+class Line(Struct, omit_defaults=True):
+    """One line as it is written."""
+
+    t: float
+    """Seconds since the launcher began."""
+    begin: Begin | None = None
+    v: dict[str, Any] = {}
+    """Fields of the view that changed, without the three below."""
+    g: dict[int, dict[str, Any]] = {}
+    """Index of a GPU -> fields that changed."""
+    r: dict[int, dict[str, Any]] = {}
+    """Running task -> fields that changed; a new one: those that are not their default."""
+    w: dict[int, dict[str, Any]] = {}
+    """The same of waiting tasks; new ones follow those that are there."""
+    gone: tuple[int, ...] = ()
+    """Tasks that run no more."""
+    out: tuple[int, ...] = ()
+    """Tasks that wait no more."""
+    order: tuple[int, ...] = ()
+    """All waiting tasks, where their order is another one."""
+    a: msgspec.Raw = msgspec.Raw(b"[]")
+    """The actions."""
+    again: tuple[int, int] | None = None
+    """The task that ended, and the one that took its place."""
+
+
+class Begin(Struct, frozen=True):
+    """The first line of a launcher."""
+
+    version: int
+    job: str
+    unix_s: float
+    """Unix time of its second 0."""
+
+
+# ---- Writing ----
+
+
+class Journal:
+    """The journal of one launcher. A disk that takes nothing more ends it, and is no error of the run."""
+
+    def __init__(self, folder: Path, job: str, unix_s: float) -> None:
+        """Append to the file in `folder`, a node's. `unix_s`: Unix time of the launcher's second 0."""
+        self._begin: Begin | None = Begin(VERSION, job, unix_s)
+        self._last: PackView | None = None
+        self._waiting: tuple[tuple[int, str, int | None], ...] = ()
+        self._wait_s = WAIT_S
+        self._waited_s = 0.0
+        self._size = 0
+        self._lines: list[bytes] = []
+        self.problem = ""
+        """Why no more is written; empty: it is."""
+        self._fd = -1
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+            self._fd = os.open(folder / DECISIONS, flags, 0o644)
+            self._size = os.fstat(self._fd).st_size
+            if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
+                self._put(b"\n")
+        except OSError as error:
+            self.problem = str(error.strerror)
+
+    def note(self, view: PackView, decision: Decision) -> None:
+        """Write a decision that acted, or, from time to time, one that has something new to say of waiting tasks."""
+        if self.problem:
+            return
+        if not decision.actions:
+            if view.now_s - self._waited_s < self._wait_s or not decision.refused:
+                return
+            waiting = tuple((one.task, one.gpu, one.needs_mib) for one in decision.refused)
+            if waiting == self._waiting:
+                return
+            self._waiting, self._waited_s = waiting, view.now_s
+            self._wait_s = min(2 * self._wait_s, WAIT_MOST_S)
+        else:
+            self._wait_s = WAIT_S
+        line = difference(self._last, view)
+        line.a = msgspec.Raw(_encode(decision.actions))
+        self._write(line)
+        self._last = view
+
+    def repeat(self, now_s: float, ended: int, started: int) -> None:
+        """Write that a task took the place of an ended one, with the same GPU, reservation and cap."""
+        if not self.problem:
+            self._write(Line(t=round(now_s, 3), again=(ended, started)))
+
+    def _write(self, line: Line) -> None:
+        if self._begin is not None:
+            line.begin, self._begin = self._begin, None
+        self._lines.append(_encode(line) + b"\n")
+        if line.again is None or len(self._lines) >= LINES_MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is kept back. Call it about once a second."""
+        if self._lines:
+            lines, self._lines = b"".join(self._lines), []
+            self._put(lines)
+
+    def _put(self, data: bytes) -> None:
+        if self._size + len(data) > MOST_BYTES:
+            self.problem = f"it has reached {MOST_BYTES >> 20} MiB"
+            return
+        try:
+            if os.write(self._fd, data) != len(data):
+                self.problem = "the disk is full"
+        except OSError as error:
+            self.problem = str(error.strerror)
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Write what is kept back, and close the file."""
+        self.flush()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def difference(before: PackView | None, view: PackView) -> Line:
+    """Return what has to be written of a view for one who has the view before it (None: nothing)."""
+    line = Line(t=view.now_s)
+    parts = ("gpus", "running", "waiting", "now_s")
+    line.v = _changes(before, view, leave=parts)
+    old_gpus = {} if before is None else {one.facts.index: one for one in before.gpus}
+    for gpu in view.gpus:
+        if changed := _changes(old_gpus.get(gpu.facts.index), gpu):
+            line.g[gpu.facts.index] = changed
+    old_waiting = {} if before is None else {one.ask.task: one for one in before.waiting}
+    old_running = {} if before is None else {one.ask.task: one for one in before.running}
+    tasks = set()
+    for one in view.running:
+        task = one.ask.task
+        tasks.add(task)
+        was = old_running.get(task)
+        waited = None if was is not None else old_waiting.get(task)
+        known = waited is not None and waited.ask == one.ask
+        if changed := _changes(was, one, leave=("ask",) if known else ()):
+            line.r[task] = changed
+    line.gone = tuple(task for task in old_running if task not in tasks)
+    order = [one.ask.task for one in view.waiting]
+    tasks = set(order)
+    for waits in view.waiting:
+        if changed := _changes(old_waiting.get(waits.ask.task), waits):
+            line.w[waits.ask.task] = changed
+    line.out = tuple(task for task in old_waiting if task not in tasks)
+    kept = [task for task in old_waiting if task in tasks]
+    if kept + [task for task in order if task not in old_waiting] != order:
+        line.order = tuple(order)
+    return line
+
+
+def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields that are other than before, or, of a new record, other than their defaults."""
+    if before is now:
+        return {}
+    found = {}
+    for name, default in _defaults(type(now)).items():
+        value = getattr(now, name)
+        was = default if before is None else getattr(before, name)
+        if value is not was and value != was and name not in leave:
+            found[name] = _plain(value)
+    return found
+
+
+@cache
+def _defaults(kind: type[Struct]) -> dict[str, Any]:
+    """Return the fields of a record with their defaults; of one that has none, a value that no field has."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        made = field.default_factory
+        found[field.name] = field.default if made is msgspec.NODEFAULT else made()
+    return found
+
+
+@cache
+def _types(kind: type[Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON has it, records without the fields that have their defaults."""
+    if isinstance(value, Struct):
+        return _changes(None, value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+# ---- Reading ----
+
+
+def read_journal(data: bytes) -> Iterator[Entry]:
+    """Yield the decisions of a journal, with their views. A line that was cut off ends the part of its launcher."""
+    begin: Begin | None = None
+    view: PackView | None = None
+    starts: dict[int, Start] = {}
+    for text in data.split(b"\n"):
+        if not text:
+            continue
+        try:
+            line = msgspec.json.decode(text, type=Line)
+            if line.begin is not None:
+                begin, view, starts = line.begin, None, {}
+            if begin is None or begin.version != VERSION:
+                continue
+            unix_s = begin.unix_s + line.t
+            if line.again is not None:
+                if view is not None and (start := starts.pop(line.again[0], None)) is not None:
+                    start = msgspec.structs.replace(start, task=line.again[1])
+                    starts[line.again[1]] = start
+                    yield Entry(view=view, actions=(start,), unix_s=unix_s, job=begin.job, repeats=line.again[0])
+                continue
+            view = rebuild(view, line)
+            actions = _actions.decode(line.a)
+        except _NOT_A_LINE:
+            begin = None
+            continue
+        running = {one.ask.task for one in view.running}
+        starts = {task: start for task, start in starts.items() if task in running}
+        starts.update((one.task, one) for one in actions if isinstance(one, Start))
+        yield Entry(view=view, actions=actions, unix_s=unix_s, job=begin.job)
+
+
+def rebuild(before: PackView | None, line: Line) -> PackView:
+    """Return the view of a line. Raises msgspec.ValidationError or KeyError for a line that does not fit."""
+    gpus = {} if before is None else {one.facts.index: one for one in before.gpus}
+    running = {} if before is None else {one.ask.task: one for one in before.running}
+    waiting = {} if before is None else {one.ask.task: one for one in before.waiting}
+    for index, fields in line.g.items():
+        gpus[index] = _changed(gpus.get(index), fields, GpuView)
+    for task, fields in line.r.items():
+        if task not in running and "ask" not in fields:
+            fields = {**fields, "ask": msgspec.to_builtins(waiting[task].ask)}
+        running[task] = _changed(running.get(task), fields, RunningView)
+    for task in line.gone:
+        del running[task]
+    for task, fields in line.w.items():
+        waiting[task] = _changed(waiting.get(task), fields, WaitingView)
+    for task in line.out:
+        del waiting[task]
+    rest = (
+        {}
+        if before is None
+        else {
+            name: msgspec.to_builtins(getattr(before, name))
+            for name in _types(PackView)
+            if name not in ("gpus", "running", "waiting", "now_s")
+        }
+    )
+    whole = msgspec.convert({**rest, **line.v, "gpus": [], "now_s": line.t}, type=PackView)
+    return msgspec.structs.replace(
+        whole,
+        gpus=tuple(gpus[index] for index in sorted(gpus)),
+        running=tuple(running[task] for task in sorted(running)),
+        waiting=tuple(waiting[task] for task in line.order) if line.order else tuple(waiting.values()),
+    )
+
+
+def _changed(before: _Record | None, fields: Mapping[str, Any], kind: type[_Record]) -> _Record:
+    if before is None:
+        return msgspec.convert(dict(fields), type=kind)
+    types = _types(kind)
+    return msgspec.structs.replace(
+        before, **{name: msgspec.convert(value, type=types[name]) for name, value in fields.items()}
+    )
+
+
+def replay(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Decision]]:
+    """Yield each decision of a journal with what `place.decide` answers to its view now. Repeats are left out."""
+    for entry in entries:
+        if entry.repeats is None:
+            yield entry, place.decide(entry.view)
+
+
+def is_same(entry: Entry, decision: Decision) -> bool:
+    """Return whether a decision acts as the journal says, byte for byte."""
+    return _encode(entry.actions) == _encode(decision.actions)
+
+
+def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, tuple[str, ...]]]:
+    """Yield what the decisions of a journal say about a task, in sentences, each with its Unix time.
+
+    What is the same as at the decision before is left out.
+    """
+    before: tuple[str, ...] = ()
+    for entry in entries:
+        if entry.repeats is not None:
+            if entry.actions[0].task == task:
+                yield entry.unix_s, explain.of_task(task, entry.view, Decision(actions=entry.actions))
+            continue
+        waits = any(one.ask.task == task for one in entry.view.waiting)
+        if not waits and not any(action.task == task for action in entry.actions):
+            continue
+        refused = place.decide(entry.view).refused if waits else ()
+        lines = explain.of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
+        if lines and lines != before:
+            yield entry.unix_s, lines
+        before = lines

@@ -1,0 +1,352 @@
+"""The live half of packing: one node's board, with what other launchers have booked, the journal, and what is learned.
+
+It takes values only, from the launcher: what waits, what its sampler has seen, how attempts ended. It returns starts.
+All times are seconds of the launcher's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ..core.errors import StateError
+from .bookings import Booking, Bookings, BookingsBusyError
+from .journal import Journal
+from .observed import Account, GpuSample, Observed, TaskSample, signature
+from .records import (
+    Action,
+    After,
+    EndFacts,
+    GiveUp,
+    GpuFacts,
+    Hold,
+    PackRequest,
+    PackView,
+    Reserve,
+    Start,
+    TaskAsk,
+    TaskKey,
+    TaskRun,
+    Tries,
+)
+from .rules import messages
+from .rules.board import Board
+from .rules.estimate.chain import Estimator
+
+AGAIN_S = 1.0
+"""For so long a decision about a command counts for the next tasks of the same command that take an ended one's
+place. Then one is decided anew: sizes are learned meanwhile."""
+BLIND_S = 10.0
+"""Without a sample for so long, the driver is taken to hang."""
+UNSEEN_LEARNED = 25
+"""So many runs of a command that ended before any sample are learned from; more of them say nothing new."""
+
+
+class Packer:
+    """One node of a packed run."""
+
+    def __init__(
+        self,
+        gpus: Sequence[GpuFacts],
+        seats: int,
+        request: PackRequest,
+        *,
+        estimator: Estimator,
+        journal: Journal,
+        bookings: Bookings | None,
+        unix_s: float,
+        driver: str = "",
+        sharing: str = "",
+        software: str = "",
+        say: Callable[[str], None],
+        keep: Callable[[TaskRun], None],
+        tell: Callable[[TaskKey, str, int, float], None] = lambda key, model, peak_mib, age_s: None,
+    ) -> None:
+        """`unix_s`: Unix time of the clock's second 0. `bookings` None: other launchers are not asked. `say` gets
+        sentences for the job's log, `keep` what is to be written to the user's history, `tell` what other nodes of the
+        run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat."""
+        self.request = request
+        self.facts = {gpu.uuid: gpu for gpu in gpus}
+        self.board = Board(gpus, seats, request.settings, estimator)
+        self.estimator = estimator
+        self.journal = journal
+        self.bookings = bookings
+        self.account = Account(gpus)
+        self.running: dict[int, Observed] = {}
+        self.waiting: dict[int, TaskAsk] = {}
+        """In the order in which they came."""
+        self.retried: set[int] = set()
+        """Those of them that have had an attempt."""
+        self.held: dict[str, int] = {}
+        """GPU that is kept free -> for which task."""
+        self._say = say
+        self._keep = keep
+        self._tell = tell
+        self._unix_s = unix_s
+        self._driver, self._sharing, self._software = driver, sharing, software
+        self._is_due = True
+        self._next_s: float | None = 0.0
+        self._vacant: list[Observed] = []
+        """Tasks that were done since the last decision, whose place another one of the same command may take."""
+        self._answers: dict[object, tuple[float, Start]] = {}
+        """What was last decided for tasks of one command, and when."""
+        self._unseen: dict[str, int] = {}
+        self._is_blind = False
+        self._out: dict[str, str] = {}
+        """GPU on which nothing may start -> why."""
+        self._sampled_s: float | None = None
+
+    # ---- What happened ----
+
+    def add(
+        self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
+    ) -> None:
+        """Put a task at the end of the queue."""
+        self.board.add(ask, now_s, attempt=attempt, tries=tries, floor_mib=floor_mib)
+        self.waiting[ask.task] = ask
+        self._is_due = True
+
+    def put_back(self, task: int, now_s: float) -> None:
+        """Put a task back whose start failed for a passing reason."""
+        self.board.put_back(task, now_s)
+        self.waiting[task] = self.running.pop(task).ask
+        self._is_due = True
+
+    def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
+        """Note a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: when it was taken."""
+        for one in tasks:
+            its = self.running.get(one.task)
+            if its is not None and one.memory_mib:
+                its.see(one, taken_s)
+                self.board.sample_task(one.task, one.memory_mib, one.clients, now_s)
+        for gpu in gpus.values():
+            self.board.sample_gpu(
+                gpu.uuid,
+                now_s,
+                used_mib=gpu.used_mib,
+                sm_ratio=gpu.sm_ratio,
+                dram_ratio=gpu.dram_ratio,
+                problem=self._out.get(gpu.uuid) or gpu.problem,
+            )
+        self.account.sample(gpus, self.running, taken_s)
+        self._sampled_s = taken_s
+        self._is_due = True
+
+    def heard(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Note what another node of the run has told of a task there."""
+        self.estimator.sibling(key, gpu_model, peak_mib, age_s)
+        self.board.learned(key.family)
+        self._is_due = True
+
+    def look(self, now_s: float) -> None:
+        """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
+        is_blind = self._sampled_s is None and now_s > BLIND_S
+        is_blind = is_blind or (self._sampled_s is not None and now_s - self._sampled_s > BLIND_S)
+        if is_blind != self._is_blind:
+            self._is_blind, self._is_due = is_blind, True
+            self.board.blind(now_s, is_blind=is_blind)
+            if is_blind:
+                self._say("the driver gives no figures of the GPUs; what is booked counts, and no more")
+
+    def out_of_service(self, uuid: str, why: str, now_s: float) -> None:
+        """Note that nothing may start on a GPU any more."""
+        self._out[uuid] = why
+        self.board.sample_gpu(uuid, now_s, used_mib=None, problem=why)
+        self._is_due = True
+
+    def ended(self, facts: EndFacts, unix_s: float, cpu_cores: float | None = None) -> After:
+        """Note the end of a task that ran; return what follows. `cpu_cores`: those that it used, in the mean."""
+        its = self.running.pop(facts.task)
+        after = self.board.ended(facts)
+        seconds = max(facts.now_s - its.started_s, 0.0)
+        self.account.ended(its, after, seconds)
+        if after.kind == "device":
+            self._out.update(dict.fromkeys(its.start.gpus, after.why))
+        self._learn(its, after, facts, seconds, unix_s, cpu_cores)
+        if after.is_retried:
+            self.waiting[facts.task] = its.ask
+            self.retried.add(facts.task)
+        elif after.kind == "done" and its.is_plain:
+            self._vacant.append(its)
+        self._is_due = True
+        return after
+
+    @property
+    def is_out_of_gpus(self) -> bool:
+        """Return whether nothing may start on any GPU any more."""
+        return len(self._out) == len(self.facts)
+
+    def withdraw(self, task: int) -> None:
+        """Take a waiting task out of the queue."""
+        if self.waiting.pop(task, None) is not None:
+            self.retried.discard(task)
+            self.board.withdraw(task)
+
+    # ---- Decisions ----
+
+    def decide(self, now_s: float) -> tuple[Action, ...]:
+        """Return the actions that are due: each Start is to be carried out, each GiveUp to be recorded."""
+        if (found := self._repeat(now_s)) is not None:
+            return (found,)
+        if not self._is_due and (self._next_s is None or now_s < self._next_s):
+            return ()
+        self._is_due = False
+        self._vacant.clear()
+        if self.bookings is None:
+            view, decision = self.board.decide(now_s)
+            self._note(view, decision.actions, now_s)
+        else:
+            try:
+                with self.bookings.section():
+                    for uuid, other in self.bookings.others().items():
+                        self.board.elsewhere(uuid, other.booked_mib, other.memory_mib, other.clients)
+                    view, decision = self.board.decide(now_s)
+                    self._note(view, decision.actions, now_s)
+                    self.bookings.write(self._booked())
+            except BookingsBusyError:
+                self._is_due = True  # it is asked again at the next tick
+                return ()
+            except StateError as error:
+                return self._without_bookings(error, now_s)
+        self.journal.note(view, decision)
+        self._next_s = self.board.next_s(now_s)
+        return decision.actions
+
+    def _without_bookings(self, error: StateError, now_s: float) -> tuple[Action, ...]:
+        """Go on alone where the folder of bookings cannot be used any more."""
+        self._say(f"{error}; other launchers of yours on this node are not asked any more what they have booked")
+        self._is_due, self.bookings = True, None
+        return self.decide(now_s)
+
+    def _note(self, view: PackView, actions: Sequence[Action], now_s: float) -> None:
+        """Note what a decision has changed."""
+        waits = {one.ask.task: one for one in view.waiting}
+        for action in actions:
+            if isinstance(action, Start):
+                waiting = waits[action.task]
+                model = self.facts[action.gpus[0]].model
+                estimate = next((found for name, found in waiting.estimates if name == model), None)
+                ask = self.waiting.pop(action.task)
+                its = Observed(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
+                self.running[action.task] = its
+                is_first = action.task not in self.retried
+                self.retried.discard(action.task)
+                self.account.started(now_s - ask.submitted_s if is_first else None)
+                if its.is_plain:
+                    self._answers[its.signature] = (now_s, action)
+            elif isinstance(action, Reserve):
+                self._reserve(action, now_s)
+            elif isinstance(action, GiveUp):
+                self.waiting.pop(action.task, None)
+                self.retried.discard(action.task)
+            elif isinstance(action, Hold):
+                if action.task is None:
+                    self.held.pop(action.gpu, None)
+                else:
+                    self.held[action.gpu] = action.task
+
+    def _reserve(self, action: Reserve, now_s: float) -> None:
+        its = self.running.get(action.task)
+        if its is None:
+            return
+        its.reserve(action.reserve_mib)
+        key = its.ask.key
+        if action.is_flat and not its.is_flat and key is not None and its.peak_mib:
+            self._tell(key, self.facts[its.start.gpus[0]].model, its.peak_mib, now_s - its.started_s)
+        its.is_flat = its.is_flat or action.is_flat
+
+    def _count(self, gpus: Sequence[str]) -> int:
+        return sum(1 for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus))
+
+    def _booked(self) -> dict[str, Booking]:
+        """Return what this launcher has booked of each GPU."""
+        found = dict.fromkeys(self.facts, Booking())
+        for its in self.running.values():
+            for uuid in its.start.gpus:
+                before = found[uuid]
+                memory = its.memory_mib.get(uuid, 0)
+                found[uuid] = replace(
+                    before,
+                    booked_mib=before.booked_mib + max(its.reserved_mib, memory),
+                    memory_mib=before.memory_mib + memory,
+                    clients=before.clients + its.clients,
+                    tasks=before.tasks + 1,
+                )
+        for uuid, task in self.held.items():
+            found[uuid] = replace(found[uuid], held_for=task)
+        return found
+
+    def _repeat(self, now_s: float) -> Start | None:
+        """Return the start of the first waiting task in the place of a task of the same family that was done.
+
+        A full decision would give the same answer: it has just given it for this family, as much is expected of both,
+        and nothing that goes before it waits. The booking stays as it is.
+        """
+        if not self._vacant or self.request.settings.policy != "booked" or self.request.settings.order != "fifo":
+            return None
+        if self.retried or self.held:
+            self._vacant.clear()
+            return None
+        task = next(iter(self.waiting), None)
+        its = self._vacant.pop()
+        if task is None:
+            return None
+        ask = self.waiting[task]
+        decided_s, answer = self._answers.get(its.signature, (0.0, None))
+        if (
+            answer is None
+            or now_s - decided_s > AGAIN_S
+            or (ask.key != its.ask.key and not self._is_alike(ask, its))
+            or signature(ask) != its.signature
+            or (answer.reserve_mib, answer.cap_mib) != (its.reserved_mib, its.start.cap_mib)
+        ):
+            return None
+        start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
+        self.board.apply((start,), now_s)
+        del self.waiting[task]
+        self.running[task] = Observed(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus))
+        self.account.started(now_s - ask.submitted_s)
+        self.journal.repeat(now_s, its.ask.task, task)
+        return start
+
+    def _is_alike(self, ask: TaskAsk, its: Observed) -> bool:
+        """Return whether as much is expected of a waiting task as of one that was done."""
+        found, before = self.board.estimate(ask.task, self.facts[its.start.gpus[0]].model), its.estimate
+        return (
+            found is not None
+            and before is not None
+            and ((found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib))
+        )
+
+    # ---- What is learned ----
+
+    def _learn(
+        self, its: Observed, after: After, facts: EndFacts, seconds: float, unix_s: float, cpu_cores: float | None
+    ) -> None:
+        """Tell the estimator of an attempt, and the user's history of one that says something about memory."""
+        key = its.ask.key
+        if key is None or not facts.was_started or after.kind in ("not started", "unfinished"):
+            return
+        is_seen = bool(its.peak_mib)
+        is_own = after.kind in ("gpu memory", "gpu memory likely", "gpu memory suspected")
+        if not is_seen and not is_own:
+            count = self._unseen[key.family] = self._unseen.get(key.family, 0) + 1
+            if count > UNSEEN_LEARNED:
+                return
+        run = its.run(
+            kind=after.kind,
+            facts=self.facts[its.start.gpus[0]],
+            seconds=seconds,
+            unix_s=unix_s,
+            wanted_mib=messages.asked_mib(facts.log_tail) if is_own else None,
+            driver=self._driver,
+            sharing=self._sharing,
+            software=self._software,
+            cpu_cores=cpu_cores,
+        )
+        self.estimator.learn(run)
+        if is_seen:
+            self.account.learned.add(key.exact)
+        if self.request.learns and (is_seen or is_own):
+            self._keep(run)

@@ -1,0 +1,91 @@
+"""The GPUs of a node as a packed run sees them: their sizes, what limits tasks on them, and what is booked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ...core.errors import DriverError, StateError
+from ...core.paths import Paths
+from ...core.settings import Settings
+from ...core.text import fold
+from ...node.gpus import binding, compute_mode
+from ...node.records import Gpu
+from ...packing import Bookings, GpuFacts
+from ...share import BACKEND_MPS, Host, Slot, limits, registry
+from ..rules.memory_caps import Budget
+from .slot_assignment import Here, SlotAssignment, cannot_run
+
+
+class PackGpus(Struct, frozen=True, kw_only=True):
+    """The GPUs that a launcher packs."""
+
+    slots: tuple[Slot, ...]
+    """One of each GPU, by its position."""
+    facts: tuple[GpuFacts, ...]
+    bookings: Bookings | None
+    notes: tuple[str, ...] = ()
+    """Sentences for the job's log."""
+
+
+def prepare(
+    here: Here, found: SlotAssignment, budgets: Mapping[int, Budget], paths: Paths, settings: Settings
+) -> PackGpus:
+    """Return the GPUs on which this launcher has a slot. Raises LaunchError where it has none."""
+    by_place = dict(zip(found.positions, found.gpu_slots, strict=True))
+    if found.plan is not None and found.leases is None:
+        # The launcher's own plan: fewer processes than GPUs may use any of them.
+        by_place = {slot.number % len(found.plan.gpus): slot for slot in found.plan.slots} | by_place
+    if not by_place:
+        raise cannot_run(here, "--pack places tasks on GPUs, and it has none for this run; ask for some (-g 1)")
+    places = sorted(by_place)
+    slots = tuple(by_place[place] for place in places)
+    try:
+        version = binding.read_driver().version
+    except DriverError:
+        version = None
+    most = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or 48
+    facts = tuple(
+        _facts(index, slot, budgets.get(place), most, settings)
+        for index, (place, slot) in enumerate(zip(places, slots, strict=True))
+    )
+    notes = []
+    without = [one.index for one in facts if not one.is_mps]
+    if without:
+        notes.append(
+            f"no memory cap is enforced on GPU {fold(without)} of {here.node}: tasks are placed by what they have "
+            "booked, and a task that takes more than that can harm its neighbours"
+        )
+    bookings = None
+    try:
+        bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts])
+    except StateError as error:
+        notes.append(f"{error}; what other launchers of yours book on {here.node} is not known here")
+    return PackGpus(slots=slots, facts=facts, bookings=bookings, notes=tuple(notes))
+
+
+def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, settings: Settings) -> GpuFacts:
+    gpu, total = slot.gpu, slot.gpu.memory_total_mib
+    usable = limits.usable_mib(gpu, settings)
+    if budget is not None and not budget.is_whole:
+        usable = budget.total_mib  # others have the other slots of this GPU
+    is_mps = slot.mps_directory is not None
+    return GpuFacts(
+        uuid=gpu.uuid,
+        index=index,
+        model=gpu.name,
+        total_mib=total,
+        reserve_mib=0 if total is None or usable is None else total - usable,
+        is_mps=is_mps,
+        is_single=not is_mps and _is_exclusive(gpu),
+        clients_max=clients_max,
+    )
+
+
+def _is_exclusive(gpu: Gpu) -> bool:
+    """Return whether a GPU takes one process at a time."""
+    try:
+        return gpu.is_listed and compute_mode.read_compute_mode(gpu.uuid) == compute_mode.EXCLUSIVE_PROCESS
+    except DriverError:
+        return False

@@ -1,0 +1,98 @@
+"""The sampler of a packed run: memory of each task on each GPU, CUDA processes, load and energy of the GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ...node import descendants
+from ...node.gpus.load import NvmlSession
+from ...node.memory import HostMemory
+from ...node.readings import GpuNow
+from ...packing import GpuSample, TaskSample
+from .running import Running
+from .sampler import Sampler
+
+WINDOW_S = 60.0
+"""Load is given as the mean over this time."""
+RETRY_S = 5.0
+"""Between two attempts to find a lost GPU again."""
+
+
+class NodeSample(Struct, frozen=True, kw_only=True):
+    """The GPUs of a node, and our tasks on them, at one moment."""
+
+    at: float
+    """On the monotonic clock, seconds, when the driver was asked."""
+    gpus: Mapping[str, GpuSample]
+    """By UUID."""
+    tasks: tuple[TaskSample, ...]
+
+
+class PackSampler(Sampler):
+    """Sample every second, also while nothing runs: what others have on the GPUs counts before the first start."""
+
+    def __init__(self, running: Mapping[int, Running], host: HostMemory) -> None:
+        super().__init__(running, has_gpus=True, host=host)
+        self._tasks = running
+        self._session = NvmlSession(retry_s=RETRY_S)
+        self._windows: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+        self.latest: NodeSample | None = None
+        """The newest sample. Whoever reads it takes it as a whole: another thread puts the next one in its place."""
+
+    def sample(self) -> None:
+        """Take one sample."""
+        running = dict(self._tasks)
+        at = time.monotonic()
+        now = self._session.read()
+        memory: dict[int, dict[str, int]] = {}
+        clients: dict[int, int] = {}
+        for gpu in now.gpus:
+            for process in gpu.processes or ():
+                leader = descendants.read_session_of(process.pid)
+                if leader in running:
+                    clients[leader] = clients.get(leader, 0) + 1
+                    if process.memory_used_mib is not None:
+                        its = memory.setdefault(leader, {})
+                        its[gpu.uuid] = its.get(gpu.uuid, 0) + process.memory_used_mib
+        for leader, used in memory.items():
+            task = running[leader]
+            task.gpu_now_mib = sum(used.values())
+            task.gpu_peak_mib = max(task.gpu_now_mib, task.gpu_peak_mib or 0)
+        if self.watch_host:
+            self._count_host(running)
+        if now.gpus or not now.problems:
+            self.latest = NodeSample(
+                at=at,
+                gpus={gpu.uuid: self._figures(gpu, at) for gpu in now.gpus},
+                tasks=tuple(
+                    TaskSample(task=running[leader].turn.task, memory_mib=used, clients=clients[leader])
+                    for leader, used in memory.items()
+                ),
+            )
+
+    def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
+        util = self._mean(gpu.uuid, "util", gpu.utilization_percent, at)
+        sm = self._mean(gpu.uuid, "sm", gpu.activity.sm_percent, at)
+        return GpuSample(
+            uuid=gpu.uuid,
+            used_mib=gpu.memory_used_mib,
+            sm_ratio=util if sm is None else sm,
+            dram_ratio=self._mean(gpu.uuid, "dram", gpu.activity.dram_percent, at),
+            util_ratio=util,
+            energy_j=gpu.energy_j,
+            problem=gpu.problem or "",
+        )
+
+    def _mean(self, uuid: str, name: str, percent: float | None, at: float) -> float | None:
+        """Return the mean over the window as a ratio; None where the figure is not known now."""
+        if percent is None:
+            return None
+        window = self._windows.setdefault((uuid, name), deque())
+        window.append((at, percent))
+        while at - window[0][0] > WINDOW_S:
+            window.popleft()
+        return round(sum(value for _, value in window) / len(window) / 100, 4)

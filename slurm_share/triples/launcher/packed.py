@@ -1,0 +1,478 @@
+"""The strategy of a packed run: each start gets the GPU on which the task's memory can be booked.
+
+A worker is cores and a log. What starts where is decided by `packing`, from values that are gathered here: the queue,
+the sampler's figures, and how attempts ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ...core import names
+from ...node.memory import HostMemory
+from ...packing import (
+    After,
+    EndFacts,
+    EndKind,
+    Estimator,
+    GiveUp,
+    History,
+    Hold,
+    Journal,
+    Packer,
+    Sizes,
+    Start,
+    TaskAsk,
+    TaskKey,
+    TaskRun,
+    TaskSpec,
+    Writer,
+    key_of,
+    read_history,
+)
+from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
+from ..records import Ended, Outcome, Run
+from ..rules import pack_sentences
+from ..rules.account import OUTCOME_TEXTS
+from ..rules.outcomes import Ending
+from . import environment, task_process
+from .daemons import Daemons
+from .feeder import Feeder, Turn
+from .hangs import Hangs
+from .node import Node
+from .pack_sampler import PackSampler
+from .running import Running
+from .strategy import GivenUp
+
+ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
+"""What is booked for the task on each of its GPUs, in MiB."""
+ENV_NEIGHBOURS = b"LLSUB_NEIGHBOURS"
+"""How many tasks of the run were on its GPU when it started."""
+ENVIRONMENTS_MOST = 512
+"""Environments that are kept for later starts with the same worker, GPU and cap."""
+SAY_S = 0.95
+"""Between two lines in the job's log; ticks are a second apart, or less."""
+OUTCOMES: Mapping[EndKind, Outcome] = {
+    "done": "done",
+    "gpu memory": "gpu memory",
+    "gpu memory likely": "gpu memory",
+    "gpu memory suspected": "gpu memory",
+    "neighbour's memory": "disturbed",
+    "neighbour's fault": "disturbed",
+    "device": "disturbed",
+    "host memory": "host memory",
+    "signal": "signal",
+    "failed": "failed",
+    "not started": "not started",
+    "unfinished": "unfinished",
+}
+LOST = "GPU is lost"
+"""NVML's GPU_IS_LOST, as the reader of GPUs writes it."""
+
+
+class Packed:
+    """Choose the next start of a node by packing."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        node: Node,
+        feeder: Feeder,
+        common: Mapping[bytes, bytes],
+        host: HostMemory,
+        running: Mapping[int, Running],
+        lines: Sequence[str],
+        specs: Sequence[TaskSpec],
+        known: Mapping[int, Ended],
+        say: Callable[[str], None],
+    ) -> None:
+        """`folder`: the run's. `specs`: what each task asks for; empty: all ask for the same. `known`: the last attempt
+        of tasks that ran out of GPU memory in earlier jobs of the run."""
+        if run.pack is None:
+            raise ValueError("the run is not packed")
+        self.what = run
+        self.folder = folder
+        self.node = node
+        self.feeder = feeder
+        self.common = common
+        self.lines = lines
+        self.specs = specs
+        self.known = known
+        self.say = say
+        self.running = running
+        self.lost_workers = 0
+        self.sampler = PackSampler(running, host)
+        self.daemons = Daemons(node.gpu_slots)
+        self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
+        self._say_at = 0.0
+        self._events: list[str] = []
+        """For the job's log, at the next tick."""
+        self._begun: list[tuple[int, str]] = []
+        """Tasks started since the last tick, and why where."""
+        self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
+        self._zero = time.monotonic()
+        unix_s = time.time()
+        history = read_history(now=unix_s) if run.pack.estimate != "none" else History()
+        for note in history.notes:
+            self._tell(note)
+        self._writer = Writer()
+        self._to_keep: list[TaskRun] = []
+        others = (folder / run.log_folder).glob("p*_*") if node.count > 1 else ()
+        self._sizes = Sizes(node.folder, others)
+        self.packer = Packer(
+            node.gpu_facts,
+            len(node.workers),
+            run.pack,
+            estimator=Estimator(history.runs, now=unix_s),
+            journal=Journal(node.folder, node.job, unix_s),
+            bookings=node.bookings,
+            unix_s=unix_s,
+            sharing=node.gpu_slots[0].backend,
+            say=self._tell,
+            keep=self._to_keep.append,
+            tell=self._tell_size,
+        )
+        self._window = run.pack.settings.window
+        self._ready: deque[Start] = deque()
+        self._cwd = Path(run.cwd)
+        self._key: TaskKey | None = None
+        """Of every task, where all of them are the same command."""
+        self._starts: dict[int, Start] = {}
+        """Task -> its start, for those that run or are being started."""
+        self._given_up: list[GivenUp] = []
+        self._attempts: dict[int, int] = {}
+        """Task -> the number of its next attempt, where that is not the first."""
+        self._out_of_memory: set[int] = set()
+        """Tasks that wait to run again because they ran out of GPU memory."""
+        self._afters: dict[int, After] = {}
+        """Task that has just ended -> what follows."""
+        self._environments: dict[object, task_process.Environment] = {}
+        self._sample_at = 0.0
+
+    def _now(self) -> float:
+        return time.monotonic() - self._zero
+
+    # ---- The next start ----
+
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+        """See Strategy."""
+        while free:
+            now = self._now()
+            if not self._ready:
+                self._take_new(now, len(free))
+                self._decide(now)
+            if not self._ready:
+                return None
+            start = self._ready.popleft()
+            if self._has_daemon(start, now):
+                self._starts[start.task] = start
+                its = self.packer.running[start.task]
+                self._out_of_memory.discard(start.task)
+                self._begun.append((start.task, start.why))
+                return self._worker_for(start, free), Turn(start.task, its.attempt)
+        return None
+
+    def _take_new(self, now: float, free: int) -> None:
+        """Take tasks that have not begun, as many as a decision looks at; where nodes share the queue, no more than can
+        start soon."""
+        wanted = self._window - len(self.packer.waiting)
+        if self.node.count > 1:
+            wanted = min(wanted, 2 * free - len(self.packer.waiting))
+        while wanted > 0 and (task := self.feeder.take()) is not None:
+            wanted -= 1
+            ended = self.known.get(task)
+            floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
+            self.packer.add(self._ask(task, now), now, floor_mib=floor)
+
+    def _ask(self, task: int, now: float) -> TaskAsk:
+        spec = self.specs[task] if self.specs else self.what.pack.spec if self.what.pack is not None else TaskSpec()
+        key = self._key
+        if key is None:
+            key = key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
+            if self.what.task_kind == "rank" and not self.specs:
+                self._key = key  # all tasks are the same command
+        return TaskAsk(
+            task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
+        )
+
+    def _argv(self, task: int) -> Sequence[str]:
+        run = self.what
+        line = "" if run.task_kind == "rank" else self.lines[task]
+        if run.task_kind == "command":
+            return ("/bin/sh", "-c", line)
+        if run.task_kind == "input":
+            return (*run.command, line)
+        if run.task_kind == "arguments":
+            return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+        return run.command
+
+    def _decide(self, now: float) -> None:
+        for action in self.packer.decide(now):
+            if isinstance(action, Start):
+                self._ready.append(action)
+            elif isinstance(action, GiveUp):
+                attempt = self._attempts.pop(action.task, 1)
+                self._out_of_memory.discard(action.task)
+                self._given_up.append(GivenUp(action.task, attempt, action.outcome, action.why))
+                self._tell(f"task {action.task} gets no further attempt: {action.why}")
+            elif isinstance(action, Hold) and action.task is not None:
+                self._tell(action.why)
+
+    def _has_daemon(self, start: Start, now: float) -> bool:
+        """Return whether the daemons of a start's GPUs live; take the GPU out of service and put the task back if not.
+
+        A program beside a daemon that is gone would run on without a cap.
+        """
+        for uuid in start.gpus:
+            place = self._place[uuid]
+            why = self.daemons.why_gone(place)
+            if why is not None:
+                self._put_out(uuid, why, now)
+                self.packer.put_back(start.task, now)
+                return False
+        return True
+
+    def _put_out(self, uuid: str, why: str, now: float) -> None:
+        self.packer.out_of_service(uuid, why, now)
+        self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
+
+    def _worker_for(self, start: Start, free: deque[int]) -> int:
+        """Take a free worker, one whose own slot is on that GPU if there is one: so slots that people see are right."""
+        place = self._place[start.gpus[0]]
+        uuid = self.node.gpu_slots[place].gpu.uuid
+        for worker in free:
+            slot = self.node.workers[worker].gpu_slot
+            if slot is not None and slot.gpu.uuid == uuid:
+                free.remove(worker)
+                return worker
+        return free.popleft()
+
+    # ---- A start ----
+
+    def environment(self, task: Running) -> task_process.Environment | None:
+        """See Strategy: return the variables of a start on the GPU that was chosen for it."""
+        start = self._starts[task.turn.task]
+        task.gpu = self._place[start.gpus[0]]
+        task.cap_mib = start.cap_mib
+        task.booked_mib = start.reserve_mib
+        key = (task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone)
+        env = self._environments.get(key)
+        if env is None:
+            if len(self._environments) >= ENVIRONMENTS_MOST:
+                self._environments.clear()
+            env = self._environments[key] = self._make_environment(task, start)
+        its = self.packer.running[start.task]
+        env[ENV_NEIGHBOURS] = b"%d" % its.neighbours
+        env.update(environment.of_rank(self.what, self.node, task.rank))
+        return env
+
+    def _make_environment(self, task: Running, start: Start) -> task_process.Environment:
+        worker = self.node.workers[task.worker]
+        template = self.node.gpu_slots[self._place[start.gpus[0]]]
+        own = worker.gpu_slot
+        slot = own if own is not None and own.gpu.uuid == template.gpu.uuid else template
+        more: tuple[Assignment, ...] = ()
+        if len(start.gpus) > 1:
+            slot = replace(
+                slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
+                memory_cap_mib=None, memory_ratio=None,
+            )  # fmt: skip
+            more = (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(start.gpus)),)
+        else:
+            slot = self._with_memory(slot, start)
+        variables: tuple[Assignment, ...] = ()
+        if self.node.plan is not None:
+            variables = (*registry.slot_environment(self.node.plan, slot), *more)
+        other = replace(worker, rank=task.rank, gpu_slot=slot, environment=variables)
+        found = environment.of_worker(self.common, self.what, self.node, other)
+        found[ENV_GPU_MEM] = b"%d" % start.reserve_mib
+        found[ENV_NEIGHBOURS] = b"0"
+        return task_process.Environment(found)
+
+    def _with_memory(self, slot: Slot, start: Start) -> Slot:
+        """Return the slot with this start's cap. What frameworks are told to take follows what is booked."""
+        booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
+        return replace(
+            slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked)
+        )  # fmt: skip
+
+    # ---- An end ----
+
+    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
+        """See Strategy."""
+        after = self._end(task, ending)
+        hung = self.hangs.why_ended(task.turn.task)
+        if hung and after.kind in ("signal", "failed"):
+            return "failed", hung
+        outcome = OUTCOMES[after.kind]
+        return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
+
+    def _end(self, task: Running, ending: Ending, *, was_started: bool = True) -> After:
+        number, now = task.turn.task, self._now()
+        start = self._starts[number]
+        latest = self.sampler.latest
+        samples = [] if latest is None else [latest.gpus[uuid] for uuid in start.gpus if uuid in latest.gpus]
+        rooms = [
+            1 - sample.used_mib / total
+            for sample in samples
+            if sample.used_mib is not None and (total := self.packer.facts[sample.uuid].total_mib)
+        ]
+        is_failed = was_started and ending.code != 0
+        if is_failed:
+            self.daemons.forget()
+        gone = [uuid for uuid in start.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
+        seconds = max(time.monotonic() - task.clock, 1e-3)
+        facts = EndFacts(
+            task=number,
+            now_s=now,
+            code=ending.code,
+            signal=ending.signal,
+            is_stopped_by_us=ending.stopped_by_us,
+            is_host_memory=ending.host_oom,
+            was_started=was_started,
+            log_tail=ending.log_tail,
+            room_ratio=min(rooms, default=None),
+            sample_age_s=None if latest is None else time.monotonic() - latest.at,
+            is_device_lost=any(sample.problem == LOST for sample in samples),
+            is_daemon_lost=bool(gone),
+        )
+        cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
+        after = self._afters[number] = self.packer.ended(facts, time.time(), cores)
+        task.needs_mib = UNSET if after.needs_mib is None else after.needs_mib
+        for uuid in gone:
+            self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
+        return after
+
+    def finished(self, task: Running, outcome: Outcome) -> bool:
+        """See Strategy."""
+        number = task.turn.task
+        after = self._afters.pop(number, None)
+        if after is None:
+            code = 0 if outcome == "done" else None
+            after = self._end(task, Ending(code), was_started=outcome != "not started")
+            del self._afters[number]
+        del self._starts[number]
+        self.hangs.forget(number)
+        if after.kind not in ("done", "unfinished"):
+            self._tell(f"task {number} {pack_sentences.ended(after)}")
+        if outcome == "host memory":
+            self.sampler.watch_host = True
+        if not after.is_retried:
+            self._attempts.pop(number, None)
+            return False
+        if self.feeder.closed:
+            return False
+        self._attempts[number] = task.turn.attempt + 1
+        if outcome == "gpu memory":
+            self._out_of_memory.add(number)
+        return True
+
+    def put_back(self, turn: Turn) -> None:
+        """See Strategy."""
+        del self._starts[turn.task]
+        self.packer.put_back(turn.task, self._now())
+
+    def take_given_up(self) -> list[GivenUp]:
+        """See Strategy."""
+        found, self._given_up = self._given_up, []
+        return found
+
+    # ---- The run ----
+
+    @property
+    def waiting(self) -> int:
+        """See Strategy."""
+        return 0 if self.feeder.closed else len(self.packer.waiting) + len(self._ready)
+
+    @property
+    def waiting_for_memory(self) -> int:
+        """See Strategy."""
+        return len(self._out_of_memory)
+
+    def left(self) -> int | None:
+        """See Strategy: tasks that have been taken and have not begun count, too."""
+        left = self.feeder.left()
+        return None if left is None else left + len(self.packer.waiting) - len(self.packer.retried)
+
+    def tick(self) -> None:
+        """See Strategy: read the sampler, look for hung tasks, and say what has happened."""
+        now = self._now()
+        latest = self.sampler.latest
+        if latest is not None and latest.at != self._sample_at:
+            self._sample_at = latest.at
+            gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
+            self.packer.sampled(gpus, latest.tasks, latest.at - self._zero, now)
+        self.packer.look(now)
+        self.packer.journal.flush()
+        self._decide(now)
+        self._learn(now)
+        self.hangs.look(list(self.running.values()), self._is_busy)
+        self._stop_without_gpus()
+        self.flush()
+
+    def _is_busy(self, task: Running) -> bool:
+        """Return whether anything computes on the GPUs of a task, or that is not known."""
+        start, latest = self._starts.get(task.turn.task), self.sampler.latest
+        if start is None or latest is None:
+            return True
+        ratios = [latest.gpus[uuid].sm_ratio for uuid in start.gpus if uuid in latest.gpus]
+        return any(ratio is None or ratio > 0.01 for ratio in ratios)
+
+    def _stop_without_gpus(self) -> None:
+        if self.packer.is_out_of_gpus and not self.running and not self._ready and not self.feeder.closed:
+            self.say(f"no GPU of {self.node.name} is left in service; no further task starts there")
+            self.feeder.closed = True
+
+    def _tell(self, sentence: str) -> None:
+        self._events.append(sentence)
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Say what has happened, at most once a second, in one line for starts and one for all else."""
+        if not is_last and time.monotonic() < self._say_at:
+            return
+        self._say_at = time.monotonic() + SAY_S
+        begun, self._begun = self._begun, []
+        events, self._events = self._events, []
+        at = time.strftime("%H:%M:%S")
+        if begun:
+            self.say(f"{at} {pack_sentences.started(begun)}")
+        if events:
+            self.say(f"{at} {pack_sentences.several(events)}")
+
+    def sentences(self) -> list[str]:
+        """See Strategy: say what packing did, as far as it was measured."""
+        self._learn(self._now())
+        self.packer.journal.flush()
+        if self.packer.journal.problem:
+            self._tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
+        self.flush(is_last=True)
+        self.packer.journal.close()
+        return [f"{self.node.name}: {one}" for one in self.packer.account.sentences(self.folder.name)]
+
+    # ---- What is learned ----
+
+    def _tell_size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Tell the other nodes of the run."""
+        if self.node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
+            self._tell(problem)
+
+    def _learn(self, now: float) -> None:
+        """Write what has ended to the user's history, and read what other nodes have told."""
+        if self._to_keep:
+            problem = self._writer.append(*self._to_keep)
+            self._to_keep.clear()
+            if problem is not None:
+                self._tell(problem)
+        if self._sizes.is_due(now):
+            for size in self._sizes.read_others(now):
+                self.packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)
+        for note in self.packer.estimator.take_notes():
+            self._tell(note)

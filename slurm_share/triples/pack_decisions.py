@@ -1,0 +1,48 @@
+"""What the journals of a packed run say about one task, as sentences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .. import packing
+from ..core.errors import StateError, UsageError
+from ..packing import DECISIONS, read_journal
+from . import run_folder
+from .result_files import ResultFiles
+from .rules.account import OUTCOME_TEXTS
+
+
+def explain_task(folder: Path, task: int) -> Iterator[str]:
+    """Yield lines about a task of a run, in the order of time: why it waited, where it started, how it ended.
+
+    Raises UsageError for a run without that task, or that is not packed, StateError for a folder that cannot be read.
+    """
+    run = run_folder.read_run(folder)
+    if run.pack is None:
+        raise UsageError(f"{folder}: its tasks were not packed; there are decisions of llsub --pack only")
+    if not 0 <= task < run.tasks:
+        raise UsageError(f"{folder}: there is no task {task}; its tasks are 0 to {run.tasks - 1}")
+    lines: list[tuple[float, str]] = []
+    files = sorted((folder / run.log_folder).glob(f"p*_*/{DECISIONS}"))
+    for file in files:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise StateError(str(file), str(error.strerror)) from error
+        node = file.parent.name.partition("_")[2]
+        where = f"{node}: " if len(files) > 1 else ""
+        for unix_s, said in packing.explain_task(read_journal(data), task):
+            lines += [(unix_s, f"{where}{sentence}") for sentence in said]
+    results = ResultFiles(folder, run)
+    for number in range(len(results)):
+        for _, ended in results.of_file(number):
+            if ended.task == task:
+                why = f": {ended.why}" if ended.why else ""
+                lines.append((ended.started + ended.seconds, f"{OUTCOME_TEXTS[ended.outcome]}{why}"))
+    lines.sort(key=lambda line: line[0])
+    if not lines:
+        yield f"task {task}: no decision has looked at it yet"
+    for at, line in lines:
+        yield f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {line}"
