@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import pack_simulate
+from . import pack_explain, pack_simulate
 
 
 def add_to(commands: Any) -> None:
     """Add `pack` with its sub-commands."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "pack", help="unlike tasks on shared GPUs: simulate a policy before a run"
+        "pack", help="unlike tasks on shared GPUs: simulate a policy before a run, explain one after it"
     )
     subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
+    pack_explain.add_to(subcommands)
     pack_simulate.add_to(subcommands)
