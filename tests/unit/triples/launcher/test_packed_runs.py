@@ -48,6 +48,10 @@ from slurm_share.core.settings import Settings
 launch._settings = lambda: Settings(simulated_gpus=True, mps_control=sys.argv[3])
 launch.Paths = lambda: Paths(tmp=Path(sys.argv[2]))
 from slurm_share.cli.main import main
+if len(sys.argv) > 4:  # a clock that somebody sets back an hour every second time that it is asked
+    import itertools, time
+    real, turn = time.time, itertools.count()
+    time.time = lambda: real() - 3600 * (next(turn) % 2)
 sys.exit(main(["launch", sys.argv[1]]))
 """
 CONTROL = """#!/bin/bash
@@ -142,11 +146,11 @@ class Packed:
         if specs:
             (self.folder / run_folder.SPECS).write_bytes(run_folder.render_specs(specs))
 
-    def start(self, **environ: str) -> subprocess.Popen[str]:
+    def start(self, *more: str, **environ: str) -> subprocess.Popen[str]:
         """Begin."""
         machine = self.machine
         process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, self.folder, machine.tmp, machine.control],
+            [sys.executable, "-c", LAUNCH, self.folder, machine.tmp, machine.control, *more],
             env={**machine.environ, **environ},
             cwd=machine.home,
             stdout=subprocess.PIPE,
@@ -157,9 +161,9 @@ class Packed:
         machine.started.append(process)
         return process
 
-    def go(self, **environ: str) -> tuple[int, str]:
+    def go(self, *more: str, **environ: str) -> tuple[int, str]:
         """Begin and wait; exit code and all it said."""
-        process = self.start(**environ)
+        process = self.start(*more, **environ)
         text, _ = process.communicate(timeout=PATIENCE_S)
         return process.returncode, text
 
@@ -454,14 +458,21 @@ def test_without_mps_booking_alone_places_tasks_and_that_is_said_once(without_mp
     assert {one.gpu_cap_mib for one in run.ended()} == {None}
 
 
-def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(without_mps: Machine) -> None:
-    """Without caps a liar takes the room of others; they are tried again although no retry is allowed."""
-    none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=1)
-    lines = [task("4G", 8, "--peak", "30G"), task("6G", 5, "--peak", "14G")]
-    specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
-    run = without_mps.run(lines, specs=specs, settings=none, at_once=2)
-    code, said = run.go(CUDA_VISIBLE_DEVICES="0")
-    assert code == 0, said
+def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(library: Path) -> None:
+    """Without caps a task takes the room of others. What dies within its own booking is tried again at no cost."""
+    machine = Machine(library, 1, 40960, mps=False)
+    try:
+        none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
+        lines = [task("4G", 6, "--peak", "30G"), task("6G", 9, "--peak", "14G")]
+        specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
+        run = machine.run(lines, specs=specs, settings=none, at_once=2)
+        code, said = run.go()
+        assert run.outcomes() == {0: ["done"], 1: ["disturbed", "done"]}
+        assert code == 0, said
+        assert "task 0 outgrew its 4.9 GiB (30.0)" in run.attempts()[1][0].why
+        assert "0 own, 1 by a neighbour" in said
+    finally:
+        machine.close()
 
 
 def test_a_task_of_two_gpus_has_both_to_itself_and_no_mps(machine: Machine) -> None:
@@ -526,3 +537,24 @@ def test_the_history_knows_the_size_for_the_next_run(machine: Machine) -> None:
     text = "".join(path.read_text() for path in (machine.home / ".local/state/slurm-share/tasks").glob("*.jsonl"))
     assert "simgpu-task" not in text
     assert json.loads(text.splitlines()[0])["peak_mib"] == 7 * 1024
+
+
+def test_a_clock_that_is_set_back_changes_no_decision(machine: Machine) -> None:
+    run = machine.run([task("5G", 2) for _ in range(5)], specs=[TaskSpec(gpu_mem_mib=15000)] * 5)
+    code, said = run.go("clock")
+    assert code == 0, said
+    assert all(tried == ["done"] for tried in run.outcomes().values())
+    entries = run.decisions()
+    times = [entry.view.now_s for entry in entries]
+    assert times == sorted(times)
+    assert times[-1] < 60
+    assert all(journal.is_same(entry, decision) for entry, decision in journal.replay(entries))
+
+
+def test_a_full_disk_for_journal_and_history_is_no_failure_of_the_run(machine: Machine) -> None:
+    """The home takes nothing: that is said once, and the tasks are done."""
+    (machine.home / ".local").write_text("no folder")
+    run = machine.run([task("5G", 3) for _ in range(3)])
+    code, said = run.go()
+    assert code == 0, said
+    assert said.count("are not kept for the next run") == 1

@@ -1,0 +1,306 @@
+"""The packer, driven by values: what it starts, books, learns and writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packing_values import facts
+
+from slurm_share.core.errors import StateError
+from slurm_share.packing import journal
+from slurm_share.packing.bookings import Booking, Bookings
+from slurm_share.packing.observed import GpuSample, TaskSample
+from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
+from slurm_share.packing.records import (
+    EndFacts,
+    GiveUp,
+    PackRequest,
+    PackSettings,
+    Start,
+    TaskAsk,
+    TaskKey,
+    TaskRun,
+)
+from slurm_share.packing.rules.estimate.chain import Estimator
+
+
+class Node:
+    """A packer without a launcher."""
+
+    def __init__(
+        self, folder: Path, *, seats: int = 8, gpus: Any = None, bookings: Bookings | None = None, **settings: Any
+    ) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self.kept: list[TaskRun] = []
+        self.told: list[tuple[TaskKey, str, int, float]] = []
+        self.packer = Packer(
+            gpus or [facts(0, is_mps=True), facts(1, is_mps=True)],
+            seats,
+            PackRequest(settings=PackSettings(**settings)),
+            estimator=Estimator(),
+            journal=journal.Journal(folder, "job", 0.0),
+            bookings=bookings,
+            unix_s=0.0,
+            say=self.said.append,
+            keep=self.kept.append,
+            tell=lambda *size: self.told.append(size),
+        )
+
+    def add(
+        self, task: int, now: float = 0.0, *, mib: int | None = None, exact: str = "e", family: str = "f", gpus: int = 1
+    ) -> None:
+        """A task waits."""
+        key = TaskKey(exact=exact, family=family)
+        self.packer.add(TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key, submitted_s=now), now)
+
+    def starts(self, now: float) -> dict[int, Start]:
+        """What starts now; as the launcher, it asks until there is nothing more."""
+        found: dict[int, Start] = {}
+        while actions := self.packer.decide(now):
+            new = {one.task: one for one in actions if isinstance(one, Start)}
+            if not new:
+                break
+            found |= new
+        return found
+
+    def see(self, now: float, **memory: int) -> None:
+        """A sample: task `t3` has so much on its first GPU."""
+        used: dict[str, int] = {}
+        tasks = []
+        for name, mib in memory.items():
+            its = self.packer.running[int(name[1:])]
+            uuid = its.start.gpus[0]
+            used[uuid] = used.get(uuid, 0) + mib
+            tasks.append(TaskSample(task=int(name[1:]), memory_mib={uuid: mib}))
+        gpus = {uuid: GpuSample(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.packer.facts}
+        self.packer.sampled(gpus, tasks, now, now)
+
+    def end(self, task: int, now: float, code: int = 0, tail: bytes = b"", **more: Any):
+        """A task ends."""
+        return self.packer.ended(EndFacts(task=task, now_s=now, code=code, log_tail=tail, **more), now)
+
+    def entries(self) -> list[journal.Entry]:
+        """What the journal says until now."""
+        self.packer.journal.flush()
+        return list(journal.read_journal((self.folder / journal.DECISIONS).read_bytes()))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Callable[..., Node]:
+    return lambda **more: Node(tmp_path, **more)
+
+
+def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callable[..., Node]) -> None:
+    made = node(seats=2)
+    for task in range(4):
+        made.add(task, mib=4000)
+    first = made.starts(0.0)
+    assert set(first) == {0, 1}
+    made.end(0, 0.3)
+    (start,) = made.packer.decide(0.3)
+    assert isinstance(start, Start)
+    assert (start.task, start.gpus, start.reserve_mib, start.cap_mib) == (
+        2, first[0].gpus, first[0].reserve_mib, first[0].cap_mib,
+    )  # fmt: skip
+    assert [one.repeats for one in made.entries()] == [None, 0]
+    assert all(journal.is_same(entry, again) for entry, again in journal.replay(made.entries()))
+
+
+def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Node]) -> None:
+    made = node(seats=1)
+    for task in range(3):
+        made.add(task, mib=4000)
+    assert set(made.starts(0.0)) == {0}
+    made.end(0, 2 * AGAIN_S)
+    assert set(made.starts(2 * AGAIN_S)) == {1}
+    assert [one.repeats for one in made.entries()] == [None, None]
+
+
+@pytest.mark.parametrize("what", ["another size", "a retry waits", "it failed", "another command"])
+def test_no_place_is_taken_unseen_where_the_answer_may_be_another(node: Callable[..., Node], what: str) -> None:
+    made = node(seats=2, retries=1)
+    made.add(0, mib=4000)
+    made.add(1, mib=4000)
+    made.starts(0.0)
+    made.add(2, 0.1, mib=9000 if what == "another size" else 4000, family="g" if what == "another command" else "f")
+    if what == "a retry waits":
+        made.end(1, 0.2, code=3)
+    made.end(0, 0.3, code=1 if what == "it failed" else 0)
+    made.starts(0.3)
+    assert all(one.repeats is None for one in made.entries())
+
+
+def test_what_other_launchers_have_booked_is_room_no_more_and_what_is_started_is_booked(tmp_path: Path) -> None:
+    gpus = [facts(0, is_mps=True)]
+    other = Bookings(tmp_path, "other", ["GPU-0"])
+    with other.section():
+        other.write({"GPU-0": Booking(booked_mib=30000, memory_mib=1000, clients=2)})
+    mine = Bookings(tmp_path, "mine", ["GPU-0"])
+    made = Node(tmp_path, gpus=gpus, bookings=mine)
+    made.add(0, mib=12000)
+    made.add(1, mib=8000)
+    assert set(made.starts(1.0)) == {1}
+    with other.section():
+        assert other.others()["GPU-0"].booked_mib == 8000
+        other.write({"GPU-0": Booking()})
+    made.see(2.0, t1=7000)
+    assert set(made.starts(2.0)) == {0}
+    with other.section():
+        seen = other.others()["GPU-0"]
+    assert (seen.booked_mib, seen.clients) == (20000, 2)
+    made.end(0, 3.0)
+    made.end(1, 3.0)
+    made.see(4.0)
+    made.packer.decide(4.0)
+    with other.section():
+        assert other.others()["GPU-0"].booked_mib == 0
+    mine.close()
+    other.close()
+
+
+def test_a_folder_of_bookings_that_is_gone_is_said_once_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Bookings(tmp_path, "mine", ["GPU-0"])
+    made = Node(tmp_path, gpus=[facts(0)], bookings=mine)
+    monkeypatch.setattr(mine, "others", _raise)
+    made.add(0, mib=1000)
+    assert set(made.starts(0.0)) == {0}
+    assert len(made.said) == 1
+
+
+def _raise() -> Any:
+    raise StateError("bookings", "cannot be read")
+
+
+def test_processes_on_a_gpu_are_counted_and_not_tasks(tmp_path: Path) -> None:
+    """Five CUDA processes are the most, and one task has all of them: another one waits."""
+    made = Node(tmp_path, gpus=[facts(0, is_mps=True, clients_max=5)])
+    made.add(0, mib=1000)
+    assert set(made.starts(0.0)) == {0}
+    gpu = GpuSample(uuid="GPU-0", used_mib=900)
+    made.packer.sampled({"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 900}, clients=5)], 1.0, 1.0)
+    made.add(1, 1.0, mib=1000, exact="x", family="g")
+    assert made.starts(1.0) == {}
+    made.end(0, 2.0)
+    assert set(made.starts(2.0)) == {1}
+
+
+def test_without_samples_the_driver_is_taken_to_hang_and_that_is_said_once(node: Callable[..., Node]) -> None:
+    made = node()
+    made.add(0, mib=1000)
+    made.starts(0.0)
+    made.see(1.0, t0=500)
+    for second in range(2, 40):
+        made.packer.look(float(second))
+    assert len(made.said) == 1
+    made.add(1, 30.0, mib=1000)
+    (start,) = made.starts(30.0).values()
+    assert start.gpus == ("GPU-1",)  # where nothing runs
+    made.see(41.0, t0=500)
+    made.packer.look(41.0)
+    assert not made.entries()[-1].view.gpus[0].can_measure
+    made.add(2, 41.0, mib=1000)
+    made.starts(41.0)
+    assert made.entries()[-1].view.gpus[0].can_measure
+    assert BLIND_S < 30
+
+
+def test_a_gpu_out_of_service_stays_so_whatever_the_samples_say(node: Callable[..., Node]) -> None:
+    made = node()
+    made.packer.out_of_service("GPU-0", "its MPS daemon is gone", 0.0)
+    made.see(1.0)
+    for task in range(3):
+        made.add(task, 1.0, mib=1000)
+    assert {one.gpus for one in made.starts(1.0).values()} == {("GPU-1",)}
+    assert not made.packer.is_out_of_gpus
+    made.end(0, 2.0, code=1, is_device_lost=True)
+    assert made.packer.is_out_of_gpus
+    made.see(3.0)
+    assert made.starts(3.0) == {}
+
+
+def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Callable[..., Node]) -> None:
+    made = node()
+    for task in range(3):
+        made.add(task, mib=4000, exact=f"e{task}")
+    made.starts(0.0)
+    made.see(1.0, t0=1500)
+    made.see(40.0, t0=3000, t1=2000)
+    made.end(0, 50.0)
+    made.end(1, 50.0, code=1, tail=b"CUDA out of memory. Tried to allocate 2.00 GiB")
+    made.end(2, 50.0)
+    first, second = made.kept
+    assert (first.exact, first.kind, first.peak_mib, first.peak_at_mib, first.reserved_mib) == (
+        "e0", "done", 3000, ((30, 1500),), 4000,
+    )  # fmt: skip
+    assert (second.exact, second.is_censored, second.wanted_mib) == ("e1", True, 2048)
+    assert made.packer.account.own == 1
+    assert made.packer.account.learned == {"e0", "e1"}
+
+
+def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., Node]) -> None:
+    made = node(seats=2, gpus=[facts(0)])
+    made.add(0, mib=4000)
+    made.starts(0.0)
+    energy = 1000.0
+    for second in range(21):
+        energy += 100.0
+        gpu = GpuSample(uuid="GPU-0", used_mib=3000, sm_ratio=0.4 if second <= 10 else 0.9, energy_j=energy)
+        made.packer.sampled(
+            {"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 3000})], float(second), float(second)
+        )
+        if second == 10:
+            made.add(1, 10.0, mib=4000, exact="x")
+            assert set(made.starts(10.0)) == {1}
+    made.end(0, 20.0)
+    (run,) = made.kept
+    assert (run.alone_seconds, run.sm_ratio, run.energy_j) == (10.0, 0.4, None)
+    assert made.packer.account.energy_j == pytest.approx(2000.0)
+
+
+def test_the_sentences_at_the_end_say_what_was_measured_and_nothing_else(node: Callable[..., Node]) -> None:
+    made = node()
+    made.add(0, mib=4096)
+    made.starts(2.0)
+    for second in range(2, 13):
+        made.see(float(second), t0=2048)
+    made.end(0, 12.0)
+    said = "\n".join(made.packer.account.sentences("LLSUB.3"))
+    assert "GPU memory booked 5 %, used 2 %; GPUs with work 50 % of the time; SM activity 0.50" in said
+    assert "out of GPU memory: 0 own, 0 by a neighbour" in said
+    assert "waited 2.0 s" in said
+    assert "energy" not in said
+    assert "learned the size of 1 command;" in said
+
+
+def test_a_flat_task_is_told_to_the_other_nodes_once(node: Callable[..., Node]) -> None:
+    made = node(flat_after_s=5.0)
+    made.add(0)
+    made.starts(0.0)
+    for second in range(1, 20):
+        made.see(float(second), t0=2048)
+        made.packer.decide(float(second))
+    assert [(key.exact, peak) for key, _, peak, _ in made.told] == [("e", 2048)]
+
+
+def test_a_task_larger_than_any_gpu_is_given_up_without_an_attempt(node: Callable[..., Node]) -> None:
+    made = node()
+    made.add(0, mib=99_000)
+    actions = made.packer.decide(0.0)
+    assert [type(one) for one in actions] == [GiveUp]
+    assert not made.packer.waiting
+
+
+def test_a_task_put_back_waits_again_and_its_booking_is_free(node: Callable[..., Node]) -> None:
+    made = node(gpus=[facts(0)])
+    made.add(0, mib=30_000)
+    made.add(1, mib=30_000)
+    assert set(made.starts(0.0)) == {0}
+    made.packer.put_back(0, 0.1)
+    assert set(made.packer.waiting) == {0, 1}
+    assert len(made.starts(0.2)) == 1
