@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Tries,
     )
     from .rules.estimate.chain import Estimator
-    from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib
+    from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib, memory_message
     from .rules.preview import Preview, look_ahead
     from .simulator.requests import SimulationRequest, run_simulation, write_picture
     from .sizes import Sizes
@@ -67,7 +67,7 @@ __getattr__, __all__ = exports(
             "Tries",
         ],
         "rules.estimate.chain": ["Estimator"],
-        "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib"],
+        "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib", "memory_message"],
         "rules.preview": ["Preview", "look_ahead"],
         "simulator.requests": ["SimulationRequest", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],

@@ -57,7 +57,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
         return "neighbour's fault", f"the MPS daemon of its GPU ended ({how})"
     if found.server:
         return "neighbour's fault", f'its log says "{found.server}" ({how})'
-    if not message and not found.excuse and _is_suspect(facts, cap_ratio):
+    if not (message or found.excuse or found.fault) and _is_suspect(facts, cap_ratio):
         return "gpu memory suspected", f"no message, but its GPU was full ({how})"
     return ("failed" if facts.code is not None else "signal"), how
 

@@ -1,6 +1,6 @@
 """Recognise in a program's output that it ran out of GPU memory, or that a neighbour or the device ended it.
 
-All messages are here, each with the program that prints it. None of them is about the host's memory.
+All messages are here, each with the program that prints it. The exit code does not belong here: see `endings`.
 """
 
 from __future__ import annotations
@@ -12,31 +12,199 @@ from msgspec import Struct
 
 GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
     b"CUDA out of memory",  # PyTorch: torch.OutOfMemoryError
-    b"CUDA error: out of memory",  # PyTorch: the context or a library, without an OutOfMemoryError
+    b"CUDA error: out of memory",  # PyTorch: the context or a library, without an OutOfMemoryError; ggml
     b"CUDA driver error: out of memory",  # PyTorch: expandable segments
     b"cuda runtime error (2) : out of memory",  # PyTorch before 1.5
-    b"CUDA_ERROR_OUT_OF_MEMORY",  # the driver's name of error 2: XLA, TensorFlow, numba, cuda-python
-    b"cudaErrorMemoryAllocation",  # the runtime's name of the same: CuPy, cuML
+    b"CUDA_ERROR_OUT_OF_MEMORY",  # the driver's name of error 2: XLA, TensorFlow, numba, cuda-python, OpenMM
+    b"cudaErrorMemoryAllocation",  # the runtime's name of the same: CuPy, cuML, Thrust, GROMACS
     b"RESOURCE_EXHAUSTED: Out of memory",  # JAX: XlaRuntimeError
     b"RESOURCE_EXHAUSTED: Failed to allocate",  # the same, XLA's BFC allocator
-    b"Out of memory while trying to allocate",  # the same, without its status
+    b"Out of memory while trying to allocate",  # the same, older, with another status
     b"OOM when allocating tensor",  # TensorFlow: ResourceExhaustedError
     b"CUBLAS_STATUS_ALLOC_FAILED",  # cuBLAS found no room for its handle
     b"CUDNN_STATUS_ALLOC_FAILED",
-    b"cudaMalloc failed: out of memory",  # ggml
+    b"CUFFT_ALLOC_FAILED",
+    b"CUSOLVER_STATUS_ALLOC_FAILED",
+    b"CUSPARSE_STATUS_ALLOC_FAILED",
+    b"cudaMalloc failed: out of memory",  # ggml, MXNet
+    b"cuMemAlloc failed: out of memory",  # PyCUDA
     b"out_of_memory: CUDA error",  # RAPIDS memory manager
+    b"out_of_memory: RMM failure",  # the same, its pool
+    b"RMM_ERROR_OUT_OF_MEMORY",  # the same, before 0.14
+    b"cupy.cuda.memory.OutOfMemoryError",
     b"Triton Error [CUDA]: out of memory",
     b"No available memory for the cache blocks",  # vLLM
-    b"Kokkos failed to allocate memory",
+    b"is less than desired GPU memory utilization",  # vLLM: another program has too much of the GPU
+    b"Out of GPU memory",  # CUDA.jl
+    b"Out of memory error on GPU",  # PaddlePaddle
+    b"Out of memory on device",  # MATLAB
+    b"Requested amount of GPU memory",  # TensorRT
+    b"Insufficient memory on accelerator",  # LAMMPS
+    b"error code out of memory",  # CUDA's samples, and programs that began as one
+    b"GPUassert: out of memory",  # a macro for checking errors that many CUDA programs have
 )
 """What programs print when an allocation on the GPU failed. No word of it is a message about the host's memory."""
 
+_PATTERNS: tuple[bytes, ...] = (
+    rb"\bCUDA (?:runtime |driver )?(?:API )?[Ee]rror\b[^\n]{0,200}\bout of memory\b",  # AMReX, NAMD, Warp
+    rb"\bcudaMalloc(?!Host)\w*\b[^\n]{0,120}\bout of memory\b",  # Amber
+    rb"\bCuda failure (?:\d+ )?'out of memory'",  # NCCL
+    # Kokkos names the memory space: "Host" is the host's, and other errors than too little memory look the same.
+    rb"Kokkos failed to allocate memory[^\n]*named \"Cuda[^\n]*(?:insufficient memory|cudaErrorMemoryAllocation)",
+    rb"Kokkos ERROR: Cuda(?:UVM)? memory space failed to allocate",
+)
+"""The same, where the text between is not always the same."""
+
+_MEMORY = re.compile(b"|".join((*map(re.escape, GPU_MEMORY_MESSAGES), *_PATTERNS)))
+
+_HOST_LINE = re.compile(
+    rb"device:CPU|allocator cpu\b|DefaultCPUAllocator|MPS backend|CUDAPinned|cudaHostAlloc|cudaMallocHost"
+)
+"""In a line with such a message: the memory is the host's after all. TensorFlow says OOM of both devices."""
+
+_MILD_LINE = re.compile(
+    rb"(?i)\bwarn(?:ing)?\b|\bskip(?:s|ped|ping)?\b|\bignor(?:e|ed|ing)\b"
+    rb"|\bretry|\btrying again\b|\bfall(?:s|ing)? back\b|\breducing\b"
+)
+"""In a line with such a message: the program says that it goes on."""
+
+LIKELY_MESSAGES: tuple[bytes, ...] = (
+    b"CUBLAS_STATUS_NOT_INITIALIZED",  # often no room for the library's handle, sometimes another fault
+    b"CUDNN_STATUS_NOT_INITIALIZED",
+    b"ran out of memory trying to allocate",  # TensorFlow: also a warning, after which it goes on
+    b"Failed to allocate memory for requested buffer",  # ONNX Runtime: on the GPU or on the host
+    b"NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # PyTorch: it failed while it reported a failed allocation
+)
+"""Messages that mean GPU memory only where the GPU was full as well."""
+
+HOST_MESSAGES: tuple[bytes, ...] = (
+    b"DefaultCPUAllocator: can't allocate memory",
+    b"DefaultCPUAllocator: not enough memory",
+    b"MemoryError",
+    b"std::bad_alloc",
+    b"MPS backend out of memory",  # Apple's GPUs
+    b"Cannot allocate memory",  # ENOMEM
+)
+"""Messages of other memory than the GPU's. A failure with one of them is not suspected of GPU memory."""
+
+FAULT_MESSAGES: tuple[bytes, ...] = (
+    b"an illegal memory access was encountered",  # 700
+    b"CUDA_ERROR_ILLEGAL_ADDRESS",
+    b"cudaErrorIllegalAddress",
+    b"device-side assert triggered",  # 710
+    b"cudaErrorAssert",
+    b"misaligned address",  # 716
+    b"CUDA_ERROR_MISALIGNED_ADDRESS",
+    b"invalid program counter",  # 718
+    b"unspecified launch failure",  # 719
+    b"CUDA_ERROR_LAUNCH_FAILED",
+    b"cudaErrorLaunchFailure",
+)
+"""CUDA faults. Under MPS one client's fault ends all clients of its GPU (NVIDIA's MPS manual, "Error Containment")."""
+
+SERVER_MESSAGES: tuple[bytes, ...] = (
+    b"the remote procedural call between the MPS server and the MPS client failed",  # 806
+    b"CUDA_ERROR_MPS_RPC_FAILURE",
+    b"cudaErrorMpsRpcFailure",
+    b"MPS server is not ready",  # 807
+    b"CUDA_ERROR_MPS_SERVER_NOT_READY",
+    b"cudaErrorMpsServerNotReady",
+    b"MPS client has been terminated",  # 810
+    b"CUDA_ERROR_MPS_CLIENT_TERMINATED",
+    b"cudaErrorMpsClientTerminated",
+)
+"""The MPS server ended, or ended this client: the fault was another client's, or the server's."""
+
+DEVICE_MESSAGES: tuple[bytes, ...] = (
+    b"GPU has fallen off the bus",  # Xid 79
+    b"GPU is lost",  # NVML
+    b"uncorrectable ECC error encountered",  # 214
+    b"CUDA_ERROR_ECC_UNCORRECTABLE",
+    b"cudaErrorECCUncorrectable",
+)
+"""The GPU itself failed."""
+
+LAST_LINES = 40
+"""A message in so many last lines, or in the last exception, is the reason of the end."""
+
+_MISTAKE = re.compile(
+    rb"(?m)^(?:\[rank\d+\]: )?(?:(?:Name|Key|Type|Index|Attribute|Import|ModuleNotFound|FileNotFound|Syntax|Indentation"
+    rb"|Permission|Assertion|ZeroDivision)Error(?::|[ \t\r]*$)|KeyboardInterrupt)"
+)
+"""Exceptions of Python that are a mistake in a program or its input. Such a failure is not suspected of GPU memory."""
+
+_LAST_WORDS = re.compile(
+    rb"(?m)^(?:\[[^\]\n]{1,40}\]:? ?|\([^)\n]{1,60}\) ?)?"  # "[rank0]: ", "(EngineCore pid=7) "
+    rb"(?:(?:ERROR|CRITICAL)\b[^\]\n]{0,60}\] ?)?"  # "ERROR 09-28 15:47:24 [core.py:718] "
+    rb"(?:"
+    rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|[ \t\r]*$)"  # Python, Julia
+    rb"|[ \t]+what\(\):"  # C++
+    rb"|(?:\S+: )?(?:line \d+: )?[^\s:]+: (?:command not found|No such file or directory|Permission denied)[ \t\r]*$"
+    rb"|usage: |\S+: error: (?:unrecognized arguments|the following arguments|argument )"  # argparse
+    rb")"
+)
+"""Lines that say why a program ended."""
+
+_WRAPPERS = re.compile(
+    rb"ChildFailedError|ProcessRaisedException|CalledProcessError|DistBackendError|SystemExit"
+    rb"|Engine core initialization failed|EngineDeadError|Failed to load model|Could not load Llama model"
+    rb"|Failed to create llama_context|DataLoader worker .*exited unexpectedly"
+)
+"""Exceptions that only report that another process or step failed before."""
+
+_CAUSED = b"The above exception was the direct cause of the following exception"
+
 _ASKED = re.compile(
-    rb"(?:[Tt]ried to allocate|trying to allocate|allocate request for|Out of memory allocating)"
+    rb"(?:[Tt]ried to allocate|trying to allocate|allocate request for|Out of memory allocating"
+    rb"|out of memory to allocate|failed to allocate)"
     rb" ([0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?) ?(bytes|B|KiB|MiB|GiB)\b"
 )
-"""The size in such a message: PyTorch's, XLA's in two forms, CuPy's."""
+"""The size in such a message: PyTorch's, XLA's in two forms, CuPy's in two."""
+_IN_USE = re.compile(rb"this process has ([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB) memory in use")
+"""PyTorch: what the process had in use when it asked for more."""
 _UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
+
+
+class Found(Struct, frozen=True):
+    """What a log's tail says about the reason of a failure; each empty where it says nothing."""
+
+    certain: str = ""
+    """A failed allocation on the GPU."""
+    is_last: bool = False
+    """`certain` is the last that the program said about its end."""
+    likely: str = ""
+    excuse: str = ""
+    fault: str = ""
+    server: str = ""
+    device: str = ""
+
+
+def memory_message(tail: bytes) -> str | None:
+    """Return the first message of a failed allocation on the GPU in a log's tail; None: there is none."""
+    return next((_shown(seen) for seen in _MEMORY.finditer(tail) if not _HOST_LINE.search(_line(tail, seen))), None)
+
+
+def find(tail: bytes) -> Found:
+    """Look for all messages in the end of a log."""
+    certain: re.Match[bytes] | None = None
+    mild = ""
+    for seen in _MEMORY.finditer(tail):
+        line = _line(tail, seen)
+        if _HOST_LINE.search(line):
+            continue
+        if _MILD_LINE.search(line):
+            mild = _shown(seen)
+        else:
+            certain = seen
+    return Found(
+        certain="" if certain is None else _shown(certain),
+        is_last=certain is not None and _is_last(tail, certain),
+        likely=_last_of(tail, LIKELY_MESSAGES) or mild,
+        excuse=_last_of(tail, HOST_MESSAGES) or _mistake(tail),
+        fault=_last_of(tail, FAULT_MESSAGES),
+        server=_last_of(tail, SERVER_MESSAGES),
+        device=_last_of(tail, DEVICE_MESSAGES),
+    )
 
 
 def asked_mib(log_tail: bytes) -> int | None:
@@ -46,119 +214,7 @@ def asked_mib(log_tail: bytes) -> int | None:
     2.00GiB". CuPy: "Out of memory allocating 1,073,741,824 bytes".
     """
     found = _ASKED.findall(log_tail)
-    if not found:
-        return None
-    number, unit = found[-1]
-    return math.ceil(float(number.replace(b",", b"")) * _UNIT_BYTES[unit] / 2**20) or None
-
-
-LIKELY_MESSAGES: tuple[bytes, ...] = (
-    b"CUBLAS_STATUS_NOT_INITIALIZED",  # often no room for the library's handle, sometimes another fault
-    b"CUDNN_STATUS_NOT_INITIALIZED",
-    b"ran out of memory trying to allocate",  # TensorFlow: also a warning, after which it goes on
-)
-"""Messages that mean GPU memory only where the GPU was full as well."""
-
-HOST_MESSAGES: tuple[bytes, ...] = (
-    b"DefaultCPUAllocator: can't allocate memory",
-    b"MemoryError",
-    b"std::bad_alloc",
-    b"MPS backend out of memory",  # Apple's GPUs
-)
-"""Messages of other memory than the GPU's. A failure with one of them is not suspected of GPU memory."""
-
-FAULT_MESSAGES: tuple[bytes, ...] = (
-    b"an illegal memory access was encountered",  # 700
-    b"CUDA_ERROR_ILLEGAL_ADDRESS",
-    b"device-side assert triggered",  # 710
-    b"misaligned address",  # 716
-    b"invalid program counter",  # 718
-    b"unspecified launch failure",  # 719
-    b"CUDA_ERROR_LAUNCH_FAILED",
-)
-"""CUDA faults. Under MPS one client's fault ends all clients of its GPU (NVIDIA's MPS manual, "Error Containment")."""
-
-SERVER_MESSAGES: tuple[bytes, ...] = (
-    b"the remote procedural call between the MPS server and the MPS client failed",  # 806
-    b"CUDA_ERROR_MPS_RPC_FAILURE",
-    b"MPS server is not ready",  # 807
-    b"CUDA_ERROR_MPS_SERVER_NOT_READY",
-    b"MPS client has been terminated",  # 810
-    b"CUDA_ERROR_MPS_CLIENT_TERMINATED",
-)
-"""The MPS server ended, or ended this client, which is never the client's own doing."""
-
-DEVICE_MESSAGES: tuple[bytes, ...] = (
-    b"GPU has fallen off the bus",
-    b"GPU is lost",
-    b"uncorrectable ECC error encountered",  # 214
-    b"CUDA_ERROR_ECC_UNCORRECTABLE",
-)
-"""The GPU itself failed."""
-
-LAST_LINES = 40
-"""A message in so many last lines is the reason of the end, if no later exception is another."""
-
-_EXCEPTION = re.compile(
-    rb"(?m)^(?:\[[^\]\n]{1,40}\][:\s]*)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?::|\s*$)"
-)
-_WRAPPERS = (b"ChildFailedError", b"ProcessRaisedException", b"Engine core initialization failed", b"EngineDeadError")
-"""Exceptions that only report that a process or a thread of the same program failed before."""
-
-
-class Found(Struct, frozen=True):
-    """What a log's tail says about the reason of a failure; each empty where it says nothing."""
-
-    certain: str = ""
-    is_last: bool = False
-    """The certain message is in the last lines, and no other exception came after it."""
-    likely: str = ""
-    excuse: str = ""
-    fault: str = ""
-    server: str = ""
-    device: str = ""
-
-
-def find(tail: bytes) -> Found:
-    """Look for all messages in the end of a log."""
-    certain, at = _last_of(tail, GPU_MEMORY_MESSAGES)
-    is_last = False
-    if certain:
-        lines_after = tail.count(b"\n", at)
-        later = [
-            seen
-            for seen in _EXCEPTION.finditer(tail, at)
-            if not any(message in _line(tail, seen.start()) for message in (*GPU_MEMORY_MESSAGES, *_WRAPPERS))
-        ]
-        is_last = not later and lines_after <= LAST_LINES
-    return Found(
-        certain=certain,
-        is_last=is_last,
-        likely=_last_of(tail, LIKELY_MESSAGES)[0],
-        excuse=_last_of(tail, HOST_MESSAGES)[0],
-        fault=_last_of(tail, FAULT_MESSAGES)[0],
-        server=_last_of(tail, SERVER_MESSAGES)[0],
-        device=_last_of(tail, DEVICE_MESSAGES)[0],
-    )
-
-
-def _line(tail: bytes, at: int) -> bytes:
-    end = tail.find(b"\n", at)
-    return tail[at : end if end >= 0 else len(tail)]
-
-
-def _last_of(tail: bytes, listed: tuple[bytes, ...]) -> tuple[str, int]:
-    """Return the message of a list that comes last in a log, and where; empty and -1: none is there."""
-    best, at = b"", -1
-    for message in listed:
-        where = tail.rfind(message)
-        if where > at:
-            best, at = message, where
-    return best.decode(), at
-
-
-_IN_USE = re.compile(rb"this process has ([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB) memory in use")
-"""PyTorch: what the process had in use when it asked for more."""
+    return _mib(*found[-1]) or None if found else None
 
 
 def wanted_mib(log_tail: bytes, peak_mib: int | None) -> int | None:
@@ -170,7 +226,41 @@ def wanted_mib(log_tail: bytes, peak_mib: int | None) -> int | None:
     if asked is None:
         return None
     in_use = _IN_USE.findall(log_tail)
-    if in_use:
-        number, unit = in_use[-1]
-        return asked + math.ceil(float(number) * _UNIT_BYTES[unit] / 2**20)
-    return asked + (peak_mib or 0)
+    return asked + (_mib(*in_use[-1]) if in_use else peak_mib or 0)
+
+
+def _mib(number: bytes, unit: bytes) -> int:
+    return math.ceil(float(number.replace(b",", b"")) * _UNIT_BYTES[unit] / 2**20)
+
+
+def _is_last(tail: bytes, message: re.Match[bytes]) -> bool:
+    """Return whether a message is in the last exception, or in the last lines with no other reason after it."""
+    for later in _LAST_WORDS.finditer(tail, message.end()):
+        line = _line(tail, later)
+        if _MEMORY.search(line) or _WRAPPERS.search(line):
+            continue
+        if _CAUSED in tail[message.end() : later.start()]:
+            continue  # the failed allocation, as another exception
+        return False
+    return tail.count(b"\n", message.end()) <= LAST_LINES or _LAST_WORDS.match(_line(tail, message)) is not None
+
+
+def _line(tail: bytes, seen: re.Match[bytes]) -> bytes:
+    """Return the line in which a match begins."""
+    end = tail.find(b"\n", seen.start())
+    return tail[tail.rfind(b"\n", 0, seen.start()) + 1 : end if end >= 0 else len(tail)]
+
+
+def _shown(seen: re.Match[bytes]) -> str:
+    return seen.group().decode(errors="replace")
+
+
+def _mistake(tail: bytes) -> str:
+    found = _MISTAKE.findall(tail)
+    return found[-1].decode(errors="replace") if found else ""
+
+
+def _last_of(tail: bytes, listed: tuple[bytes, ...]) -> str:
+    """Return the message of a list that comes last in a log; empty: none is there."""
+    where, message = max((tail.rfind(message), message) for message in listed)
+    return message.decode() if where >= 0 else ""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...node.records import Room
-from ...packing import GPU_MEMORY_MESSAGES
+from ...packing import memory_message
 from ..records import Outcome
 
 RESERVE = 0.02
@@ -42,9 +42,9 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
         return "done", ""
     if ending.host_oom:
         return "host memory", f"the kernel killed it for memory ({how})"
-    for message in GPU_MEMORY_MESSAGES:
-        if message in ending.log_tail:
-            return "gpu memory", f'its log says "{message.decode()}" ({how})'
+    message = memory_message(ending.log_tail)
+    if message is not None:
+        return "gpu memory", f'its log says "{message}" ({how})'
     return ("failed" if ending.code is not None else "signal"), how
 
 

@@ -1,0 +1,125 @@
+"""How an attempt ended: logs in the published formats of the programs that print them."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurm_share.packing.records import EndFacts
+from slurm_share.packing.rules import messages
+from slurm_share.packing.rules.endings import MEMORY_KINDS, classify, is_fault
+
+ROOT = Path(__file__).parents[4]
+TAILS = tomllib.loads((ROOT / "tests/data/packing/log_tails.toml").read_text())["tail"]
+MEMORY = [tail for tail in TAILS if tail["kind"] in MEMORY_KINDS]
+OTHER = [tail for tail in TAILS if tail["kind"] not in MEMORY_KINDS]
+RAD_RM = (b"unsuccessful", b"OOM", b"Non-OK-status", b"RESOURCE_EXHAUSTED")
+"""The four words that RAD-RM looks for in a log (Yousefzadeh 2025, the published code)."""
+BEFORE = (
+    b"CUDA out of memory", b"CUDA_ERROR_OUT_OF_MEMORY", b"cudaErrorMemoryAllocation",
+    b"RESOURCE_EXHAUSTED: Out of memory", b"RESOURCE_EXHAUSTED: Failed to allocate", b"OOM when allocating tensor",
+    b"CUBLAS_STATUS_ALLOC_FAILED", b"CUDNN_STATUS_ALLOC_FAILED", b"cudaMalloc failed: out of memory",
+    b"out_of_memory: CUDA error",
+)  # fmt: skip
+"""What plain triples looked for before packing."""
+
+
+def facts(tail):
+    text = tail["text"] + tail.get("repeat", "") * tail.get("times", 0)
+    code = tail.get("code")
+    return EndFacts(
+        task=1,
+        now_s=100.0,
+        code=code,
+        signal=tail.get("signal"),
+        is_stopped_by_us=tail.get("stopped", False),
+        is_host_memory=tail.get("host", False),
+        was_started=tail.get("started", True),
+        log_tail=text.encode(),
+        room_ratio=tail.get("room"),
+        sample_age_s=1.0,
+    )
+
+
+def kind(tail):
+    return classify(facts(tail), tail.get("cap"))[0]
+
+
+def test_the_corpus_is_large_and_half_of_it_is_not_memory():
+    assert len(TAILS) >= 60
+    assert len(MEMORY) >= 30
+    assert len(OTHER) >= 30
+    assert len({tail["name"] for tail in TAILS}) == len(TAILS)
+
+
+@pytest.mark.parametrize("tail", TAILS, ids=lambda tail: tail["name"])
+def test_each_end_is_what_it_was(tail):
+    assert kind(tail) == tail["kind"]
+
+
+def test_no_other_end_is_called_memory_for_certain_and_nearly_all_memory_ends_are_found():
+    certain = [tail["name"] for tail in OTHER if kind(tail) == "gpu memory"]
+    found = [tail for tail in MEMORY if kind(tail) in MEMORY_KINDS]
+    assert certain == []
+    assert len(found) >= 0.97 * len(MEMORY)
+
+
+@pytest.mark.parametrize("words", [RAD_RM, BEFORE], ids=["RAD-RM", "before"])
+def test_fewer_mistakes_than_lists_of_words_without_order_or_room(words):
+    def by_words(tail):
+        one = facts(tail)
+        return one.code != 0 and any(word in one.log_tail for word in words)
+
+    wrong = sum(by_words(tail) for tail in OTHER) + sum(not by_words(tail) for tail in MEMORY)
+    ours = sum(kind(tail) in MEMORY_KINDS for tail in OTHER) + sum(kind(tail) not in MEMORY_KINDS for tail in MEMORY)
+    assert ours < wrong
+
+
+def test_every_message_of_the_list_is_found_by_itself():
+    for message in messages.GPU_MEMORY_MESSAGES:
+        assert messages.memory_message(b"x " + message + b" y\n") == message.decode()
+
+
+def test_words_about_memory_in_the_middle_of_a_log_need_a_full_gpu():
+    text = b"CUDA out of memory; batch is halved\n" + b"step\n" * 60
+    full = EndFacts(task=1, now_s=0.0, code=3, log_tail=text, room_ratio=0.01)
+    assert classify(full)[0] == "gpu memory likely"
+    assert classify(EndFacts(task=1, now_s=0.0, code=3, log_tail=text, room_ratio=0.2))[0] == "failed"
+    assert classify(EndFacts(task=1, now_s=0.0, code=3, log_tail=text, room_ratio=None))[0] == "failed"
+    assert classify(EndFacts(task=1, now_s=0.0, code=3, log_tail=text, room_ratio=None), 0.96)[0] == "gpu memory likely"
+
+
+@pytest.mark.parametrize(
+    ("fields", "cap_ratio", "expected"),
+    [
+        ({"code": 1, "room_ratio": 0.01, "sample_age_s": 4.0}, None, "gpu memory suspected"),
+        ({"code": 1, "room_ratio": 0.01, "sample_age_s": 9.0}, None, "failed"),
+        ({"code": 1, "room_ratio": 0.01}, None, "failed"),  # no sample
+        ({"code": 1, "room_ratio": 0.025, "sample_age_s": 1.0}, None, "failed"),
+        ({"code": 1, "room_ratio": 0.5, "sample_age_s": 1.0}, 0.985, "gpu memory suspected"),
+        ({"code": 139, "room_ratio": 0.01, "sample_age_s": 1.0}, None, "gpu memory suspected"),
+        ({"code": 4, "room_ratio": 0.01, "sample_age_s": 1.0}, None, "failed"),
+        ({"code": None, "signal": 11, "room_ratio": 0.01, "sample_age_s": 1.0}, None, "gpu memory suspected"),
+        ({"code": None, "signal": 9, "room_ratio": 0.01, "sample_age_s": 1.0}, None, "signal"),
+    ],
+)
+def test_failure_without_a_message_is_suspected_only_on_a_full_gpu(fields, cap_ratio, expected):
+    assert classify(EndFacts(task=1, now_s=0.0, **fields), cap_ratio)[0] == expected
+
+
+def test_driver_and_daemon_say_what_the_log_does_not():
+    assert classify(EndFacts(task=1, now_s=0.0, code=1, is_device_lost=True))[0] == "device"
+    assert classify(EndFacts(task=1, now_s=0.0, code=1, is_daemon_lost=True))[0] == "neighbour's fault"
+
+
+def test_cuda_faults_are_told_from_other_failures():
+    assert is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA error: unspecified launch failure\n"))
+    assert not is_fault(EndFacts(task=1, now_s=0.0, code=1, log_tail=b"CUDA out of memory\n"))
+
+
+def test_what_a_program_wanted_is_what_it_had_and_what_it_asked_for():
+    by_text = {tail["name"]: tail["text"].encode() for tail in TAILS}
+    assert messages.wanted_mib(by_text["PyTorch 2.5: training step"], 5) == 2560 + 10445
+    assert messages.wanted_mib(by_text["CuPy"], 3000) == 1024 + 3000
+    assert messages.wanted_mib(by_text["CuPy 4: older form"], None) == 239
+    assert messages.wanted_mib(b"CUDA out of memory", 3000) is None
