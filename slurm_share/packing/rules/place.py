@@ -124,7 +124,8 @@ class _Pass:
             for uuid in task.gpus:
                 if uuid in running:
                     running[uuid].append(task)
-        self.places = [Place(gpu, running[gpu.facts.uuid], view.now_s) for gpu in view.gpus]
+        by_index = sorted(view.gpus, key=lambda gpu: gpu.facts.index)
+        self.places = [Place(gpu, running[gpu.facts.uuid], view.now_s) for gpu in by_index]
         self.served = [place for place in self.places if not place.view.is_out]
         self.largest_mib = max((place.capacity for place in self.served), default=0)
         waiting = {task.ask.task for task in view.waiting}
@@ -309,7 +310,11 @@ class _Booked(_Pass):
 
     def run(self) -> None:
         is_exclusive = self.settings.recovery == "exclusive"
+        is_stopped = False
         for task in self._ordered():
+            if is_stopped:
+                self.refused.append(Refused(task.ask.task, "", IN_ORDER))
+                return
             if self.is_hopeless(task):
                 continue
             if self.seats <= 0:
@@ -317,9 +322,7 @@ class _Booked(_Pass):
                 return
             if self._place(task):
                 continue
-            if not self.settings.backfills or (is_exclusive and task.after in MEMORY_ENDS):
-                self.refused.append(Refused(task.ask.task, "", IN_ORDER))
-                return
+            is_stopped = not self.settings.backfills or (is_exclusive and task.after in MEMORY_ENDS)
 
     def _ordered(self) -> list[WaitingView]:
         """Sort the waiting tasks: after running out of memory, old ones, the rest; each in the chosen order."""
@@ -594,15 +597,17 @@ class _Thesis(_Pass):
         waiting = self.view.waiting
         recovering = [task for task in waiting if task.after in MEMORY_ENDS or task.wants_alone]
         rest = [task for task in waiting if not (task.after in MEMORY_ENDS or task.wants_alone)]
+        is_stopped = False
         for task in recovering + rest:
+            if is_stopped:
+                self.refused.append(Refused(task.ask.task, "", IN_ORDER))
+                return
             if self.is_hopeless(task):
                 continue
             if self.seats <= 0:
                 self.refused.append(Refused(task.ask.task, "", NO_SEAT))
                 return
-            if not self._place(task, is_recovery=task.after in MEMORY_ENDS or task.wants_alone):
-                self.refused.append(Refused(task.ask.task, "", IN_ORDER))
-                return
+            is_stopped = not self._place(task, is_recovery=task.after in MEMORY_ENDS or task.wants_alone)
 
     def _place(self, task: WaitingView, *, is_recovery: bool) -> bool:
         policy = self.settings.policy

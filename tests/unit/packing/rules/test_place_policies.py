@@ -1,0 +1,503 @@
+"""Where each policy puts a task: states made by hand, with the GPU that follows from the policies' definitions.
+
+Definitions of the policies but `booked`: Yousefzadeh 2025, 6.2.2 (exclusive, RR, MAGM, LUG, MUG) and 6.3.3 (first,
+best and worst fit, and LUG with true sizes), with the conditions of Tables 6.3 to 6.6.
+"""
+
+import pytest
+from msgspec.structs import replace
+from packing_values import A100, estimate, gpu, key, running, starts, view, waiting
+
+from slurm_share.packing.records import GpuFacts, GpuView, Hold, Tries
+from slurm_share.packing.rules import place
+from slurm_share.packing.rules.place import decide
+
+NONE = {"smact_max": None, "free_min_mib": None}
+"""RR and MAGM of Table 6.3 without conditions."""
+
+
+def busy(index, used, sm=0.5, **fields):
+    """A GPU with one task of ours that has all memory in use."""
+    return gpu(index, used_mib=used, sm_ratio=sm, **fields)
+
+
+def task_on(index, mib, number=None):
+    return running(100 + index if number is None else number, index, mib, memory=mib)
+
+
+TWO_BUSY = [busy(0, 30000, 0.2), busy(1, 20000, 0.7)]
+ON_BOTH = [task_on(0, 30000), task_on(1, 20000)]
+THREE_BUSY = [busy(0, 30000, 0.7), busy(1, 20000, 0.5), busy(2, 10000, 0.6)]
+ON_THREE = [task_on(0, 30000), task_on(1, 20000), task_on(2, 10000)]
+FREE = gpu(9, used_mib=400, sm_ratio=0.0)
+
+
+def idle(index, used=400, sm=0.0, **fields):
+    return gpu(index, used_mib=used, sm_ratio=sm, **fields)
+
+
+TABLE = {
+    # name: policy, gpus, running, waiting task, settings, expected index or None
+    "exclusive takes the lowest idle GPU": ("exclusive", [*TWO_BUSY, idle(2), idle(3)], ON_BOTH, waiting(1), {}, 2),
+    "exclusive waits without an idle GPU": ("exclusive", TWO_BUSY, ON_BOTH, waiting(1), {}, None),
+    "exclusive takes a GPU however full a notebook has it": (
+        "exclusive", [idle(0, used=30000, others_mib=30000)], [], waiting(1), {}, 0,
+    ),
+    "rr goes on after the GPU given last": ("rr", THREE_BUSY, ON_THREE, waiting(1), {**NONE, "last_gpu": 0}, 1),
+    "rr begins again after the last GPU": ("rr", THREE_BUSY, ON_THREE, waiting(1), {**NONE, "last_gpu": 2}, 0),
+    "rr begins with the first GPU": ("rr", [idle(0), idle(1)], [], waiting(1), NONE, 0),
+    "rr takes a full GPU, without conditions": (
+        "rr", [busy(0, 40900, 1.0)], [task_on(0, 40900)], waiting(1), NONE, 0,
+    ),
+    "rr passes over a busy GPU, with a condition on SM": (
+        "rr", [busy(0, 20000, 0.9), busy(1, 20000, 0.5)], ON_BOTH, waiting(1), {}, 1,
+    ),
+    "rr takes a GPU without a task first": (
+        "rr", [*TWO_BUSY, idle(2)], ON_BOTH, waiting(1), {**NONE, "last_gpu": 0}, 2,
+    ),
+    "magm takes most free memory": ("magm", THREE_BUSY, ON_THREE, waiting(1), {}, 2),
+    "magm takes a GPU without a task before a roomier one": (
+        "magm", [busy(0, 1000), idle(1, used=20000, others_mib=20000)], [task_on(0, 1000)], waiting(1), {}, 1,
+    ),
+    "magm takes the roomiest of those without a task": (
+        "magm", [idle(0, used=9000, others_mib=9000), idle(1)], [], waiting(1), {}, 1,
+    ),
+    "magm wants 5 GiB free": ("magm", [busy(0, 36000)], [task_on(0, 36000)], waiting(1), {}, None),
+    "magm wants 2 GiB free, as of Tables 6.5 and 6.6": (
+        "magm", [busy(0, 36000)], [task_on(0, 36000)], waiting(1), {"free_min_mib": 2048}, 0,
+    ),
+    "magm wants SM activity of 80 % at most": (
+        "magm", [busy(0, 1000, 0.81), busy(1, 30000, 0.8)], [task_on(0, 1000), task_on(1, 30000)], waiting(1), {}, 1,
+    ),
+    "magm with 85 % takes the busier one": (
+        "magm", [busy(0, 1000, 0.81), busy(1, 30000, 0.8)], [task_on(0, 1000), task_on(1, 30000)], waiting(1),
+        {"smact_max": 0.85}, 0,
+    ),
+    "magm without conditions takes a full GPU": (
+        "magm", [busy(0, 40000, 1.0)], [task_on(0, 40000)], waiting(1), NONE, 0,
+    ),
+    "magm with an estimate wants that much free, not 5 GiB": (
+        "magm", [busy(0, 38000)], [task_on(0, 38000)], waiting(1, 2900), {}, 0,
+    ),
+    "magm with an estimate waits for that much": (
+        "magm", [busy(0, 30000)], [task_on(0, 30000)], waiting(1, 12000), {}, None,
+    ),
+    "magm sees free memory, not bookings": (
+        "magm", [busy(0, 5000), busy(1, 9000)], [running(100, 0, 39000, memory=5000), task_on(1, 9000)],
+        waiting(1), {}, 0,
+    ),
+    "magm,book sees bookings": (
+        "magm", [busy(0, 5000), busy(1, 9000)], [running(100, 0, 39000, memory=5000), task_on(1, 9000)],
+        waiting(1), {"uses_booking": True}, 1,
+    ),
+    "magm,book wants what an unknown task reserves": (
+        "magm", [busy(0, 9000)], [running(100, 0, 30000, memory=9000)], waiting(1), {"uses_booking": True}, None,
+    ),
+    "lug takes least SM activity": ("lug", THREE_BUSY, ON_THREE, waiting(1), {}, 1),
+    "lug takes a GPU without a task before a less used one": (
+        "lug", [busy(0, 1000, 0.1), idle(1, sm=0.3)], [task_on(0, 1000)], waiting(1), {}, 1,
+    ),
+    "lug of equals takes the lower index": (
+        "lug", [busy(0, 2000, 0.4), busy(1, 1000, 0.4)], [task_on(0, 2000), task_on(1, 1000)], waiting(1), {}, 0,
+    ),
+    "lug wants 5 GiB free": (
+        "lug", [busy(0, 38000, 0.1), busy(1, 30000, 0.6)], [task_on(0, 38000), task_on(1, 30000)], waiting(1), {}, 1,
+    ),
+    "lug with unknown activity takes a GPU that is known": (
+        "lug", [busy(0, 1000, None), busy(1, 1000, 0.7)], [task_on(0, 1000), task_on(1, 1000)], waiting(1), {}, 1,
+    ),
+    "mug takes least free memory that fits": ("mug", THREE_BUSY, ON_THREE, waiting(1), {}, 0),
+    "mug takes a GPU with tasks before one without": (
+        "mug", [idle(0), busy(1, 10000)], [task_on(1, 10000)], waiting(1), {}, 1,
+    ),
+    "mug takes a GPU without a task where no other fits": (
+        "mug", [idle(0), busy(1, 39000)], [task_on(1, 39000)], waiting(1), {}, 0,
+    ),
+    "first fit takes the first": ("first-fit", THREE_BUSY, ON_THREE, waiting(1, 8000), {}, 0),
+    "first fit wants 2 GiB beyond the size": (
+        "first-fit", THREE_BUSY, ON_THREE, waiting(1, 9000), {}, 1,
+    ),
+    "first fit takes a GPU without a task before": (
+        "first-fit", [*THREE_BUSY, idle(3)], ON_THREE, waiting(1, 8000), {}, 3,
+    ),
+    "best fit takes least free memory": ("best-fit", THREE_BUSY, ON_THREE, waiting(1, 8000), {}, 0),
+    "best fit passes over one that is too full": ("best-fit", THREE_BUSY, ON_THREE, waiting(1, 18000), {}, 1),
+    "worst fit takes most free memory": ("worst-fit", THREE_BUSY, ON_THREE, waiting(1, 8000), {}, 2),
+    "worst fit passes over a busy GPU": (
+        "worst-fit", [busy(0, 20000, 0.5), busy(1, 5000, 0.9)], ON_BOTH, waiting(1, 8000), {}, 0,
+    ),
+    "a task as large as the GPU starts on an idle one": ("worst-fit", [idle(0)], [], waiting(1, 39500), {}, 0),
+    "oracle lug takes least SM activity among those that fit": (
+        "oracle-lug", THREE_BUSY, ON_THREE, waiting(1, 8000), {}, 1,
+    ),
+    "oracle lug wants the size and 2 GiB": ("oracle-lug", THREE_BUSY, ON_THREE, waiting(1, 19500), {}, 2),
+    "SM condition does not stop a task on an idle GPU": (
+        "magm", [idle(0, sm=0.95)], [], waiting(1), {}, 0,
+    ),
+    "unknown SM activity does not stop a task": ("magm", [busy(0, 1000, None)], [task_on(0, 1000)], waiting(1), {}, 0),
+    "recovery takes only an idle GPU": (
+        "magm", [busy(0, 1000)], [task_on(0, 1000)], waiting(1, after="gpu memory", wants_alone=True), {}, None,
+    ),
+    "recovery takes the idle GPU": (
+        "magm", [busy(0, 1000), idle(1)], [task_on(0, 1000)], waiting(1, after="gpu memory"), {}, 1,
+    ),
+    "booked takes most room, whatever is free": (
+        "booked", [busy(0, 1000), busy(1, 9000)], [running(100, 0, 30000, memory=1000), task_on(1, 9000)],
+        waiting(1, 8000), {}, 1,
+    ),
+    "booked takes the lower index of equals": ("booked", [idle(0), idle(1)], [], waiting(1, 8000), {}, 0),
+    "booked waits for booked memory": ("booked", [idle(0)], [running(100, 0, 35000)], waiting(1, 8000), {}, None),
+    "booked starts on exactly the room": ("booked", [idle(0)], [running(100, 0, 30141)], waiting(1, 10000), {}, 0),
+    "booked does not start on one MiB less": (
+        "booked", [idle(0)], [running(100, 0, 30142)], waiting(1, 10000), {}, None,
+    ),
+    "booked takes half a GPU for an unknown size": (
+        "booked", [idle(0), idle(1)], [running(100, 0, 15000), running(101, 1, 25000)], waiting(1), {}, 0,
+    ),
+    "booked waits where half a GPU is not free": ("booked", [idle(0)], [running(100, 0, 21000)], waiting(1), {}, None),
+    "booked counts memory of others": (
+        "booked", [gpu(0, others_mib=35000), gpu(1, others_mib=20000)], [], waiting(1, 8000), {}, 1,
+    ),
+    "booked counts bookings of other launchers": (
+        "booked", [gpu(0, booked_elsewhere_mib=35000), gpu(1)], [], waiting(1, 8000), {}, 1,
+    ),
+    "booked counts growth beyond a reservation": (
+        "booked", [gpu(0)], [running(100, 0, 20000, memory=35000)], waiting(1, 8000), {}, None,
+    ),
+    "booked needs no condition on free memory": (
+        "booked", [idle(0)], [running(100, 0, 37000)], waiting(1, 3000), {}, 0,
+    ),
+    "booked takes a size above any GPU alone": (
+        "booked", [idle(0), idle(1)], [task_on(0, 100)], waiting(1, 45000), {}, 1,
+    ),
+}  # fmt: skip
+
+
+def chosen(policy, gpus, runs, task, settings):
+    fields = dict(settings)
+    last = fields.pop("last_gpu", -1)
+    found = starts(decide(view(gpus, [task], runs, policy=policy, last_gpu=last, **fields)))
+    return int(found[0][1].removeprefix("GPU-")) if found else None
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_policy(name):
+    *state, expected = TABLE[name]
+    assert chosen(*state) == expected
+
+
+def test_the_table_has_all_policies_and_enough_states():
+    assert {row[0] for row in TABLE.values()} == {
+        "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug",
+    }  # fmt: skip
+    assert len(TABLE) >= 40
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_order_in_which_gpus_are_listed_changes_nothing(name):
+    policy, gpus, runs, task, settings, expected = TABLE[name]
+    assert chosen(policy, list(reversed(gpus)), runs, task, settings) == expected
+
+
+# ---- First in, first out, and recovery, of the thesis ----
+
+
+def test_thesis_policies_go_in_order_and_a_large_task_stops_those_behind():
+    state = view([busy(0, 20000)], [waiting(1, 30000), waiting(2, 1000)], [task_on(0, 20000)], policy="worst-fit")
+    assert starts(decide(state)) == []
+
+
+def test_recovery_goes_first_and_stops_the_queue_until_a_gpu_is_idle():
+    waits = [waiting(1, 1000), waiting(2, 1000, after="gpu memory")]
+    full = view([busy(0, 1000)], waits, [task_on(0, 1000)], policy="magm")
+    assert starts(decide(full)) == []
+    empty = view([idle(0), busy(1, 1000)], waits, [task_on(1, 1000)], policy="magm")
+    decision = decide(empty)
+    assert starts(decision) == [(2, "GPU-0"), (1, "GPU-1")]
+    assert decision.actions[0].is_alone
+
+
+def test_one_decision_starts_one_task_on_a_gpu_since_free_memory_lags_behind():
+    state = view([idle(0), idle(1)], [waiting(number) for number in range(4)], policy="magm")
+    assert starts(decide(state)) == [(0, "GPU-0"), (1, "GPU-1")]
+
+
+def test_policies_of_the_thesis_set_no_cap_and_those_with_bookings_do():
+    plain = decide(view([idle(0)], [waiting(1, 4000)], policy="magm")).actions[0]
+    book = decide(view([idle(0)], [waiting(1, 4000)], policy="magm", uses_booking=True)).actions[0]
+    assert (plain.reserve_mib, plain.cap_mib) == (4000, None)
+    assert (book.reserve_mib, book.cap_mib) == (4000, 5024)
+
+
+# ---- booked: order, ageing, holds ----
+
+
+def test_small_tasks_go_past_one_that_does_not_fit():
+    state = view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)])
+    assert starts(decide(state)) == [(2, "GPU-0")]
+
+
+def test_in_strict_order_nothing_goes_past_it():
+    state = view([gpu(0)], [waiting(1, 30000), waiting(2, 1000)], [running(9, 0, 20000)], backfills=False)
+    assert starts(decide(state)) == []
+
+
+def test_retries_after_running_out_of_memory_go_first_then_old_tasks_then_the_rest():
+    waits = [
+        waiting(1, 15000, waits_since_s=900.0),
+        waiting(2, 15000, waits_since_s=0.0),
+        waiting(3, 15000, waits_since_s=950.0, after="gpu memory"),
+    ]
+    assert starts(decide(view([gpu(0)], waits, now=1000.0))) == [(3, "GPU-0"), (2, "GPU-0")]
+
+
+@pytest.mark.parametrize(("order", "first"), [("fifo", 1), ("short", 2), ("long", 3)])
+def test_order_of_known_durations(order, first):
+    waits = [waiting(1, 30000, seconds=50), waiting(2, 30000, seconds=10), waiting(3, 30000, seconds=90)]
+    assert starts(decide(view([gpu(0)], waits, order=order)))[0][0] == first
+
+
+@pytest.mark.parametrize("order", ["short", "long"])
+def test_task_of_unknown_duration_is_in_the_middle(order):
+    waits = [waiting(1, 9000, seconds=10), waiting(2, 9000), waiting(3, 9000, seconds=90), waiting(4, 9000, seconds=20)]
+    found = [task for task, _ in starts(decide(view([gpu(0)], waits, order=order)))]
+    assert found.index(2) in (1, 2)
+
+
+def holds(decision):
+    return [(one.task, one.gpu) for one in decision.actions if isinstance(one, Hold)]
+
+
+def test_old_task_gets_a_gpu_held_where_its_room_comes_first():
+    runs = [running(8, 0, 30000, ends_s=900.0), running(9, 1, 30000, ends_s=300.0)]
+    state = view([gpu(0), gpu(1)], [waiting(1, 30000), waiting(2, 1000)], runs, now=700.0)
+    decision = decide(state)
+    assert holds(decision) == [(1, "GPU-1")]
+    assert starts(decision) == [(2, "GPU-0")]
+
+
+def test_task_is_old_only_after_twice_the_median_duration():
+    state = view([gpu(0)], [waiting(1, 30000)], [running(9, 0, 30000)], now=700.0, median_s=500.0)
+    assert holds(decide(state)) == []
+
+
+def test_without_known_ends_the_gpu_is_held_where_least_memory_is_missing():
+    runs = [running(8, 0, 30000), running(9, 1, 20000)]
+    state = view([gpu(0), gpu(1)], [waiting(1, 30000)], runs, now=700.0)
+    assert holds(decide(state)) == [(1, "GPU-1")]
+
+
+def test_one_task_at_a_time_has_a_gpu_held():
+    runs = [running(8, 0, 30000), running(9, 1, 30000)]
+    held = [gpu(0, held_for=1), gpu(1)]
+    state = view(held, [waiting(1, 30000), waiting(2, 25000)], runs, now=700.0)
+    assert holds(decide(state)) == []
+
+
+def test_held_gpu_takes_no_other_task_and_takes_its_own():
+    waits = [waiting(1, 5000), waiting(2, 5000)]
+    assert starts(decide(view([gpu(0, held_for=2)], waits))) == [(2, "GPU-0")]
+
+
+def test_after_the_held_task_started_the_gpu_is_open_to_others_in_the_same_decision():
+    waits = [waiting(2, 5000, waits_since_s=-900.0), waiting(3, 5000)]
+    assert starts(decide(view([gpu(0, held_for=2)], waits))) == [(2, "GPU-0"), (3, "GPU-0")]
+
+
+def test_hold_of_a_task_that_waits_no_more_ends():
+    decision = decide(view([gpu(0, held_for=77)], [waiting(1, 5000)]))
+    assert holds(decision) == [(None, "GPU-0")]
+    assert starts(decision) == [(1, "GPU-0")]
+
+
+@pytest.mark.parametrize(("seconds", "is_started"), [(50.0, True), (101.0, False), (None, False)])
+def test_held_gpu_takes_a_task_that_ends_before_the_hold_can_begin(seconds, is_started):
+    waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=seconds)]
+    runs = [running(9, 0, 20000, ends_s=200.0)]
+    found = starts(decide(view([gpu(0, held_for=1)], waits, runs, now=100.0)))
+    assert found == ([(2, "GPU-0")] if is_started else [])
+
+
+def test_nothing_goes_ahead_of_a_hold_when_an_end_is_not_known():
+    waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=1.0)]
+    runs = [running(8, 0, 15000), running(9, 0, 5000, ends_s=200.0)]
+    assert starts(decide(view([gpu(0, held_for=1)], waits, runs, now=100.0))) == []
+
+
+# ---- booked: several GPUs ----
+
+
+def test_task_with_several_gpus_gets_whole_idle_ones_without_a_cap():
+    state = view([gpu(0), gpu(1), gpu(2)], [waiting(1, 5000, gpus=2)], [running(9, 0, 100)])
+    (start,) = decide(state).actions
+    assert (start.gpus, start.is_alone, start.cap_mib) == (("GPU-1", "GPU-2"), True, None)
+
+
+def test_task_with_several_gpus_holds_them_from_the_start():
+    runs = [running(8, 0, 100), running(9, 1, 100)]
+    decision = decide(view([gpu(0), gpu(1)], [waiting(1, gpus=2), waiting(2, 100)], runs))
+    assert holds(decision) == [(1, "GPU-0"), (1, "GPU-1")]
+    assert starts(decision) == []
+
+
+def test_task_with_more_gpus_than_the_node_has_is_not_started():
+    (end,) = decide(view([gpu(0)], [waiting(1, gpus=2)])).actions
+    assert (end.outcome, end.why) == ("not started", "wants 2 GPUs; this node has 1 GPU")
+
+
+# ---- booked: limits ----
+
+
+def test_gpu_takes_no_more_tasks_than_are_allowed():
+    state = view([gpu(0)], [waiting(number, 1000) for number in range(3)], max_per_gpu=2)
+    assert starts(decide(state)) == [(0, "GPU-0"), (1, "GPU-0")]
+
+
+@pytest.mark.parametrize(("processes", "count"), [(1, 48), (12, 4), (20, 2), (60, 1)])
+def test_processes_count_against_the_limit_of_clients_not_tasks(processes, count):
+    """Row "48/60 clients reached (a task with 12 CUDA processes)": clients counted, not tasks."""
+    waits = [waiting(number, 300, processes=processes) for number in range(60)]
+    assert len(starts(decide(view([gpu(0)], waits)))) == count
+
+
+def test_clients_of_other_launchers_count():
+    state = view([gpu(0, clients_elsewhere=47)], [waiting(1, 300), waiting(2, 300)])
+    assert starts(decide(state)) == [(1, "GPU-0")]
+
+
+def test_exclusive_process_mode_without_mps_takes_one_task_a_gpu():
+    """Row "empty GPU but compute mode EXCLUSIVE_PROCESS without MPS": one task a GPU, with a sentence."""
+    state = view([gpu(0, is_single=True, is_mps=False)], [waiting(1, 300), waiting(2, 300)])
+    decision = decide(state)
+    assert starts(decision) == [(1, "GPU-0")]
+    assert [row.why for row in decision.refused if row.task == 2] == [place.SINGLE]
+
+
+def test_gpu_of_unknown_size_takes_one_task_at_a_time():
+    state = view([gpu(0, None)], [waiting(1, 90000), waiting(2, 300)])
+    assert starts(decide(state)) == [(1, "GPU-0")]
+
+
+def test_without_figures_a_task_starts_only_where_nothing_else_runs():
+    """Row "driver hangs in a query": no new start on GPUs without figures except those that are idle by the books."""
+    state = view([gpu(0, can_measure=False), gpu(1, can_measure=False)], [waiting(1, 300), waiting(2, 300)],
+                 [running(9, 0, 1000)])  # fmt: skip
+    assert starts(decide(state)) == [(1, "GPU-1")]
+
+
+@pytest.mark.parametrize(("figure", "value"), [("sm_ratio", 0.96), ("dram_ratio", 0.81)])
+def test_saturated_gpu_takes_no_further_task_but_an_idle_one_does(figure, value):
+    full = gpu(0, **{figure: value})
+    assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)]))) == []
+    assert starts(decide(view([full], [waiting(1, 300)]))) == [(1, "GPU-0")]
+
+
+def test_unknown_figures_stop_nothing():
+    """Row "NaN/None figures from NVML": guards off, booking still holds."""
+    state = view([gpu(0)], [waiting(1, 300), waiting(2, 39000)], [running(9, 0, 1000)])
+    assert starts(decide(state)) == [(1, "GPU-0")]
+
+
+def test_gpu_with_a_problem_or_out_of_service_takes_nothing():
+    """Row "GPU lost / ECC": out of service, the run goes on."""
+    state = view([gpu(0, problem="no daemon"), gpu(1, is_out=True), gpu(2)], [waiting(1, 300)])
+    assert starts(decide(state)) == [(1, "GPU-2")]
+
+
+def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
+    (end,) = decide(view([gpu(0, is_out=True)], [waiting(1, 300)])).actions
+    assert (end.outcome, end.why) == ("not started", "no GPU of this node works any more")
+
+
+def test_no_seat_no_start():
+    decision = decide(view([gpu(0)], [waiting(1, 300), waiting(2, 300)], seats=1))
+    assert starts(decision) == [(1, "GPU-0")]
+    assert decision.refused[-1].why == place.NO_SEAT
+
+
+def test_unknown_task_closes_its_gpu_and_a_known_one_does_not():
+    assert starts(decide(view([gpu(0)], [waiting(1), waiting(2)]))) == [(1, "GPU-0")]
+    assert starts(decide(view([gpu(0)], [waiting(1, 9000), waiting(2, 9000)]))) == [(1, "GPU-0"), (2, "GPU-0")]
+
+
+def test_closed_gpu_opens_at_its_time():
+    assert starts(decide(view([gpu(0, closed_until_s=100.5)], [waiting(1, 300)], now=100.0))) == []
+    assert starts(decide(view([gpu(0, closed_until_s=100.0)], [waiting(1, 300)], now=100.0))) == [(1, "GPU-0")]
+
+
+def test_task_alone_on_a_gpu_is_joined_by_nobody():
+    state = view([gpu(0)], [waiting(1, 300)], [running(9, 0, 1000, is_alone=True)])
+    assert starts(decide(state)) == []
+
+
+def test_size_above_every_gpu_is_given_up_with_the_largest_size():
+    (end,) = decide(view([gpu(0), gpu(1, 20480)], [waiting(1, word=50000)])).actions
+    assert end.why == "wants 48.8 GiB; the largest GPU of this node has 40.0 GiB"
+
+
+def test_family_that_died_alone_several_times_is_not_tried_unless_asked():
+    waits = [waiting(1, 300, key=key("e", "dead"))]
+    (end,) = decide(view([gpu(0)], waits, dead=("dead",))).actions
+    assert end.outcome == "gpu memory"
+    assert starts(decide(view([gpu(0)], waits, dead=("dead",), keep_going=True))) == [(1, "GPU-0")]
+
+
+def test_unlike_gpus_are_asked_for_the_estimate_of_their_model():
+    small = GpuView(facts=GpuFacts(uuid="GPU-1", index=1, model="T4", total_mib=15360, reserve_mib=307, is_mps=True))
+    task = waiting(1)
+    sizes = ((A100, estimate(35000)), ("T4", estimate(9000)))
+    state = view([gpu(0), small], [replace(task, estimates=sizes)], [running(9, 0, 10000)])
+    assert starts(decide(state)) == [(1, "GPU-1")]
+
+
+# ---- Retries after running out of memory ----
+
+
+@pytest.mark.parametrize(
+    ("had", "booked", "is_started"),
+    [
+        (10000, 27000, True),  # 13,141 of room; 20 % more than 10,000
+        (10000, 29000, False),  # 11,141: not 20 % more
+        (30000, 5000, True),  # 35,141: 5,120 more than 30,000
+        (30000, 6000, False),  # 34,141
+    ],
+)
+def test_retry_wants_a_roomier_gpu(had, booked, is_started):
+    """A fifth or 5 GiB more room, whichever is less."""
+    task = waiting(1, 5000, floor_mib=9000, had_room_mib=had, after="gpu memory", not_on=("GPU-0",))
+    found = starts(decide(view([gpu(0)], [task], [running(9, 0, booked)])))
+    assert found == ([(1, "GPU-0")] if is_started else [])
+
+
+def test_retry_reserves_what_it_is_known_to_need():
+    task = waiting(1, 5000, floor_mib=9000, had_room_mib=6000, after="gpu memory")
+    (start,) = decide(view([gpu(0)], [task])).actions
+    assert start.reserve_mib == 9000
+
+
+def test_retry_alone_holds_the_gpu_that_is_free_first_at_once():
+    task = waiting(1, 5000, wants_alone=True, after="gpu memory")
+    runs = [running(8, 0, 1000, ends_s=500.0), running(9, 1, 1000, ends_s=300.0)]
+    assert holds(decide(view([gpu(0), gpu(1)], [task], runs))) == [(1, "GPU-1")]
+
+
+def test_retry_alone_gets_an_idle_gpu_without_a_cap():
+    task = waiting(1, 5000, wants_alone=True, after="gpu memory")
+    (start,) = decide(view([gpu(0), gpu(1)], [task], [running(8, 0, 1000)])).actions
+    assert (start.gpus, start.is_alone, start.cap_mib, start.reserve_mib) == (("GPU-1",), True, None, 40960 - 819)
+
+
+def test_exclusive_recovery_stops_the_queue():
+    waits = [waiting(1, 5000), waiting(2, 5000, wants_alone=True, after="gpu memory")]
+    state = view([gpu(0)], waits, [running(8, 0, 1000)], recovery="exclusive")
+    assert starts(decide(state)) == []
+
+
+def test_task_that_died_alone_goes_only_to_a_larger_gpu():
+    task = waiting(
+        1, wants_alone=True, had_room_mib=20000, tries=Tries(own_memory=2, was_alone=True), after="gpu memory"
+    )
+    small, large = gpu(0, 20480, reserve=480), gpu(1)
+    assert starts(decide(view([small, large], [task]))) == [(1, "GPU-1")]
+    (end,) = decide(view([small], [task])).actions
+    assert end.outcome == "gpu memory"
