@@ -23,6 +23,10 @@ ROOM_MIB = 128
 """The least distance of a bound from its estimate."""
 NEWEST = 10
 """Runs of a command whose largest peak is its estimate: a change of the program is forgotten after so many."""
+CHANGED = 1.25
+"""A run this factor above all before it is of a changed program: what was known of its noise is so no longer."""
+FAMILY_STEP = 0.08
+"""A family has fewer runs than its user, and those of a changed program have to count soon."""
 FAMILY_RUNS = 3
 FAMILY_NEWEST = 100
 FAMILY_QUANTILE = 0.9
@@ -46,6 +50,8 @@ SCORED_RUNS = 2 * conformal.NEWEST
 PROBE_RATIO = PackSettings().probe_ratio
 """The part of a GPU that a task of unknown size reserves."""
 FEW_X = 2
+FEW = (1, 3, 9)
+"""Commands with 1, 2 to 3, 4 to 9 and 10 known runs are calibrated apart."""
 NEAR = 1.05
 """Peaks this near to one another are taken for the same: sampling and the allocator's rounding make some percent."""
 
@@ -84,9 +90,13 @@ class _Command:
 class _Family:
     """What is known of one script on one GPU model."""
 
-    __slots__ = ("elastic", "is_elastic", "peaks", "runs", "seconds", "unseen")
+    __slots__ = ("alpha", "elastic", "is_elastic", "peaks", "runs", "scores", "seconds", "unseen")
 
     def __init__(self) -> None:
+        self.alpha = conformal.ALPHA
+        """The part of its tasks that may exceed their bound, as it is now."""
+        self.scores: deque[float] = deque(maxlen=conformal.NEWEST)
+        """Of all its commands."""
         self.peaks: deque[int] = deque(maxlen=FAMILY_NEWEST)
         self.runs = 0
         self.seconds: deque[float] = deque(maxlen=FAMILY_NEWEST)
@@ -157,7 +167,8 @@ class Estimator:
         site publishes of the families of all its users.
         """
         self.alpha = conformal.ALPHA
-        """The part of tasks that may exceed their bound, as it is now."""
+        """The part of all tasks that may exceed their bound, as it is now. A script has one of its own, so that a
+        program which changes often gets wider bounds, and the others do not."""
         self.passed_over = 0
         """Estimates that no task can have."""
         self._now = now
@@ -173,6 +184,8 @@ class Estimator:
         self._running_family: dict[tuple[str, str], _Running] = {}
         self._offers: dict[tuple[str, str, Source], float] = {}
         self._pools: dict[Source, deque[float]] = {}
+        self._by_runs: tuple[deque[float], ...] = tuple(deque(maxlen=conformal.NEWEST) for _ in range(len(FEW) + 1))
+        """Scores of commands by how many runs of theirs were known: the largest of two is exceeded more often."""
         self._growth: dict[int, deque[float]] = {}
         self._probes: deque[line.Point] = deque(maxlen=conformal.NEWEST)
         self._words: dict[tuple[str, str], list[int]] = {}
@@ -230,7 +243,6 @@ class Estimator:
         if not _is_sane(run):
             self.passed_over += 1
             return
-        self._adapt(run)
         if run.exact:
             command = self._commands.setdefault((run.exact, run.gpu_model), _Command())
             models = self._models.setdefault(run.exact, [])
@@ -239,6 +251,7 @@ class Estimator:
         else:
             command = _Command()
         family = self._families.setdefault((run.family, run.gpu_model), _Family()) if run.family else _Family()
+        self._adapt(run, family)
         is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
         if not is_own_memory and run.kind != "done":
             return  # neither its need nor a bound of it: somebody ended it, or it failed before it had begun
@@ -270,7 +283,12 @@ class Estimator:
         if is_fresh and command.peaks:
             scored = conformal.score(peak, max(command.peaks))
             command.scores.append(scored)
+            family.scores.append(scored)
             self._pool("exact").append(scored)
+            self._by_runs[_few(len(command.peaks))].append(scored)
+            if peak > CHANGED * max(command.peaks):
+                command.peaks.clear()
+                command.scores.clear()
         if is_scored:
             self._score(run, peak, command, family)
         command.runs += is_fresh
@@ -287,7 +305,7 @@ class Estimator:
                 command.growth.setdefault(age, deque(maxlen=conformal.NEWEST)).append(grown)
                 self._growth.setdefault(age, deque(maxlen=conformal.NEWEST)).append(grown)
 
-    def _adapt(self, run: TaskRun) -> None:
+    def _adapt(self, run: TaskRun, family: _Family) -> None:
         """Move alpha by one run that had a bound of this kind, and compare the user's own number with the peak."""
         is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
         if run.source == "user":
@@ -300,6 +318,7 @@ class Estimator:
         ):
             is_miss = is_own_memory or (run.peak_mib or 0) > run.safe_mib
             self.alpha = conformal.adapt(self.alpha, is_miss=is_miss)
+            family.alpha = conformal.adapt(family.alpha, is_miss=is_miss, step=FAMILY_STEP)
 
     def _compare_word(self, run: TaskRun, *, is_own_memory: bool) -> None:
         word = run.reserved_mib
@@ -384,7 +403,8 @@ class Estimator:
         ):  # fmt: skip
             found = source(ask, key, gpu_model, command, family)
             if found is not None and self._is_possible(found, ask.task):
-                return self._bounded(found, gpu_total_mib, seconds, processes, floor)
+                alpha = self._alpha(family)
+                return self._bounded(found, gpu_total_mib, seconds, processes, floor, alpha)
         return Estimate(
             point_mib=None,
             safe_mib=None,
@@ -396,7 +416,13 @@ class Estimator:
         )
 
     def _bounded(
-        self, found: _Candidate, gpu_total_mib: int | None, seconds: float | None, processes: int, floor: int
+        self,
+        found: _Candidate,
+        gpu_total_mib: int | None,
+        seconds: float | None,
+        processes: int,
+        floor: int,
+        alpha: float,
     ) -> Estimate:
         point = max(round(found.point), CONTEXT_MIB)
         if found.is_elastic:
@@ -412,7 +438,7 @@ class Estimator:
             safe_mib=safe,
             source=found.source,
             runs=found.runs,
-            alpha=self.alpha if found.source in DEFAULTS and not found.is_elastic else None,
+            alpha=alpha if found.source in DEFAULTS and not found.is_elastic else None,
             seconds=seconds,
             is_elastic=found.is_elastic,
             processes=processes,
@@ -439,9 +465,16 @@ class Estimator:
             self._named.add(what)
             self._notes.append(sentence)
 
-    def _factor(self, source: Source, *narrower: Sequence[float], site: float | None = None) -> float:
+    def _alpha(self, family: _Family | None) -> float:
+        return self.alpha if family is None else family.alpha
+
+    def _factor(
+        self, source: Source, family: _Family | None, *narrower: Sequence[float], site: float | None = None
+    ) -> float:
+        """Return by which factor a bound is above its estimate: the narrowest pool with enough scores says it."""
+        alpha = self._alpha(family)
         default = DEFAULTS[source] if site is None else min(max(site, 1.02), 2.0)
-        return math.exp(conformal.pooled((*narrower, self._pools.get(source, ())), self.alpha, default))
+        return math.exp(conformal.pooled((*narrower, self._pools.get(source, ())), alpha, default))
 
     def _from_exact(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
@@ -457,12 +490,15 @@ class Estimator:
             return found
         if not command.peaks:
             return None
+        few = self._by_runs[_few(len(command.peaks))]
+        own = (command.scores,) if len(command.peaks) == NEWEST else ()
+        pools = (*own, family.scores if family else (), few)
         runs = _runs(command.runs)
         newest = f"the last {NEWEST} of {runs}" if command.runs > NEWEST else runs
         return _Candidate(
             "exact",
             max(command.peaks),
-            self._factor("exact", command.scores),
+            self._factor("exact", family, *pools),
             command.runs,
             f"largest of {newest} of this command" if command.runs > 1 else "one run of this command",
         )
@@ -507,7 +543,7 @@ class Estimator:
         point, name, runs = found
         shown = next(flag for flag, _ in key.numbers if tag(flag) == name)
         through = shown if shown.startswith("-") else f"argument {shown}"
-        return _Candidate("line", point, self._factor("line"), runs, f"line through {through}, {_runs(runs)}")
+        return _Candidate("line", point, self._factor("line", family), runs, f"line through {through}, {_runs(runs)}")
 
     def _line(self, group: str, gpu_model: str, numbers: Names) -> tuple[float, str, int] | None:
         """Return the peak on a line through one number, that number's tag, and how many runs the line rests on."""
@@ -549,7 +585,7 @@ class Estimator:
     def _from_family(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
     ) -> _Candidate | None:
-        factor = self._factor("family")
+        factor = self._factor("family", family)
         if command is not None and command.stale:
             runs = _runs(len(command.stale))
             return _Candidate(
@@ -574,7 +610,7 @@ class Estimator:
         site = self._site.get((key.family, gpu_model))
         if site is not None:
             words = f"{_runs(site.runs)} of this script by all users, nine in ten need less"
-            return _Candidate("family", site.p90_mib, self._factor("family", site=site.ratio), site.runs, words)
+            return _Candidate("family", site.p90_mib, self._factor("family", family, site=site.ratio), site.runs, words)
         return None
 
     def _from_other_gpu(
@@ -585,7 +621,7 @@ class Estimator:
             return None
         point, runs, model = found
         return _Candidate(
-            "other-gpu", point, self._factor("other-gpu"), runs, f"{_runs(runs)} of this command on {model}"
+            "other-gpu", point, self._factor("other-gpu", family), runs, f"{_runs(runs)} of this command on {model}"
         )
 
     def _other_gpu(self, exact: str, gpu_model: str) -> tuple[float, int, str] | None:
@@ -603,7 +639,7 @@ class Estimator:
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
     ) -> _Candidate | None:
         point = self._offers.get((key.exact, gpu_model, "static"))
-        return None if point is None else _Candidate("static", point, self._factor("static"), 0, "formula")
+        return None if point is None else _Candidate("static", point, self._factor("static", family), 0, "formula")
 
     def _from_probe(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
@@ -613,7 +649,7 @@ class Estimator:
             return None
         own = line.fit(list(self._probes)) if len(self._probes) >= PROBE_RUNS else None
         point = static.probe_mib(said, own.slope_mib, own.base_mib) if own else static.probe_mib(said)
-        return _Candidate("probe", point, self._factor("probe"), 0, "dry run with fake tensors")
+        return _Candidate("probe", point, self._factor("probe", family), 0, "dry run with fake tensors")
 
     def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
         """Return by which factor a peak that was flat at that age may still grow."""
@@ -661,6 +697,11 @@ def _free_line(series: _Series, name: str, names: set[str]) -> line.Line | None:
         same = all(max(at) <= NEAR * min(at) for at in peaks.values())
         series.free[name, frozenset(names)] = line.fit(points) if varied and same and len(peaks) >= FEW_X else None
     return series.free[name, frozenset(names)]
+
+
+def _few(runs: int) -> int:
+    """Return which class of commands one with so many known runs belongs to."""
+    return sum(runs > most for most in FEW)
 
 
 def _tagged(numbers: Names) -> Names:

@@ -43,9 +43,9 @@ def pooled(pools: Iterable[Sequence[float]], alpha: float, default: float) -> fl
     return math.log(default)
 
 
-def adapt(alpha: float, *, is_miss: bool) -> float:
+def adapt(alpha: float, *, is_miss: bool, step: float = ALPHA_STEP) -> float:
     """Return alpha after one more case."""
-    return min(max(alpha + ALPHA_STEP * (ALPHA - is_miss), ALPHA_MIN), ALPHA_MAX)
+    return min(max(alpha + step * (ALPHA - is_miss), ALPHA_MIN), ALPHA_MAX)
 
 
 def score(seen_mib: float, point_mib: float) -> float:
