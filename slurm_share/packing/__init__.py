@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
+    modules=["known_commands"],
     names={
         "bookings": ["Booking", "Bookings", "read_bookings"],
         "fingerprint": ["key_of"],

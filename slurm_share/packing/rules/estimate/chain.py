@@ -350,7 +350,7 @@ class Estimator:
             if found is not None and found[0] > 0:
                 self._pool("line").append(conformal.score(peak, found[0]))
         if len(family.peaks) >= FAMILY_RUNS:
-            self._pool("family").append(conformal.score(peak, _upper(family.peaks, FAMILY_QUANTILE)))
+            self._pool("family").append(conformal.score(peak, upper(family.peaks, FAMILY_QUANTILE)))
         other = self._other_gpu(run.exact, run.gpu_model)
         if other is not None and not command.peaks:
             self._pool("other-gpu").append(conformal.score(peak, other[0]))
@@ -602,7 +602,7 @@ class Estimator:
             found.is_elastic = True
             return found
         if len(family.peaks) >= FAMILY_RUNS:
-            point = _upper(family.peaks, FAMILY_QUANTILE)
+            point = upper(family.peaks, FAMILY_QUANTILE)
             words = f"{_runs(family.runs)} of this script, nine in ten need less"
             return _Candidate("family", point, factor, family.runs, words)
         if family.unseen >= UNSEEN_RUNS and not family.peaks:
@@ -723,7 +723,7 @@ def _without(numbers: Names, name: str) -> Names:
     return tuple(one for one in numbers if one[0] != name)
 
 
-def _upper(values: Iterable[int], part: float) -> int:
+def upper(values: Iterable[int], part: float) -> int:
     """Return the smallest of the values that at least this part of them does not exceed."""
     ordered = sorted(values)
     return ordered[math.ceil(part * len(ordered)) - 1]

@@ -1,0 +1,90 @@
+"""What a history says, family by family: for its user's eyes, and for a site to publish."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ...records import SiteFamily, TaskRun
+from . import chain, conformal
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What is known of one family on one GPU model."""
+
+    family: str
+    script: str
+    """Hash of the script's path; empty: not known."""
+    gpu_model: str
+    runs: int
+    commands: int
+    """Distinct commands among them."""
+    out_of_memory: int
+    """Runs that ran out of GPU memory."""
+    least_mib: int | None
+    """Smallest and largest peak of the runs that ended well; None: none was seen."""
+    most_mib: int | None
+    is_elastic: bool
+    """The newest run took what it was given."""
+    median_s: float
+    last: float
+    """Unix time of the newest run."""
+
+
+def group(runs: Iterable[TaskRun]) -> tuple[Known, ...]:
+    """Return what is known of each family on each GPU model, the one that ran last first. `runs`: oldest first."""
+    families: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
+    for run in runs:
+        if run.family:
+            families[run.family, run.gpu_model].append(run)
+    known = [_known(family, model, group) for (family, model), group in families.items()]
+    return tuple(sorted(known, key=lambda one: (-one.last, one.family, one.gpu_model)))
+
+
+def _known(family: str, gpu_model: str, runs: Sequence[TaskRun]) -> Known:
+    peaks = [run.peak_mib for run in runs if run.kind == "done" and run.peak_mib is not None]
+    return Known(
+        family=family,
+        script=next((run.script for run in reversed(runs) if run.script), ""),
+        gpu_model=gpu_model,
+        runs=len(runs),
+        commands=len({run.exact for run in runs}),
+        out_of_memory=sum(run.is_censored for run in runs),
+        least_mib=min(peaks, default=None),
+        most_mib=max(peaks, default=None),
+        is_elastic=runs[-1].is_elastic,
+        median_s=statistics.median(run.seconds for run in runs),
+        last=max(run.when for run in runs),
+    )
+
+
+def publish(runs: Iterable[TaskRun]) -> tuple[SiteFamily, ...]:
+    """Return the families of which enough is known for other users, without any command of theirs."""
+    families: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for run in runs:
+        if run.family and run.kind == "done" and run.peak_mib and not run.is_elastic:
+            families[run.family, run.gpu_model].append(max(run.peak_mib, chain.CONTEXT_MIB))
+    return tuple(
+        SiteFamily(
+            family=family,
+            gpu_model=gpu_model,
+            runs=len(peaks),
+            p90_mib=chain.upper(peaks[-chain.FAMILY_NEWEST :], chain.FAMILY_QUANTILE),
+            ratio=round(_ratio(peaks), 3),
+        )
+        for (family, gpu_model), peaks in sorted(families.items())
+        if len(peaks) >= chain.FAMILY_RUNS
+    )
+
+
+def _ratio(peaks: Sequence[int]) -> float:
+    """Return the 0.95 quantile of a peak over the 0.9 quantile of those before it; the default, for too few."""
+    ratios = [
+        peaks[index] / chain.upper(peaks[max(0, index - chain.FAMILY_NEWEST) : index], chain.FAMILY_QUANTILE)
+        for index in range(max(chain.FAMILY_RUNS, len(peaks) - conformal.NEWEST), len(peaks))
+    ]
+    found = conformal.quantile(ratios, conformal.ALPHA)
+    return chain.DEFAULTS["family"] if found is None else found

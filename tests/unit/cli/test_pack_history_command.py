@@ -1,0 +1,163 @@
+"""slurm-share pack history, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from slurm_share.cli import main
+from slurm_share.core import terminal
+from slurm_share.packing import fingerprint, task_history
+from slurm_share.packing.records import TaskRun
+
+NOW = time.time()
+GPU = "NVIDIA A100"
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A folder with a script, of whose user something is known; the current one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(terminal, "width", lambda: 120)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(folder)
+    writer = task_history.Writer()
+    for batch, peak in ((32, 4096), (64, 5120), (64, 5130)):
+        key = fingerprint.key_of(["python", "train.py", "--batch-size", str(batch)], folder)
+        assert writer.append(run(key, peak)) is None
+    named = fingerprint.key_of(["python", "/gone/else.py"], folder, "resnet")
+    assert writer.append(run(named, 9216, seconds=7200.0)) is None
+    return folder
+
+
+def run(key, peak, **other):
+    """Return a finished task of a command."""
+    fields = {"when": NOW, "kind": "done", "seconds": 60.0, "gpu_model": GPU, "gpu_total_mib": 40_960, **other}
+    return TaskRun(
+        exact=key.exact, family=key.family, series=key.series, script=key.script, numbers=key.numbers, peak_mib=peak,
+        **fields,
+    )  # fmt: skip
+
+
+def test_scripts_of_the_folder_are_shown_by_their_names(project, capsys):
+    """And others by the hash of their family."""
+    assert main.main(["pack", "history"]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["SCRIPT", "HASH", "RUNS", "COMMANDS", "GPU", "MEM", "OOM", "TIME", "LAST", "GPU"]
+    day = time.strftime("%Y-%m-%d", time.localtime(NOW))
+    assert any(row.startswith("train.py ") and "4.0-5.0 GiB" in row and f"60 s  {day}" in row for row in rows)
+    assert any(row.startswith("- ") and "9.0 GiB" in row for row in rows)
+    assert len(rows) == 2
+
+
+def test_elsewhere_no_script_has_a_name(project, monkeypatch, tmp_path, capsys):
+    """The history does not hold it."""
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["pack", "history"]) == 0
+    assert "train.py" not in capsys.readouterr().out
+
+
+def test_a_command_is_found_by_itself(project, capsys):
+    """And one with another number by the line."""
+    assert main.main(["pack", "history", "--", "python", "train.py", "--batch-size", "64"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "2 runs of this command, 3 runs of its script"
+    assert second.endswith("on NVIDIA A100: largest of 2 runs of this command, +10 %")
+    assert main.main(["pack", "history", "--", "python", "train.py", "--batch-size", "128"]) == 0
+    assert "line through --batch-size" in capsys.readouterr().out
+
+
+def test_a_command_that_never_ran_is_said_to_be_unknown(project, capsys):
+    """Exit 0: that is an answer."""
+    assert main.main(["pack", "history", "--", "python", "other.py"]) == 0
+    assert "nothing is known" in capsys.readouterr().out
+
+
+def test_a_name_finds_what_was_given_it(project, capsys):
+    """By its hash."""
+    assert main.main(["pack", "history", "--name", "resnet"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main.main(["pack", "history", "--name", "vgg"]) == 0
+    assert "no finished tasks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["resnet", "train.py", "hash"])
+def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
+    """By name, script, and the digits of the list."""
+    family = task_history.read_history().runs[-1].family
+    assert main.main(["pack", "history", "--forget", family[:8] if what == "hash" else what]) == 0
+    gone = 3 if what == "train.py" else 1
+    assert capsys.readouterr().out == f"{gone} run{'s' if gone > 1 else ''} forgotten\n"
+    assert len(task_history.read_history().runs) == 4 - gone
+
+
+def test_everything_can_be_forgotten(project, capsys):
+    """With two words, so that it is meant."""
+    assert main.main(["pack", "history", "--forget", "--all"]) == 0
+    assert capsys.readouterr().out == "everything is forgotten (1 file removed)\n"
+    assert task_history.read_history().runs == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--forget", "vgg"], "nothing is known by that"),
+        (["--forget", "gone.py"], "nothing is known by that"),
+        (["--forget"], "--forget wants"),
+        (["--forget", "resnet", "--all"], "--forget wants"),
+        (["--all"], "--all goes with --forget"),
+        (["--forget", "\x1b[2J"], "nothing is known by that"),
+    ],
+)
+def test_what_cannot_be_forgotten_is_refused(project, capsys, arguments, said):
+    """Exit 2 and a sentence; nothing is lost."""
+    assert main.main(["pack", "history", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "\x1b" not in error
+    assert len(task_history.read_history().runs) == 4
+
+
+def test_json_has_hashes_numbers_and_the_names_of_this_folder(project, capsys):
+    """For programs."""
+    assert main.main(["pack", "history", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["runs"], found["passed_over"], found["notes"]) == (1, 4, 0, [])
+    assert {one["most_mib"] for one in found["families"]} == {5130, 9216}
+    assert set(found["names"].values()) == {"train.py"}
+    assert main.main(["pack", "history", "--json", "--", "python", "train.py", "--batch-size", "64"]) == 0
+    command = json.loads(capsys.readouterr().out)
+    assert (command["runs"], command["estimates"][GPU]["point_mib"]) == (2, 5130)
+
+
+def test_published_lines_can_be_read_as_a_sites(project, capsys, tmp_path):
+    """Without any command."""
+    assert main.main(["pack", "history", "--publish"]) == 0
+    out = capsys.readouterr().out
+    assert "train" not in out
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "all.jsonl").write_text(out)
+    (one,), notes = task_history.read_site(str(tmp_path / "site"))
+    assert (one.runs, one.p90_mib, notes) == (3, 5130, ())
+
+
+def test_a_history_that_cannot_be_used_is_named(project, capsys):
+    """On standard error; the exit code is 0, for nothing is wrong with the question."""
+    folder = task_history.find_folder()
+    folder.chmod(0o777)
+    assert main.main(["pack", "history"]) == 0
+    assert "is not yours alone" in capsys.readouterr().err
+    assert main.main(["pack", "history", "--forget", "--all"]) == 1
+
+
+def test_lines_that_cannot_be_read_are_counted(project, capsys):
+    """Below the table."""
+    (file,) = task_history.find_folder().iterdir()
+    with open(file, "ab") as opened:
+        opened.write(b"torn\n")
+    assert main.main(["pack", "history"]) == 0
+    assert "1 line of the history cannot be read" in capsys.readouterr().out
