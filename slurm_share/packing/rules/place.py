@@ -361,7 +361,8 @@ class _Booked(_Pass):
             if self.whole(task):
                 self.stuck.clear()
                 return True
-            if self.holder in (None, number):
+            # Not before it is old: GPUs that drain for it do less, and often enough of them are empty by then anyway.
+            if self.holder == number or (self.holder is None and self._is_old(task)):
                 self._hold_whole(task)
             return False
         need = self._need(task)
@@ -509,8 +510,10 @@ class _Booked(_Pass):
         """
         if need.seconds is None or need.is_alone:
             return False
-        free_s = self._free_s(place)
-        return free_s is not None and self.now_s + need.seconds <= free_s
+        ends = self.now_s + need.seconds
+        # Where a task waits for several GPUs, each may stay in use until the last of them is free.
+        free = (self._free_s(held) for held in self.places if held.held_for == place.held_for)
+        return any(free_s is not None and ends <= free_s for free_s in free)
 
     def _free_s(self, place: Place) -> float | None:
         """Return when all that runs on a GPU is expected to have ended; None: not known."""
