@@ -17,7 +17,8 @@ NAMES: tuple[str, ...] = (*POLICIES, "oracle-lug")
 MODIFIERS = """\
 oracle (sizes are known), estimates (of the tasks so far), history (the second run of the same \
 tasks), fifo, short, long (the order of the queue), \
-book (free memory is what is not booked), smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N"""
+book (free memory is what is not booked), smact_max=0.75 or none, sm_guard=0.95 or none, free_min=2G or none, \
+max_per_gpu=N"""
 COMPARED = ("exclusive", "lug", "worst-fit", "booked")
 """What is compared where nothing was chosen."""
 
@@ -53,6 +54,8 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen["uses_booking"] = True
         elif equals and key == "smact_max":
             chosen["smact_max"] = None if value == "none" else _ratio(text, value)
+        elif equals and key == "sm_guard":
+            chosen["sm_guard"] = None if value == "none" else _ratio(text, value)
         elif equals and key == "free_min":
             chosen["free_min_mib"] = None if value == "none" else mib(text, value)
         elif equals and key == "max_per_gpu" and value.isdecimal() and int(value) > 0:

@@ -40,8 +40,8 @@ def draw(
         "<rect width='6' height='6' fill='#ffffff'/><rect width='2.5' height='6' fill='#B00020'/></pattern></defs>",
         f"<rect width='{WIDTH}' height='{height}' fill='#ffffff'/>",
         f"<text x='{LEFT}' y='26' font-size='17' font-weight='bold'>{escape(head)}</text>",
-        f"<text x='{LEFT}' y='48' fill='#333333'>each bar is a task: its height is its GPU memory; hatched in red: it "
-        "did not end as done</text>",
+        f"<text x='{LEFT}' y='48' fill='#333333'>each bar is a task, and its height its GPU memory; hatched, with a "
+        "cross: it did not end as done</text>",
     ]
     for gpu, mib in enumerate(gpu_mib):
         top = TOP + gpu * (ROW + GAP)
@@ -53,8 +53,14 @@ def draw(
             f"{mib / 1024:.1f} GiB</text>",
         ]
         own = [bar for bar in bars if bar.gpu == gpu]
-        for bar, pieces in _stacked(own):
-            out += _bar(bar, pieces, begin, plot / span, top, ROW / max(mib, 1))
+        stacked = _stacked(own)
+        scale, high = plot / span, ROW / max(mib, 1)
+        for bar, pieces in stacked:
+            out += _bar(bar, pieces, begin, scale, top, high)
+        for bar, pieces in stacked:
+            if bar.outcome not in DONE and pieces:
+                _, to, below, last = pieces[-1]
+                out.append(_cross(LEFT + (to - begin) * scale, top + ROW - (below + last) * high))
     out += _axis(span, plot, TOP + len(gpu_mib) * (ROW + GAP))
     out.append("</svg>")
     return "\n".join(out) + "\n"
@@ -114,12 +120,21 @@ def _bar(bar: Bar, pieces: Sequence[Piece], begin: float, scale: float, top: flo
         if (to - at) * scale >= LABEL_LEAST and mib * high >= 11.0:
             middle = LEFT + ((at + to) / 2 - begin) * scale
             floor = top + ROW - (below + mib / 2) * high + 4.0
-            out.append(
-                f"<text x='{middle:.1f}' y='{floor:.1f}' text-anchor='middle' font-size='11' font-weight='bold' "
-                f"stroke='#ffffff' stroke-width='2.5' paint-order='stroke'>{bar.task}</text>"
-            )
+            at_middle = f"<text x='{middle:.1f}' y='{floor:.1f}' text-anchor='middle' font-size='11' font-weight='bold'"
+            out += [
+                f"{at_middle} stroke='#ffffff' stroke-width='3'>{bar.task}</text>",
+                f"{at_middle}>{bar.task}</text>",
+            ]
     out.append("</g>")
     return out
+
+
+def _cross(x: float, y: float) -> str:
+    """Return the mark of an attempt that did not end as done: many are too short to be seen as a bar."""
+    return (
+        f"<path d='M{x - 4:.1f},{y - 4:.1f} l8,8 m0,-8 l-8,8' stroke='#ffffff' stroke-width='4'/>"
+        f"<path d='M{x - 4:.1f},{y - 4:.1f} l8,8 m0,-8 l-8,8' stroke='#B00020' stroke-width='2'/>"
+    )
 
 
 def _axis(span: float, plot: float, top: float) -> list[str]:

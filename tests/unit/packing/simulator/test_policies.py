@@ -21,6 +21,7 @@ def test_modifiers_change_what_they_say():
     """In any order."""
     magm = policies.parse("magm,smact_max=none,free_min=2G,book")
     assert (magm.settings.smact_max, magm.settings.free_min_mib, magm.settings.uses_booking) == (None, 2048, True)
+    assert policies.parse("booked,sm_guard=none").settings.sm_guard is None
     second = policies.parse("booked,long,history,max_per_gpu=3")
     assert (second.settings.order, second.has_history, second.settings.max_per_gpu) == ("long", True, 3)
 

@@ -1,0 +1,295 @@
+"""Packing in simulation, beside the policies of Yousefzadeh 2025: python tests/bench/packing.py [SEEDS] (no GPU).
+
+python tests/bench/packing.py --fixed: a fixed list of 20 seeds. --seed N: the seeds from N on, to repeat a run.
+
+Each seed is a trace of thesis60 and of thesis90 with noise of its own. On each, at every setting of what nobody has
+measured (SM activity x 0.8, 1, 1.3, 1.6; GPUs closed for 30 or 90 s after a start), `booked` is compared with what the
+same simulator makes of the thesis' best policy without sizes (LUG, 80 % SM activity, 5 GB, recovery only) and with
+sizes (oracle worst fit): first without any history, then a second time, with the history of a first run and long tasks
+first. Bars hold medians over the seeds, at the worst setting; the worst seed is printed beside.
+
+Seeds are drawn when it begins, and printed: neither code nor constants have seen them.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import RESULTS, Row, report
+
+from slurm_share.packing.records import (
+    Estimate,
+    GpuFacts,
+    GpuView,
+    PackSettings,
+    PackView,
+    RunningView,
+    TaskAsk,
+    Tries,
+    WaitingView,
+)
+from slurm_share.packing.rules import place
+from slurm_share.packing.simulator import policies, traces
+from slurm_share.packing.simulator.records import Assumptions
+from slurm_share.packing.simulator.replay import replay
+from slurm_share.packing.simulator.report import assumptions
+from slurm_share.packing.simulator.world import World, simulate
+
+SEEDS = 50
+FIXED = tuple(range(1801, 1821))
+TRACES = ("thesis60", "thesis90")
+LUG, ORACLE, BOOKED, SECOND = "lug", "worst-fit", "booked", "booked,history,long"
+FREE = "booked,sm_guard=none"
+"""Without the limit on measured SM activity; only shown."""
+POLICIES = ("exclusive", LUG, ORACLE, BOOKED, FREE, SECOND)
+MANY, NODES, DECISIONS = 10_000, 8, 200
+MANY_S, DECIDE_MS = 60.0, 5.0
+PUBLISHED = (
+    ("thesis90", ORACLE, "make_span_s", -30.13, "6.4.1"),
+    ("thesis90", LUG, "make_span_s", -28.0, "6.4.2"),
+    ("thesis60", LUG, "energy", -13.30, "Table 6.6, MAGM, 2 GB"),
+)
+"""Trace, policy, figure -> published change against exclusive in percent; only shown."""
+
+Figures = dict[str, float]
+Key = tuple[str, float, float, str]
+"""(trace, alpha, settle time, policy)"""
+
+
+def one_seed(seed: int) -> dict[Key, Figures]:
+    """Return the figures of every policy at every setting for one seed."""
+    found: dict[Key, Figures] = {}
+    for name in TRACES:
+        trace = traces.GENERATORS[name](seed)
+        for assumed in assumptions():
+            for text in POLICIES:
+                policy = policies.settled(policies.parse(text), assumed.settle_s)
+                result = simulate(trace, policy, assumed, seed)
+                found[name, assumed.alpha, assumed.settle_s, text] = {
+                    "make_span_s": result.make_span_s,
+                    "wait_s": result.wait_s,
+                    "jct_s": result.jct_s,
+                    "oom_own": result.oom_own,
+                    "oom_neighbour": result.oom_neighbour,
+                    "unfinished": result.unfinished,
+                    "antt": result.antt,
+                    "stp": result.stp,
+                    "bound": result.lower_bound_s / result.make_span_s,
+                    **{f"energy_j k {exponent:g}": joules for exponent, joules in result.energy_j},
+                }
+    return found
+
+
+Measure = tuple[str, float | None, Callable[[dict[str, Figures]], float]]
+
+
+def _ratio(policy: str, base: str, figure: str) -> Callable[[dict[str, Figures]], float]:
+    return lambda of: of[policy][figure] / of[base][figure]
+
+
+MEASURES: tuple[Measure, ...] = (
+    ("tasks that did not end as done", 0.0, lambda of: of[BOOKED]["unfinished"] + of[SECOND]["unfinished"]),
+    ("out of memory, own", 2.0, lambda of: of[BOOKED]["oom_own"]),
+    ("out of memory, neighbours'", 0.0, lambda of: of[BOOKED]["oom_neighbour"]),
+    ("waiting, of LUG's", 0.7, _ratio(BOOKED, LUG, "wait_s")),
+    ("JCT, of LUG's", 0.8, _ratio(BOOKED, LUG, "jct_s")),
+    ("make-span, of LUG's", 1.04, _ratio(BOOKED, LUG, "make_span_s")),
+    ("make-span, of the oracle's", 1.06, _ratio(BOOKED, ORACLE, "make_span_s")),
+    ("without SM guard, waiting, of LUG's", None, _ratio(FREE, LUG, "wait_s")),
+    ("without SM guard, JCT, of LUG's", None, _ratio(FREE, LUG, "jct_s")),
+    ("without SM guard, make-span, of LUG's", None, _ratio(FREE, LUG, "make_span_s")),
+    ("second run, out of memory", 0.0, lambda of: of[SECOND]["oom_own"] + of[SECOND]["oom_neighbour"]),
+    ("second run, make-span, of LUG's", 1.01, _ratio(SECOND, LUG, "make_span_s")),
+    ("second run, make-span, of the oracle's", 1.03, _ratio(SECOND, ORACLE, "make_span_s")),
+)
+
+
+def compared(seeds: Sequence[int], every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:
+    """Return a row for each trace and measure, at its worst setting, and the medians at every setting."""
+    rows, details = [], []
+    for name in TRACES:
+        worst: dict[str, tuple[float, float, str]] = {}
+        for assumed in assumptions():
+            setting = f"alpha {assumed.alpha:g}, {assumed.settle_s:g} s"
+            for what, bar, measure in MEASURES:
+                values = [
+                    measure({text: of[name, assumed.alpha, assumed.settle_s, text] for text in POLICIES})
+                    for of in every
+                ]
+                median = statistics.median(values)
+                details.append(
+                    {
+                        "trace": name,
+                        "alpha": assumed.alpha,
+                        "settle_s": assumed.settle_s,
+                        "what": what,
+                        "median": round(median, 4),
+                        "best": round(min(values), 4),
+                        "worst": round(max(values), 4),
+                        "worst_seed": seeds[values.index(max(values))],
+                        "bar": bar,
+                        "holds": None if bar is None else median <= bar,
+                    }
+                )
+                if what not in worst or median > worst[what][0]:
+                    worst[what] = (median, max(values), setting)
+        for what, bar, _ in MEASURES:
+            median, largest, setting = worst[what]
+            rows.append(Row(f"{name}: {what} (worst setting: {setting}; worst seed {largest:.2f})", median, "", bar))
+    return rows, details
+
+
+def published(every: Sequence[dict[Key, Figures]]) -> list[Row]:
+    """Return what the policies change against exclusive, beside what was published."""
+    rows = []
+    for name, policy, figure, percent, where in PUBLISHED:
+        values = []
+        for of in every:
+            for assumed in assumptions():
+                new, old = (of[name, assumed.alpha, assumed.settle_s, text] for text in (policy, "exclusive"))
+                keys = [key for key in new if key.startswith(figure)]
+                values += [100.0 * (new[key] / old[key] - 1.0) for key in keys]
+        what = f"{name}: {policy}, {figure.removesuffix('_s')} against exclusive"
+        rows.append(
+            Row(
+                f"{what} ({min(values):.0f} to {max(values):.0f}; published {percent:g}, {where})",
+                statistics.median(values),
+                "%",
+            )
+        )
+    return rows
+
+
+def energy(every: Sequence[dict[Key, Figures]]) -> list[Row]:
+    """Return the energy of `booked` against exclusive for each power exponent."""
+    rows = []
+    for name in TRACES:
+        for key in (key for key in next(iter(every[0].values())) if key.startswith("energy_j")):
+            values = [
+                100.0 * (of[*at, BOOKED][key] / of[*at, "exclusive"][key] - 1.0)
+                for of in every
+                for at in ((name, one.alpha, one.settle_s) for one in assumptions())
+            ]
+            what = f"{name}: booked, {key.replace('_j', '')} against exclusive ({min(values):.0f} to {max(values):.0f})"
+            rows.append(Row(what, statistics.median(values), "%"))
+    return rows
+
+
+def crowded() -> PackView:
+    """Return 64 waiting tasks, 16 GPUs, 8 tasks on each, and no room: every task is looked at on every GPU."""
+    draw = random.Random(1)
+    gpus = [
+        GpuView(
+            facts=GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40960, is_mps=True), sm_ratio=0.5
+        )
+        for index in range(16)
+    ]
+    running = [
+        RunningView(
+            ask=TaskAsk(task=1000 + number),
+            gpus=(f"GPU-{number % 16}",),
+            started_s=0.0,
+            attempt=1,
+            tries=Tries(),
+            estimate=Estimate(point_mib=4500, safe_mib=4800, source="exact"),
+            reserved_mib=4800,
+            memory_mib=4400,
+            peak_mib=4500,
+        )
+        for number in range(128)
+    ]
+    waiting = []
+    for number in range(64):
+        size = draw.randint(4000, 30_000)
+        known = Estimate(point_mib=size, safe_mib=size, source="exact")
+        waiting.append(WaitingView(ask=TaskAsk(task=number), estimates=(("A100", known),)))
+    return PackView(
+        now_s=100.0, gpus=tuple(gpus), running=tuple(running), waiting=tuple(waiting), seats=64, settings=PackSettings()
+    )
+
+
+def decide_ms() -> float:
+    """Return the median duration of a decision about the crowded node."""
+    view = crowded()
+    taken = []
+    for _ in range(DECISIONS):
+        begin = time.perf_counter()
+        place.decide(view)
+        taken.append(1000.0 * (time.perf_counter() - begin))
+    return statistics.median(taken)
+
+
+def many_s() -> float:
+    """Return how long a simulation of many tasks takes, on one core."""
+    trace = traces.many(MANY, NODES, 1)
+    begin = time.perf_counter()
+    result = simulate(trace, policies.parse(BOOKED), Assumptions(), 1)
+    assert result.unfinished == 0
+    return time.perf_counter() - begin
+
+
+def replayed(seed: int) -> float:
+    """Return how many decisions of a simulation come out differently when its views are decided again."""
+    world = World(traces.GENERATORS["thesis60"](seed), policies.parse(BOOKED), Assumptions(), seed)
+    journal = []
+    for node in world._nodes:
+        decide = node.board.decide
+
+        def noted(now_s: float, decide: Any = decide) -> Any:
+            view, decision = decide(now_s)
+            journal.append((view, decision.actions))
+            return view, decision
+
+        node.board.decide = noted  # type: ignore[method-assign]
+    world.run()
+    assert journal
+    return 0.0 if replay(journal) is None else 1.0
+
+
+def drawn(arguments: Sequence[str]) -> tuple[int, ...]:
+    """Return the seeds: fixed, from one on, or drawn."""
+    if "--fixed" in arguments:
+        return FIXED
+    words = list(arguments)
+    first = random.SystemRandom().randrange(10**6)
+    if "--seed" in words:
+        at = words.index("--seed")
+        first = int(words[at + 1])
+        del words[at : at + 2]
+    return tuple(range(first, first + (int(words[0]) if words else SEEDS)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run everything, print the table, and write results/packing.json."""
+    seeds = drawn(arguments)
+    print(f"seeds {seeds[0]} to {seeds[-1]}; repeat with {len(seeds)} --seed {seeds[0]}", flush=True)
+    with multiprocessing.Pool() as pool:
+        every = []
+        for number, found in enumerate(pool.imap(one_seed, seeds), 1):
+            every.append(found)
+            print(f"\r{number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    rows, details = compared(seeds, every)
+    rows += [*published(every), *energy(every)]
+    rows += [
+        Row(f"{MANY} tasks on {8 * NODES} GPUs, one core", many_s(), "s", MANY_S),
+        Row("a decision: 64 waiting tasks, 16 GPUs, 8 tasks on each", decide_ms(), "ms", DECIDE_MS),
+        Row("decisions of a simulation that differ when decided again", replayed(seeds[0]), "", 0.0),
+    ]
+    holds = report("packing", None, rows)
+    file = RESULTS / "packing.json"
+    answer = json.loads(file.read_text())
+    answer |= {"note": "simulated; SM activity of tasks assumed", "seeds": list(seeds), "settings": details}
+    file.write_text(json.dumps(answer, indent=1) + "\n")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
