@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import names
+from ..core.errors import UsageError
 
 EPILOG = """\
 TRACE is thesis60 or thesis90 (generated from the published tables of
@@ -31,6 +32,7 @@ examples
   slurm-share pack simulate thesis90 --policy booked --policy lug --runs 10
   slurm-share pack simulate LLSUB.7 --policy booked --gpus 2 --gpu-memory 24G
   slurm-share pack simulate thesis60 --policy booked --picture booked.svg
+  slurm-share pack simulate LLSUB.7 --recorded --picture run.svg
   slurm-share pack simulate philly.trace --throughputs simulation_throughputs.json
 
 exit codes
@@ -83,6 +85,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--throughputs", type=Path, metavar="FILE", help="Gavel's matrix of rates")
     parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in that matrix (v100)")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the first policy's first run")
+    parser.add_argument(
+        "--recorded", action="store_true", help="draw what happened in the run TRACE instead, and simulate nothing"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=simulate)
 
@@ -90,8 +95,13 @@ def add_to(commands: Any) -> None:
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate and print. Raises UsageError, StateError, SimulationError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..packing import SimulationRequest, run_simulation, write_picture
+    from ..packing import SimulationRequest, draw_run, run_simulation, write_picture
 
+    if arguments.recorded:
+        if arguments.picture is None:
+            raise UsageError("--recorded draws what happened; say where to, with --picture FILE.svg")
+        write_picture(draw_run(Path(arguments.trace)), arguments.picture)
+        return names.EXIT_OK
     answer = run_simulation(
         SimulationRequest(
             trace=arguments.trace,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .rules.estimate.chain import Estimator
     from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib, memory_message
     from .rules.preview import Preview, look_ahead
-    from .simulator.requests import SimulationRequest, run_simulation, write_picture
+    from .simulator.requests import SimulationRequest, draw_run, run_simulation, write_picture
     from .sizes import Sizes
     from .task_history import History, Writer, read_history
 
@@ -70,7 +70,7 @@ __getattr__, __all__ = exports(
         "rules.estimate.chain": ["Estimator"],
         "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib", "memory_message"],
         "rules.preview": ["Preview", "look_ahead"],
-        "simulator.requests": ["SimulationRequest", "run_simulation", "write_picture"],
+        "simulator.requests": ["SimulationRequest", "draw_run", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],
         "task_history": ["History", "Writer", "read_history"],
     },

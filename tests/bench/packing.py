@@ -18,12 +18,15 @@ import multiprocessing
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench import RESULTS, Row, report
 
+from slurm_share.packing import journal
 from slurm_share.packing.records import (
     Estimate,
     GpuFacts,
@@ -236,21 +239,16 @@ def many_s() -> float:
 
 
 def replayed(seed: int) -> float:
-    """Return how many decisions of a simulation come out differently when its views are decided again."""
+    """Return 0 where all decisions of a simulation, written to a journal, are the same when they are decided again."""
     world = World(traces.GENERATORS["thesis60"](seed), policies.parse(BOOKED), Assumptions(), seed)
-    journal = []
-    for node in world._nodes:
-        decide = node.board.decide
-
-        def noted(now_s: float, decide: Any = decide) -> Any:
-            view, decision = decide(now_s)
-            journal.append((view, decision.actions))
-            return view, decision
-
-        node.board.decide = noted  # type: ignore[method-assign]
-    world.run()
-    assert journal
-    return 0.0 if replay(journal) is None else 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        notes = journal.Journal(Path(folder), "bench", time.time())
+        world.watch(notes.note)
+        world.run()
+        notes.close()
+        entries = list(journal.read_journal((Path(folder) / journal.DECISIONS).read_bytes()))
+    assert entries
+    return 0.0 if replay(entries) is None else 1.0
 
 
 def drawn(arguments: Sequence[str]) -> tuple[int, ...]:

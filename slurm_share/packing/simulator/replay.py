@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
+from .. import journal
 from ..records import Action, Decision, PackView
-from ..rules import place
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Difference(Struct, frozen=True):
@@ -23,14 +21,13 @@ class Difference(Struct, frozen=True):
     now: Decision
 
     def __str__(self) -> str:
-        then, now = _encode(self.then).decode(), _encode(self.now.actions).decode()
+        then, now = (msgspec.json.encode(actions).decode() for actions in (self.then, self.now.actions))
         return f"decision {self.index}, at {self.view.now_s:.1f} s: then {then}, now {now}"
 
 
-def replay(journal: Iterable[tuple[PackView, Sequence[Action]]]) -> Difference | None:
-    """Return the first decision that is not what it was; None: all are the same. `journal`: views and actions."""
-    for index, (view, actions) in enumerate(journal):
-        answer = place.decide(view)
-        if _encode(tuple(actions)) != _encode(answer.actions):
-            return Difference(index, view, tuple(actions), answer)
+def replay(entries: Iterable[journal.Entry]) -> Difference | None:
+    """Return the first decision that is not what it was; None: all are the same."""
+    for index, (entry, decision) in enumerate(journal.replay(entries)):
+        if not journal.is_same(entry, decision):
+            return Difference(index, entry.view, entry.actions, decision)
     return None

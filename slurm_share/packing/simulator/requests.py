@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import StateError, UsageError
-from . import policies, report, timeline, trace_files, traces
+from . import policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
 
 TASKS_MOST = 200_000
@@ -168,6 +168,24 @@ def _picture(trace: Trace, result: Result) -> str:
         f"{result.make_span_s / 3600:.2f} h, {result.oom_own + result.oom_neighbour} out of memory"
     )
     return timeline.draw(result.bars, [trace.gpu_mib] * len(names), title, is_simulated=True, gpu_names=names)
+
+
+def draw_run(folder: Path) -> str:
+    """Return an SVG of what happened in a run; nothing is simulated. Raises TraceError."""
+    try:
+        run = recorded.read(folder)
+    except recorded.RecordedError as error:
+        raise trace_files.TraceError(*error.args) from error
+    bars = recorded.bars(run)
+    lost = sum(one.outcome not in timeline.DONE for one in run.attempts)
+    tasks = len({one.task for one in run.attempts})
+    return timeline.draw(
+        bars,
+        recorded.sizes_mib(run, bars),
+        f"{folder.name}: {tasks} tasks, {lost} attempts that were lost",
+        is_simulated=False,
+        gpu_names=[f"GPU {gpu.index}" for gpu in run.gpus],
+    )
 
 
 def write_picture(picture: str, file: Path) -> None:

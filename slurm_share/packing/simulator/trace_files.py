@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ...core.errors import UsageError
 from ..records import TaskRun
-from . import traces
+from . import recorded, traces
 from .records import SimTask, Trace
 
 FORMATS = ("gavel", "carma", "run", "history")
@@ -392,63 +392,65 @@ def _carma_task(number: int, time: float, rad: _Rad, workload: traces.Workload |
 # ---- What was measured ----
 
 
-class _Ended(Struct):
-    """A line of results.jsonl, as far as it is needed."""
-
-    task: int
-    attempt: int
-    outcome: str
-    started: float
-    seconds: float
-    gpu_uuid: str | None = None
-    peak_gpu_mib: int | None = None
-
-
-RESULTS = "results.jsonl"
-
-
-def read_run(path: Path, gpus: int | None = None) -> Trace:
+def read_run(path: Path) -> Trace:
     """Return the tasks of a run as they were measured. Raises TraceError.
 
-    Durations are those beside the neighbours that they had; all tasks are submitted when the first one started.
+    Durations are those beside the neighbours that they had; all tasks are submitted when the run begins.
     """
-    files = sorted(path.rglob(RESULTS)) if path.is_dir() else []
-    if not files:
-        raise TraceError(path, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
-    best: dict[int, _Ended] = {}
-    uuids: set[str] = set()
-    for file in files:
-        for number, line in _lines(file):
-            try:
-                ended = msgspec.json.decode(line.encode(), type=_Ended)
-            except msgspec.DecodeError as error:
-                raise TraceError(file, number, f"this is not how an attempt ended ({error})") from error
-            if ended.gpu_uuid:
-                uuids.add(ended.gpu_uuid)
-            if ended.outcome == "done":
-                best.setdefault(ended.task, ended)
+    try:
+        run = recorded.read(path)
+    except recorded.RecordedError as error:
+        raise TraceError(*error.args) from error
+    best: dict[int, recorded.Attempt] = {}
+    for attempt in run.attempts:
+        if attempt.outcome == "done":
+            best.setdefault(attempt.task, attempt)
     if not best:
         raise TraceError(path, None, "no task of it was done: there is nothing to play again")
+    made = [_measured(one, run.seen.get((one.task, one.attempt))) for _, one in sorted(best.items())]
     unseen = sum(one.peak_gpu_mib is None for one in best.values())
-    made = [
-        SimTask(
-            task=one.task,
-            name=f"task {one.task}",
-            submitted_s=0.0,
-            work_s=max(one.seconds, 0.1),
-            memory_mib=one.peak_gpu_mib or SMALL_MIB,
-            sm_ratio=UNKNOWN_SM,
-        )
-        for _, one in sorted(best.items())
-    ]
+    guessed = sum(recorded.sm_alone(run.seen.get((one.task, one.attempt))) is None for one in best.values())
+    sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib}
     notes = [
         "durations are as measured, beside the neighbours that the tasks had: make-spans are too long",
-        f"SM activity {UNKNOWN_SM:g} is assumed for every task",
-        "every task is submitted when the run begins",
+        "every task is submitted when the run begins; its GPUs are taken to be of one node",
     ]
+    if guessed:
+        notes.append(f"SM activity {UNKNOWN_SM:g} is assumed for {guessed} tasks, which never had a GPU to themselves")
     if unseen:
         notes.append(f"the memory of {unseen} tasks was not seen: {SMALL_MIB} MiB")
-    return Trace(name=path.name, tasks=tuple(made), gpus=gpus or max(1, len(uuids)), notes=tuple(notes))
+    lost = len({attempt.task for attempt in run.attempts} - set(best))
+    if lost:
+        notes.append(f"{lost} tasks were never done and are left out")
+    if not sizes:
+        notes.append("the size of the GPUs is not known: 40 GiB, or as --gpu-memory says")
+    return Trace(
+        name=path.name,
+        tasks=tuple(msgspec.structs.replace(one, task=number) for number, one in enumerate(made)),
+        gpus=max(1, len(run.gpus)),
+        gpu_mib=min(sizes, default=40960),
+        gpu_model=next((gpu.model for gpu in run.gpus if gpu.model), "unknown"),
+        notes=tuple(notes),
+    )
+
+
+def _measured(attempt: recorded.Attempt, seen: recorded.Seen | None) -> SimTask:
+    sm = recorded.sm_alone(seen)
+    ask = None if seen is None else seen.ask
+    key = None if ask is None else ask.key
+    return SimTask(
+        task=attempt.task,
+        name=f"task {attempt.task}",
+        submitted_s=0.0,
+        work_s=max(attempt.seconds, 0.1),
+        memory_mib=attempt.peak_gpu_mib or SMALL_MIB,
+        gpus=1 if ask is None else ask.gpus,
+        sm_ratio=UNKNOWN_SM if sm is None else sm,
+        gpu_mem_mib=None if ask is None else ask.gpu_mem_mib,
+        command="" if key is None else key.exact,
+        family="" if key is None else key.family,
+        numbers=() if key is None else key.numbers,
+    )
 
 
 def read_history(path: Path) -> Trace:

@@ -10,12 +10,13 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from ...core.errors import SlurmShareError
 from ..records import (
+    Decision,
     EndFacts,
     EndKind,
     Estimate,
@@ -246,6 +247,7 @@ class World:
         self._oom_neighbour = 0
         self._wasted_gpu_s = 0.0
         self._decisions = 0
+        self._note: Callable[[PackView, Decision], None] | None = None
         self._has_bars = has_bars
         self._bars: list[Bar] = []
         self._runs: list[TaskRun] = []
@@ -281,6 +283,10 @@ class World:
         ]
         board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator)
         return _Node(board, gpus)
+
+    def watch(self, note: Callable[[PackView, Decision], None]) -> None:
+        """Call `note` with each view and its decision, as a launcher's journal is called."""
+        self._note = note
 
     # ---- Events ----
 
@@ -388,6 +394,8 @@ class World:
             node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
         view, decision = node.board.decide(now)
         self._decisions += 1
+        if self._note is not None:
+            self._note(view, decision)
         for action in decision.actions:
             if isinstance(action, Start):
                 self._start(node, action, view)

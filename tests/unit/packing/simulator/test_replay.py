@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk
-from slurm_share.packing.rules.board import Board
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing import journal
+from slurm_share.packing.simulator import policies, traces
+from slurm_share.packing.simulator.records import Assumptions
 from slurm_share.packing.simulator.replay import replay
+from slurm_share.packing.simulator.world import World
 
 
-def journal():
-    """Return two decisions of a board: two starts, and none."""
-    facts = (GpuFacts(uuid="GPU-a", index=0, model="A100", total_mib=40960, is_mps=True),)
-    board = Board(facts, 8, PackSettings(), Estimator())
-    for number in range(2):
-        board.add(TaskAsk(task=number, gpu_mem_mib=5000), 0.0)
-    first = board.decide(0.0)
-    return [(view, decision.actions) for view, decision in (first, board.decide(1.0))]
+def played(tmp_path, seed):
+    """Play a sweep, and return its decisions as they were written to the file and read from it again."""
+    world = World(traces.sweep(seed), policies.parse("booked"), Assumptions(), seed)
+    notes = journal.Journal(tmp_path, "1", 1e9)
+    world.watch(notes.note)
+    world.run()
+    notes.close()
+    return list(journal.read_journal((tmp_path / journal.DECISIONS).read_bytes()))
 
 
-def test_the_same_views_give_the_same_decisions():
-    """Byte for byte."""
-    decisions = journal()
-    assert decisions[0][1]
-    assert replay(decisions) is None
+def test_a_journal_gives_the_same_decisions_byte_for_byte(tmp_path):
+    """Of a whole simulation, through the file."""
+    entries = played(tmp_path, 3)
+    assert sum(len(entry.actions) for entry in entries) > 60
+    assert replay(entries) is None
     assert replay([]) is None
 
 
-def test_the_first_decision_that_differs_is_named():
+def test_the_first_decision_that_differs_is_named(tmp_path):
     """With its time, then and now."""
-    (view, actions), second = journal()
-    other = (replace(actions[0], reserve_mib=1), *actions[1:])
-    found = replay([second, (view, other), second])
+    entries = played(tmp_path, 4)
+    at = next(number for number, entry in enumerate(entries) if number > 3 and entry.actions)
+    other = (replace(entries[at].actions[0], why="another"), *entries[at].actions[1:])
+    entries[at] = replace(entries[at], actions=other)
+    found = replay(entries)
     assert found is not None
-    assert (found.index, found.then) == (1, other)
-    assert str(found).startswith("decision 1, at 0.0 s: then [")
+    assert (found.index, found.then) == (at, other)
+    assert str(found).startswith(f"decision {at}, at {found.view.now_s:.1f} s: then [")

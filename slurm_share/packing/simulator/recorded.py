@@ -1,0 +1,171 @@
+"""Read what happened in a packed run from its folder: attempts from `results.jsonl`, memory from `decisions.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+from msgspec import Struct
+
+from .. import journal
+from ..records import GpuFacts, TaskAsk
+from .records import Bar
+
+RESULTS = "results.jsonl"
+FILE_MOST_BYTES = 256 << 20
+
+
+class Attempt(Struct):
+    """A line of results.jsonl, as far as it is needed."""
+
+    task: int
+    attempt: int
+    outcome: str
+    started: float
+    """Unix time."""
+    seconds: float
+    gpu_uuid: str | None = None
+    peak_gpu_mib: int | None = None
+
+
+class Seen(Struct):
+    """What the journals say of one attempt."""
+
+    ask: TaskAsk
+    gpus: tuple[str, ...]
+    reserved_mib: int
+    memory: list[tuple[float, int]]
+    """(Unix time, MiB)"""
+    sm_alone: list[float]
+    """SM activity of its GPU at decisions at which nothing else ran there."""
+
+
+class Recorded(Struct, frozen=True):
+    """A run that has been."""
+
+    attempts: tuple[Attempt, ...]
+    gpus: tuple[GpuFacts, ...]
+    """Of all nodes; those that only results name are of unknown size."""
+    seen: dict[tuple[int, int], Seen]
+    """(task, attempt) -> what the journals say of it; not all attempts are in them."""
+
+
+class RecordedError(Exception):
+    """A file of the run that cannot be used: file, line (None: all of it), why."""
+
+
+def read(folder: Path) -> Recorded:
+    """Return what happened in a run. Raises RecordedError."""
+    files = sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
+    if not files:
+        raise RecordedError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
+    attempts: list[Attempt] = []
+    entries: list[journal.Entry] = []
+    for file in files:
+        attempts += _attempts(file)
+        decisions = file.parent / journal.DECISIONS
+        if decisions.is_file():
+            entries += journal.read_journal(_bytes(decisions))
+    return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries))
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        if file.stat().st_size > FILE_MOST_BYTES:
+            raise RecordedError(file, None, f"it is larger than {FILE_MOST_BYTES >> 20} MiB")
+        return file.read_bytes()
+    except OSError as error:
+        raise RecordedError(file, None, f"it cannot be read ({error.strerror})") from error
+
+
+def _attempts(file: Path) -> list[Attempt]:
+    found = []
+    for number, line in enumerate(_bytes(file).split(b"\n"), 1):
+        if line.strip():
+            try:
+                found.append(msgspec.json.decode(line, type=Attempt))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise RecordedError(file, number, f"this is not how an attempt ended ({error})") from error
+    return found
+
+
+def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tuple[GpuFacts, ...]:
+    found = {gpu.facts.uuid: gpu.facts for entry in entries for gpu in entry.view.gpus}
+    for attempt in attempts:
+        if attempt.gpu_uuid and attempt.gpu_uuid not in found:
+            found[attempt.gpu_uuid] = GpuFacts(uuid=attempt.gpu_uuid, index=len(found), model="", total_mib=None)
+    return tuple(found.values())
+
+
+def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
+    """Return (task, attempt) -> what decisions saw of it while it ran."""
+    found: dict[tuple[int, int], Seen] = {}
+    for entry in entries:
+        if entry.repeats is not None:
+            continue
+        counts: dict[str, int] = {}
+        for task in entry.view.running:
+            for uuid in task.gpus:
+                counts[uuid] = counts.get(uuid, 0) + 1
+        activity = {gpu.facts.uuid: gpu.sm_ratio for gpu in entry.view.gpus}
+        for task in entry.view.running:
+            seen = found.setdefault((task.ask.task, task.attempt), Seen(task.ask, task.gpus, task.reserved_mib, [], []))
+            seen.reserved_mib = task.reserved_mib
+            if task.memory_mib is not None:
+                seen.memory.append((entry.unix_s, task.memory_mib))
+            sm = activity.get(task.gpus[0]) if task.gpus else None
+            if sm is not None and task.is_flat and all(counts[uuid] == 1 for uuid in task.gpus):
+                seen.sm_alone.append(sm)
+    return found
+
+
+def sm_alone(seen: Seen | None) -> float | None:
+    """Return the mean SM activity of an attempt while nothing else ran on its GPU; None: it was never seen alone."""
+    return fmean(seen.sm_alone) if seen is not None and seen.sm_alone else None
+
+
+def bars(recorded: Recorded) -> list[Bar]:
+    """Return what a picture needs, in seconds since the first start.
+
+    Between decisions the memory is that of the decision before; an attempt that no decision saw has its peak from
+    beginning to end.
+    """
+    begin = min((one.started for one in recorded.attempts), default=0.0)
+    index = {gpu.uuid: number for number, gpu in enumerate(recorded.gpus)}
+    found = []
+    for one in recorded.attempts:
+        seen = recorded.seen.get((one.task, one.attempt))
+        gpus: Sequence[str] = seen.gpus if seen is not None else (one.gpu_uuid,) if one.gpu_uuid else ()
+        start, end = one.started - begin, one.started - begin + one.seconds
+        memory = [(at - begin, mib) for at, mib in seen.memory if start <= at - begin <= end] if seen else []
+        if not memory:
+            memory = [(start, one.peak_gpu_mib or 0)]
+        elif one.peak_gpu_mib and max(mib for _, mib in memory) < one.peak_gpu_mib:
+            # The peak came after the last decision that saw the task, or between two.
+            memory.append(((memory[-1][0] + end) / 2, one.peak_gpu_mib))
+        found += [
+            Bar(
+                gpu=index[uuid],
+                task=one.task,
+                attempt=one.attempt,
+                start_s=start,
+                end_s=end,
+                memory=tuple(memory),
+                reserved_mib=None if seen is None else seen.reserved_mib,
+                outcome=one.outcome,
+                name=seen.ask.name if seen is not None else "",
+            )
+            for uuid in gpus
+            if uuid in index
+        ]
+    return found
+
+
+def sizes_mib(recorded: Recorded, drawn: Iterable[Bar]) -> list[int]:
+    """Return the memory of each GPU; where the driver did not say it, the most that its tasks had at once at most."""
+    most = [0] * len(recorded.gpus)
+    for bar in drawn:
+        most[bar.gpu] += max((mib for _, mib in bar.memory), default=0)
+    return [gpu.total_mib or max(mib, 1) for gpu, mib in zip(recorded.gpus, most, strict=True)]

@@ -1,0 +1,108 @@
+"""What happened in a run, from its results and its journal."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from slurm_share.cli import main
+from slurm_share.packing import journal
+from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
+from slurm_share.packing.rules.board import Board
+from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.simulator import recorded, trace_files
+
+BEGIN = 1e9
+
+
+def ended(task, started, seconds, outcome="done", attempt=1, peak=3000):
+    """Return a line of results.jsonl."""
+    line = {"task": task, "rank": 0, "attempt": attempt, "outcome": outcome, "node": "n1", "job": "7",
+            "started": BEGIN + started, "seconds": seconds, "gpu_uuid": "GPU-a", "peak_gpu_mib": peak}  # fmt: skip
+    return json.dumps(line) + "\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Write a run of two tasks on one GPU of 24 GiB: the first was alone for a while, the second ran twice."""
+    folder = tmp_path / "LLSUB.1" / "p0-p1_n1"
+    folder.mkdir(parents=True)
+    facts = (GpuFacts(uuid="GPU-a", index=0, model="L4", total_mib=24576, is_mps=True),)
+    board = Board(facts, 8, PackSettings(), Estimator())
+    notes = journal.Journal(folder, "7", BEGIN)
+
+    def decide(now):
+        notes.note(*board.decide(now))
+
+    key = TaskKey("exact", "family", (("--batch", 8.0),))
+    board.add(TaskAsk(task=0, key=key, gpu_mem_mib=4000), 0.0)
+    decide(0.0)
+    for now in (5.0, 70.0, 140.0):
+        board.sample_task(0, {"GPU-a": 3000}, 1, now)
+        board.sample_gpu("GPU-a", now, used_mib=3000, sm_ratio=0.6)
+    board.add(TaskAsk(task=1, gpu_mem_mib=6000), 150.0)
+    decide(150.0)
+    board.sample_task(1, {"GPU-a": 5000}, 1, 160.0)
+    board.add(TaskAsk(task=2, gpu_mem_mib=1000), 170.0)
+    decide(170.0)
+    notes.close()
+    (folder / "results.jsonl").write_text(
+        ended(0, 0.0, 200.0) + ended(1, 150.0, 60.0, "gpu memory") + ended(1, 220.0, 100.0, attempt=2, peak=5500)
+    )
+    return folder.parent
+
+
+def test_bars_have_the_memory_that_decisions_saw_and_the_peak(run):
+    """Of each attempt, in seconds since the first start."""
+    bars = recorded.bars(recorded.read(run))
+    assert [(bar.task, bar.attempt, bar.start_s, bar.end_s, bar.outcome) for bar in bars] == [
+        (0, 1, 0.0, 200.0, "done"),
+        (1, 1, 150.0, 210.0, "gpu memory"),
+        (1, 2, 220.0, 320.0, "done"),
+    ]
+    assert (150.0, 3000) in bars[0].memory
+    assert bars[0].reserved_mib == 4000
+    assert (170.0, 5000) in bars[1].memory
+    assert bars[2].memory == ((220.0, 5500),)
+
+
+def test_a_run_is_a_trace_with_what_was_measured(run):
+    """GPU, sizes, the user's words, and SM activity where a task was alone; what is assumed is said."""
+    trace = trace_files.read(run)
+    assert (trace.gpus, trace.gpu_mib, trace.gpu_model) == (1, 24576, "L4")
+    first, second = trace.tasks
+    assert (first.work_s, first.memory_mib, first.sm_ratio, first.gpu_mem_mib) == (200.0, 3000, 0.6, 4000)
+    assert (first.command, first.family, first.numbers) == ("exact", "family", (("--batch", 8.0),))
+    assert (second.work_s, second.memory_mib, second.sm_ratio) == (100.0, 5500, 0.5)
+    assert any("SM activity 0.5 is assumed for 1 tasks" in note for note in trace.notes)
+
+
+def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsys):
+    """With all attempts, and the lost one marked."""
+    file = tmp_path / "run.svg"
+    assert main.main(["pack", "simulate", str(run), "--recorded", "--picture", str(file)]) == 0
+    assert capsys.readouterr().out == ""
+    text = " ".join(ElementTree.fromstring(file.read_text()).itertext())
+    assert "LLSUB.1: 2 tasks, 1 attempts that were lost" in text
+    assert "task 1, attempt 1: gpu memory" in text
+    assert "simulated" not in text
+
+
+def test_the_command_simulates_a_run_under_another_policy(run, capsys):
+    """With its own GPU and tasks."""
+    assert main.main(["pack", "simulate", str(run), "--policy", "exclusive", "--alpha", "1", "--settle", "30"]) == 0
+    assert "LLSUB.1: 2 tasks on 1 GPUs of 24576 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [(["--recorded"], "say where to, with --picture"), (["--recorded", "--picture", "x"], "not the folder")],
+)
+def test_a_picture_of_nothing_is_refused(tmp_path, given, why, capsys, monkeypatch):
+    """Exit code 2, and a sentence."""
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["pack", "simulate", str(tmp_path), *given]) == 2
+    assert why in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
