@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,8 +18,9 @@ from ..core import names
 from ..core.process import is_gone
 from ..node import cgroups, topology
 from ..node.cgroups import slurp
+from ..node.gpu_figures import GpuBooking
 from ..node.processes import read_user_name
-from ..node.readings import HostNow, ProcessNow
+from ..node.readings import BookingNow, HostNow, ProcessNow
 from ..node.step_trees import (
     MIB,
     PAGE,
@@ -31,6 +32,7 @@ from ..node.step_trees import (
     jobs_of,
     read_stat,
 )
+from ..packing import read_booked
 from ..triples import ENV_RANK, ENV_TASK
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
@@ -78,11 +80,13 @@ class NodeReader:
         sysfs: Path = Path("/sys"),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        tmp: Path = Path("/tmp"),
     ) -> None:
         self._proc = str(proc)
         self._sysfs = sysfs
         self._clock = clock
         self._wall_clock = wall_clock
+        self._tmp = tmp
         self._root = cgroup_root
         self._groups = cgroups.JobGroups(node, proc, cgroup_root)
         self._known: dict[int, _Known] = {}
@@ -91,8 +95,9 @@ class NodeReader:
         self._trees = StepTrees(self._proc)
         self.boot_id = slurp(f"{self._proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
-    def read(self, pids: Iterable[int]) -> HostNow:
-        """Return the node, its jobs, and those of the processes that exist and may be seen."""
+    def read(self, pids: Iterable[int], gpus: Sequence[str] = ()) -> HostNow:
+        """Return the node, its jobs, those of the processes that exist and may be seen, and what their users have
+        booked of the GPUs (UUIDs)."""
         at, taken, unknown = self._clock(), self._wall_clock(), {}
         cpus, cores = self._read_cpus()
         busy_s = self._read_busy()
@@ -118,6 +123,8 @@ class NodeReader:
             elif _is_hidden(pid, self._proc):
                 hidden.append(pid)
         self._known = known
+        jobs = jobs_of(groups or (), steps, self._user)
+        users = {os.getuid()} | {one.uid for one in processes} | {one.uid for one in jobs}
         return HostNow(
             boot_id=self.boot_id,
             taken=taken,
@@ -130,7 +137,8 @@ class NodeReader:
             memory_used_mib=used,
             processes=tuple(processes),
             hidden=tuple(hidden),
-            jobs=jobs_of(groups or (), steps, self._user),
+            jobs=jobs,
+            bookings=tuple(one for uid in sorted(users) for one in self._read_bookings(uid, gpus)),
             unknown=unknown,
         )
 
@@ -180,6 +188,33 @@ class NodeReader:
                 self._users.clear()
             self._users[uid] = read_user_name(uid)
         return self._users[uid]
+
+    def _read_bookings(self, uid: int, gpus: Sequence[str]) -> Iterator[BookingNow]:
+        if not gpus:
+            return
+        for gpu, bookings in read_booked(self._tmp, uid, gpus, self._lives).items():
+            for one in bookings:
+                booking = GpuBooking(
+                    uid=uid,
+                    job=one.job_number,
+                    booked_mib=one.booked_mib,
+                    tasks=one.tasks,
+                    clients=one.clients,
+                    held_for=one.held_for,
+                    held_since=one.held_since,
+                )
+                yield BookingNow(gpu, booking)
+
+    def _lives(self, pid: int, start_ticks: int, uid: int) -> bool:
+        """Return whether that process of that user lives. The folder of one that may not be dumped is root's."""
+        folder = f"{self._proc}/{pid}"
+        fields = read_stat(folder)[1]
+        if len(fields) < 22 or is_gone(fields) or int(fields[19]) != start_ticks:
+            return False
+        try:
+            return Path(folder).stat().st_uid in (uid, 0)
+        except OSError:
+            return False
 
     # ---- processes on GPUs ----
 

@@ -26,7 +26,7 @@ class Sampler:
         """Return a snapshot of the node. Never raises for a silent or missing part: the snapshot says so."""
         driver = self._driver.read()
         pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
-        host = self._kernel.read(sorted(pids))
+        host = self._kernel.read(sorted(pids), tuple(gpu.uuid for gpu in driver.gpus))
         self._history, snapshot = fold.fold(self._history, host, driver, self._node, self._version)
         return snapshot
 

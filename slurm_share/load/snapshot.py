@@ -22,6 +22,7 @@ from ..core.errors import StateError
 from ..core.metric import Metric
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
 from ..node.gpu_figures import Activity as Activity
+from ..node.gpu_figures import GpuBooking as GpuBooking
 from ..node.gpu_figures import GpuLoad as GpuLoad
 from ..node.gpu_figures import GpuUser as GpuUser
 from ..node.gpu_figures import Means as Means

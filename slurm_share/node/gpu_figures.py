@@ -16,7 +16,7 @@ from typing import Annotated, Generic, TypeVar
 from msgspec import Struct, field
 
 from ..core.metric import WINDOWS, Metric, measured
-from ..core.records import Amount, Count, Level, Reasons
+from ..core.records import Amount, Count, Level, Moment, Reasons
 
 
 class Means(Struct, frozen=True, gc=False):
@@ -76,6 +76,23 @@ class GpuUser(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     uid: Count
 
 
+class GpuBooking(Struct, frozen=True, gc=False, kw_only=True):
+    """What one run that packs its tasks (`llsub --pack`) has booked of one GPU."""
+
+    uid: Count
+    job: Count | None = None
+    """Slurm's number; None: the run is outside of Slurm."""
+    booked_mib: Count = 0
+    """For all its tasks there: at least what they use, and what they are expected to."""
+    tasks: Count = 0
+    clients: Count = 0
+    """CUDA processes of these tasks."""
+    held_for: Count | None = None
+    """The task for which the run keeps the GPU free; None: it does not."""
+    held_since: Moment | None = None
+    """Unix time, seconds; None: not told."""
+
+
 class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     """One GPU, or one MIG instance, and what it carries."""
 
@@ -95,6 +112,10 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
         Amount | None, Metric("Memory in use on the GPU, the driver's own included.", seen="free")
     ] = None
     """All processes', and what the driver takes for them."""
+    booked_mib: Annotated[Amount | None, Metric("Memory that packed runs have booked on the GPU.")] = None
+    """The sum of `bookings`; None: no booking is known."""
+    bookings: tuple[GpuBooking, ...] = ()
+    """Of the runs that pack tasks there, as far as their files may be read; in a user's view the user's own."""
     utilization_percent: Annotated[
         Level | None, Metric("Share of the driver's last period with a kernel.", seen="free")
     ] = None

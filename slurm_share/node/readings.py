@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..core.records import Reasons
-from .gpu_figures import GpuLoad
+from .gpu_figures import GpuBooking, GpuLoad
 from .records import GpuProcess
 
 
@@ -84,6 +84,14 @@ class JobNow(Struct, frozen=True, kw_only=True):
     unknown: Reasons = {}
 
 
+class BookingNow(Struct, frozen=True):
+    """What a run that packs tasks has booked of one GPU."""
+
+    gpu: str
+    """UUID."""
+    booking: GpuBooking
+
+
 class HostNow(Struct, frozen=True, kw_only=True):
     """The kernel's side of a node at one moment."""
 
@@ -103,4 +111,6 @@ class HostNow(Struct, frozen=True, kw_only=True):
     hidden: tuple[int, ...] = ()
     """Requested pids that exist and cannot be read (hidepid)."""
     jobs: tuple[JobNow, ...] = ()
+    bookings: tuple[BookingNow, ...] = ()
+    """Of the users who have processes or jobs here, as far as their files may be read."""
     unknown: Reasons = {}

@@ -6,6 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
+    from .booked import Booked, read_booked
     from .bookings import Booking, Bookings, read_bookings
     from .fingerprint import key_of
     from .journal import DECISIONS, Journal, explain_task, read_journal
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=["known_commands"],
     names={
+        "booked": ["Booked", "read_booked"],
         "bookings": ["Booking", "Bookings", "read_bookings"],
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],

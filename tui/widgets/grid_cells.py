@@ -15,7 +15,7 @@ from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Letter, Row
 
 from .bars import bar
-from .grid_layout import Layout, Need
+from .grid_layout import NOTHING, Layout, Need
 from .spark import spark
 
 LONGEST = 500
@@ -80,6 +80,8 @@ def filled(text: str, width: int, right: bool = False) -> str:
 
 def need(column: Column[Row], text_width: int) -> Need:
     """How wide a column has to be, and would like to be. Figures are never cut."""
+    if column.unless_empty and not text_width:
+        return NOTHING
     heading = cell_len(column.heading)
     if column.spark is not None:
         wish = min(column.most, max(column.least, heading, SPARK_WISH))

@@ -25,6 +25,10 @@ class Need:
     """As Column.goes."""
 
 
+NOTHING = Need(0, 0, 0)
+"""Of a column that is left out, since it has nothing to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One column on the screen."""
@@ -59,9 +63,10 @@ def fitted(needs: Sequence[Need], width: int) -> Layout:
     """As many columns as fit: the highest `goes` are left out first, of equals the rightmost; then what does not fit is
     left out from the right. The first stays."""
     room = max(1, width - GUTTER - MARGIN)
-    shown = list(range(len(needs)))
+    shown = _that_say(needs)
     if not shown:
         return Layout(width)
+    wanted = tuple(shown)
 
     def too_long(widths: Sequence[int], gap: int) -> int:
         return sum(widths) + gap * (len(shown) - 1) - room
@@ -87,7 +92,7 @@ def fitted(needs: Sequence[Need], width: int) -> Layout:
                 spare -= 1
             if widths[at] >= needs[shown[at]].most:
                 growing.remove(at)
-    return _placed(shown, widths, gap, width, len(needs), is_left=False)
+    return _placed(shown, widths, gap, width, wanted, is_left=False)
 
 
 def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
@@ -101,30 +106,41 @@ def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
     if len(needs) > 1 and head > room // 2:
         head = min(head, max(frozen.least, room // 2))
     shown, widths, left = [0], [head], room - head
-    for at in range(max(1, first), len(needs)):
+    wanted = _that_say(needs)
+    for at in wanted:
+        if at < max(1, first):
+            continue
         if left < 2 or left - 1 < min(needs[at].least, needs[at].wish, room // 3):
             break
         shown.append(at)
         widths.append(min(needs[at].wish, left - 1))
         left -= widths[-1] + 1
-    return _placed(shown, widths, 1, width, len(needs), is_left=first > 1)
+    return _placed(shown, widths, 1, width, wanted, is_left=first > 1)
 
 
 def last_first(needs: Sequence[Need], width: int) -> int:
     """The least `first` of `scrolled` with which the last column is seen whole: there is nothing further right."""
+    last = max(_that_say(needs), default=0)
     for first in range(1, len(needs)):
         placed = scrolled(needs, width, first).placed[-1:]
-        if placed and placed[0].column == len(needs) - 1 and placed[0].width >= needs[-1].wish:
+        if placed and placed[0].column == last and placed[0].width >= needs[last].wish:
             return first
     return max(1, len(needs) - 1)
 
 
-def _placed(shown: Sequence[int], widths: Sequence[int], gap: int, width: int, count: int, *, is_left: bool) -> Layout:
+def _that_say(needs: Sequence[Need]) -> list[int]:
+    """Which columns have something to say; the first stays whatever it says."""
+    return [at for at, need in enumerate(needs) if not at or need != NOTHING]
+
+
+def _placed(
+    shown: Sequence[int], widths: Sequence[int], gap: int, width: int, wanted: Sequence[int], *, is_left: bool
+) -> Layout:
     placed, x = [], GUTTER
     for at, wide in zip(shown, widths, strict=True):
         wide = max(0, min(wide, width - MARGIN - x))
         if wide:
             placed.append(Placed(at, x, wide))
         x += wide + gap
-    is_all = len(placed) == count or (is_left and bool(placed) and placed[-1].column == count - 1)
+    is_all = len(placed) == len(wanted) or (is_left and bool(placed) and placed[-1].column == wanted[-1])
     return Layout(width, tuple(placed), is_left, is_right=not is_all)

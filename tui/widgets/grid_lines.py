@@ -31,6 +31,7 @@ from .grid_cells import (
 from .grid_layout import (
     GUTTER,
     MARGIN,
+    NOTHING,
     Layout,
     Need,
     fitted,
@@ -153,7 +154,7 @@ class GridLines(ScrollView, Generic[Row]):
     def wish(self, *, sparks: bool) -> int:
         """Columns of the terminal in which the whole table has room, with its sparklines or without."""
         both = zip(self._chosen, self._needs(), strict=True)
-        needs = [one.wish for id, one in both if sparks or self._by_id[id].spark is None]
+        needs = [one.wish for id, one in both if one != NOTHING and (sparks or self._by_id[id].spark is None)]
         return GUTTER + MARGIN + sum(needs) + 2 * (len(needs) - 1)
 
     def _measure(self, *, is_new: bool = False) -> bool:

@@ -78,6 +78,9 @@ class Column(Generic[Row]):
     """Further names for filters."""
     shown: bool = True
     """Whether the dashboard has it before the user chose."""
+    unless_empty: bool = False
+    """Whether it is left out of tables and lines in which it has nothing to say: `text` is empty where `value` is
+    None."""
     sorts_down: bool = False
     """Whether sorting by it begins with the largest."""
 
@@ -99,6 +102,10 @@ class Column(Generic[Row]):
     def raw_of(self, row: Row) -> Raw:
         """Return what TSV and CSV have of a row."""
         return self.value(row) if self.raw is None else self.raw(row)
+
+    def says(self, row: Row) -> bool:
+        """Return whether a line of facts has it."""
+        return not self.unless_empty or self.value(row) is not None
 
     def plain_of(self, row: Row, between: str = " ") -> str:
         """Return what --plain says of a row, such as: memory 2.0GB of 32.0GB used. `between`: heading and text."""

@@ -21,6 +21,7 @@ from ..text import (
     joined,
     known,
     letter_of,
+    moment_text,
     named,
     percent_text,
     share,
@@ -96,6 +97,22 @@ def memory(row: GpuRow) -> str:
     return f"{used.removesuffix('GB')}/{total}" if used[-2:] == total[-2:] else f"{used}/{total}"
 
 
+def booked(row: GpuRow) -> str:
+    """Return what packed runs have booked of its memory; empty where none has."""
+    return "" if row.gpu is None or row.gpu.booked_mib is None else gigabytes(row.gpu.booked_mib)
+
+
+def held(row: GpuRow) -> list[str]:
+    """Return for which tasks packed runs keep it free, a few words each."""
+    gpu, node = row.gpu, row.node.node
+    taken = 0.0 if node.snapshot is None else node.snapshot.taken
+    return [
+        f"held for task {one.held_for}" + (f" since {moment_text(one.held_since, taken)}" if one.held_since else "")
+        for one in ([] if gpu is None else gpu.bookings)
+        if one.held_for is not None
+    ]
+
+
 def _memory_free_mib(gpu: GpuLoad) -> int | None:
     total, used = gpu.memory_total_mib, gpu.memory_used_mib
     return None if total is None or used is None else total - used
@@ -121,7 +138,7 @@ def note(row: GpuRow) -> str:
     the table of nodes."""
     node = row.node.node
     if row.gpu is not None:
-        return _note_of(row.gpu, [code for code in row.codes if code[0] == "v"])
+        return _note_of(row, row.gpu, [code for code in row.codes if code[0] == "v"])
     if node.snapshot is None:
         return " ".join([*row.codes, why_silent(node)])
     sums = node.snapshot.gpu_sums
@@ -134,14 +151,15 @@ def note(row: GpuRow) -> str:
 
 def llload_note(row: GpuRow) -> str:
     """Return the note of llload's table, with the letter of an idle GPU."""
-    return "" if row.gpu is None else _note_of(row.gpu, [code for code in row.codes if code[0] in "iv"])
+    return "" if row.gpu is None else _note_of(row, row.gpu, [code for code in row.codes if code[0] in "iv"])
 
 
-def _note_of(gpu: GpuLoad, said: list[str]) -> str:
+def _note_of(row: GpuRow, gpu: GpuLoad, said: list[str]) -> str:
     if gpu.mig_parent:
         said.append("MIG: its instances follow")
     if gpu.problem is not None:
         said.append(f"n! {gpu.problem}")
+    said += held(row)
     if gpu.others_mib:
         said.append(f"others have {gigabytes(gpu.others_mib)}")
     return " ".join(said)
@@ -303,6 +321,14 @@ GPUS: tuple[Column[GpuRow], ...] = (
         unit="GB", twin="mem", right=True, least=9, most=14, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
+        "booked", "BOOKED", "memory that packed runs have booked (llsub --pack); there only where one has",
+        text=booked,
+        value=lambda row: None if row.gpu is None else gb(row.gpu.booked_mib),
+        field="booked_mib", raw=lambda row: None if row.gpu is None else row.gpu.booked_mib,
+        table=lambda row: booked(row) or NONE,
+        unit="GB", right=True, least=6, most=9, goes=3, sorts_down=True, unless_empty=True,
+    ),
+    Column(
         "now", "NOW", "load since the sample before, percent",
         text=lambda row: percent_text(now_percent(row)),
         value=now_percent,
@@ -316,7 +342,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _figure("power_w", "WATT", "power, W", id="watt", outputs=_NOT_PLAIN, goes=7),
     _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=_NOT_PLAIN, goes=8),
     Column(
-        "note", "NOTE", f"a GPU's problem, others' memory on it; {ABOUT_NOTE}",
+        "note", "NOTE", f"a GPU's problem, for which task a packed run keeps it free, others' memory; {ABOUT_NOTE}",
         text=note,
         value=note,
         table=llload_note,
@@ -350,6 +376,8 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _field("memory_mib", "memory of the GPU", lambda gpu: gpu.memory_total_mib),
     _field("memory_free_mib", "memory that nobody uses", _memory_free_mib),
     _field("others_mib", "memory of processes that are not shown", lambda gpu: gpu.others_mib),
+    _field("held_for", "the task for which a packed run keeps it free",
+           lambda gpu: next((one.held_for for one in gpu.bookings if one.held_for is not None), None)),
     _field("clients", "processes with a context on it", lambda gpu: gpu.clients),
     _field("energy_j", "energy since the driver was loaded, J", lambda gpu: gpu.energy_j),
     Column(

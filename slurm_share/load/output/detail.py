@@ -47,6 +47,7 @@ _GPUS = (
     _Place("load1", goes=9),
     _Place("load15", goes=10),
     _Place("memory_used", goes=1),
+    _Place("booked", goes=3),
     _Place("tasks", goes=3),
     _Place("occ", goes=13),
     _Place("tensor", goes=14),
@@ -66,9 +67,18 @@ class _Table(Generic[Row]):
 
     def __init__(self, columns: Sequence[Column[Row]], places: Sequence[_Place]) -> None:
         """`places`: those of columns that are not named are that of REST."""
+        self._given = places
         by_id = {place.id: place for place in places}
         self.columns = shown_in("table", columns, [place.id for place in places])
         self._places = [by_id.get(column.id) or by_id[REST] for column in self.columns]
+
+    def without_empty(self, rows: Sequence[Row]) -> _Table[Row]:
+        """Return the table without the columns that are left out where they say nothing of any of the rows."""
+        gone = {one.id for one in self.columns if one.unless_empty and not any(one.says(row) for row in rows)}
+        if not gone:
+            return self
+        columns = [one for one in self.columns if one.id not in gone]
+        return _Table(columns, [place for place in self._given if place.id not in gone])
 
     def cells(self, row: Row) -> list[str | Triple]:
         """Return what the line of a row says."""
@@ -97,16 +107,17 @@ _GPU_TABLE = _Table(columns.GPUS, _GPUS)
 
 def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:
     """(lines with the headings first, headings that were left out): a line for each GPU, or for a node without any."""
+    gpus = [[] if row.node.snapshot is None else [GpuRow(row, gpu) for gpu in row.node.snapshot.gpus] for row in rows]
+    table = _GPU_TABLE.without_empty([one for some in gpus for one in some])
     lines: list[list[str | Triple]] = []
-    for row in rows:
-        gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
-        lines += [_GPU_TABLE.cells(GpuRow(row, gpu)) for gpu in gpus]
-        if not gpus:
+    for row, some in zip(rows, gpus, strict=True):
+        lines += [table.cells(one) for one in some]
+        if not some:
             # Slurm may know that it has none; else nobody says.
             sign = NONE if row.figures.gpus == 0 else UNKNOWN
             said = note(row) if row.node.snapshot is None else ""
-            lines.append([row.name, *[sign] * (len(_GPU_TABLE.columns) - 2), said])
-    return _GPU_TABLE.laid_out(lines, width)
+            lines.append([row.name, *[sign] * (len(table.columns) - 2), said])
+    return table.laid_out(lines, width)
 
 
 def _lined_up(cells: Sequence[str | Triple]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core import terminal
 from .. import columns
+from ..columns import gpu_columns
 from ..rules import flags as flagging
 from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from ..rules.node_rows import NodeRow, row_of
@@ -44,8 +45,9 @@ def _plain_node(row: NodeRow, view: View) -> list[str]:
     snapshot = row.node.snapshot
     if view.detail and snapshot is not None:
         for gpu in snapshot.gpus:
-            facts = (terminal.safe(column.plain_of(GpuRow(row, gpu))) for column in _OF_GPU)
-            said.append(f"GPU {gpu.index}: {', '.join(facts)}")
+            one_gpu = GpuRow(row, gpu)
+            facts = (terminal.safe(column.plain_of(one_gpu)) for column in _OF_GPU if column.says(one_gpu))
+            said.append(f"GPU {gpu.index}: {', '.join((*facts, *gpu_columns.held(one_gpu)))}")
     if view.processes and snapshot is not None:
         for process in snapshot.processes:
             on_all = OnGpu(uuid="", memory_mib=sum(on.memory_mib or 0 for on in process.gpus))

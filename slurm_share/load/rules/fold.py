@@ -158,7 +158,10 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
     listed = [process for process in gpu.processes or () if process.pid in there]
     known: dict[str, Any] = {name: getattr(gpu, name) for name in GpuLoad.__struct_fields__}
     known |= means
+    bookings = tuple(one.booking for one in host.bookings if one.gpu == gpu.uuid)
     known |= {
+        "booked_mib": sum(one.booked_mib for one in bookings) if bookings else None,
+        "bookings": bookings,
         "clients": None if gpu.processes is None else len(listed),
         "others_mib": sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
         "users": tuple(

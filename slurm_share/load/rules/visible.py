@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from ...core.metric import Seen, measured
 from ...node.gpu_figures import WINDOWED, Activity
-from ..snapshot import GpuLoad, GpuUser, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
+from ..snapshot import GpuBooking, GpuLoad, GpuUser, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import thresholds
 
 OTHERS = "others use parts of this GPU"
@@ -42,6 +42,7 @@ OWN: dict[type[Struct], tuple[str, ...]] = {
         "unknown",
     ),
     GpuUser: ("uid", *(one.windows for one in WINDOWED)),
+    GpuBooking: ("uid", "job", "booked_mib", "tasks", "clients", "held_for", "held_since"),
 }
 """Fields of the user's own processes, jobs and sums."""
 
@@ -109,7 +110,7 @@ def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
         **_fields(snapshot, OF_THE_NODE),
         view=user,
         gpus=tuple(
-            _without_load(gpu) if gpu.mig_parent and gpu.uuid in shared_parents else gpu
+            _without_load(gpu) if gpu.mig_parent and gpu.uuid in shared_parents else _without_bookings(gpu, own)
             for gpu in snapshot.gpus
             if gpu.uuid in keep
         ),
@@ -155,6 +156,7 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
     which is since the sample before."""
     theirs = sum(on.memory_mib or 0 for one in hidden for on in one.gpus if on.uuid == gpu.uuid)
     mine = sum(on.uuid == gpu.uuid for one in processes for on in one.gpus)
+    bookings = tuple(_own(one) for one in gpu.bookings if one.uid == uid)
     since = next((_own(one) for one in gpu.users if one.uid == uid), None)
     allowed = _ON_IT if mine else _OF_A_FREE_ONE
     shown = _fields(gpu, allowed)
@@ -164,16 +166,24 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
         "activity": Activity(**_fields(gpu.activity, _PARTS)) if known else Activity(),
         "clients": None if gpu.clients is None else mine,
         "others_mib": gpu.others_mib + theirs,
+        "booked_mib": sum(one.booked_mib for one in bookings) if bookings else None,
+        "bookings": bookings,
         "users": () if since is None else (since,),
     }
     if not mine:
         # That nobody was here for ten minutes tells nothing of anybody; when the last one left would.
         is_long = gpu.unused_s is not None and gpu.unused_s >= thresholds.HELD_IDLE_S
         shown["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
-    cut = {json: BEFORE for name, json in _FIGURES.items() if name not in allowed and shown.get(name) is None}
+    hidden_ones = [name for name in _FIGURES if name not in allowed and name != "booked_mib"]
+    cut = {_FIGURES[name]: BEFORE for name in hidden_ones if shown.get(name) is None}
     if not known:
         cut["activity"] = BEFORE
     return GpuLoad(**shown, unknown={**cut, **gpu.unknown})
+
+
+def _without_bookings(gpu: GpuLoad, own: Collection[str]) -> GpuLoad:
+    """A GPU as it is; where the user is not on it, what is booked there is somebody else's."""
+    return gpu if gpu.uuid in own or gpu.booked_mib is None else structs.replace(gpu, booked_mib=None, bookings=())
 
 
 def _without_load(gpu: GpuLoad) -> GpuLoad:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...core.errors import UsageError, shown
 from ...core.metric import measured
@@ -19,6 +19,7 @@ from ...core.text import natural
 from ...node.gpu_figures import Activity
 from ...slurm.records import QueuedJob, SlurmNode
 from ..snapshot import (
+    GpuBooking,
     GpuLoad,
     JobLoad,
     Means,
@@ -75,11 +76,13 @@ class _Work(Struct, frozen=True):
     grows: bool = False
     """True: its memory rises until tasks die of it."""
     share: bool = True
+    booked_gib: float = 0.0
+    """What a run that packs its tasks has booked for each; 0: it does not pack."""
 
 
 _WORKS = (
     _Work("lenet-sweep", 4, 9.0, 2.3, 62.0, 1.6),
-    _Work("resnet18", 2, 38.0, 10.3, 85.0, 9.0),
+    _Work("resnet18", 2, 38.0, 10.3, 85.0, 9.0, booked_gib=11.4),
     _Work("gnn-leak", 2, 30.0, 9.0, 75.0, 14.0, grows=True),
     _Work("llm-finetune", 1, 88.0, 27.0, 58.0, 60.0, share=False),
     _Work("notebook", 1, 3.0, 1.1, 2.0, 3.0, share=False),
@@ -389,7 +392,8 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         age = job.age if job is not None else 900.0
         phase = _noise(seed, place, index)
         load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
-        gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age))
+        gpu = _gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age)
+        gpus.append(gpu if job is None else _with_bookings(gpu, index == kind.gpus - 1, job, on_it, now))
     gpu_load = round(sum(gpu.load_percent_5min or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
     shown_job = (
         () if job is None else (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
@@ -427,6 +431,23 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
             ),
         ),
     )
+
+
+def _with_bookings(gpu: GpuLoad, is_last: bool, job: _Job, on_it: int, now: float) -> GpuLoad:
+    """Return the GPU with what a packed run has booked there. Of each ten minutes, the last GPU is held for two."""
+    if not job.work.booked_gib or not on_it:
+        return gpu
+    is_held = is_last and now % 600 < 120
+    booking = GpuBooking(
+        uid=USERS[job.user],
+        job=job.id,
+        booked_mib=int(on_it * job.work.booked_gib * 1024),
+        tasks=on_it,
+        clients=on_it,
+        held_for=job.tasks + 3 if is_held else None,
+        held_since=now - now % 600 if is_held else None,
+    )
+    return structs.replace(gpu, booked_mib=booking.booked_mib, bookings=(booking,))
 
 
 def _gpu(

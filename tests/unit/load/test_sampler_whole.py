@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,27 @@ def test_this_process_on_a_gpu() -> None:
     assert (seen.gpus[0].clients, seen.interval_s, seen.users[0].gpu_memory_mib) == (1, 5.0, 50)
     sampler.close()
     assert driver.open == 0
+
+
+def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
+    """The sum of the runs of all users who are here, and which task a GPU is kept free for."""
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    folder = tmp_path / f"slurm-share-{os.getuid()}" / "bookings" / "GPU-a"
+    folder.mkdir(parents=True)
+    for job, booked in (("4711", 6000), ("4712", 500)):
+        booking = {"booked_mib": booked, "tasks": 2, "clients": 3, "job": job, "pid": os.getpid(), "start_ticks": start}
+        held = {"held_for": 17, "held_since": 1e9} if job == "4712" else {}
+        (folder / f"{job}.{os.getpid()}").write_text(json.dumps({**booking, **held}))
+    driver = FakeBinding(FakeGpu("GPU-a", compute={os.getpid(): 50}), FakeGpu("GPU-b"))
+    kernel = NodeReader("n1", clock=lambda: 1000.0, tmp=tmp_path)
+    seen = Sampler("n1", kernel=kernel, driver=NvmlSession(driver, lambda: 1000.0)).sample()
+    with_bookings, without = seen.gpus
+    assert with_bookings.booked_mib == 6500
+    assert [(one.uid, one.job, one.booked_mib, one.tasks, one.held_for) for one in with_bookings.bookings] == [
+        (os.getuid(), 4711, 6000, 2, None),
+        (os.getuid(), 4712, 500, 2, 17),
+    ]
+    assert (without.booked_mib, without.bookings) == (None, ())
 
 
 def test_a_sampler_goes_on_where_another_one_ended() -> None:

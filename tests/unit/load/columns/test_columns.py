@@ -73,3 +73,22 @@ def test_every_figure_of_a_gpu_is_in_tsv_under_its_own_name_with_its_own_value()
     found = {column.field_name: column.raw_of(row) for column in shown_in("values", columns.GPUS)}
     assert {name: found[name] for name in names} == told
     assert set(found) < set(values.HEADINGS["gpus"])
+
+
+def test_a_column_that_is_left_out_where_it_is_empty_has_no_text_then():
+    """The dashboard and llload's tables know by its text and its value that it has nothing to say."""
+    row = GpuRow(row_of(node("n1", gpus=(gpu(0),))), gpu(0))
+    for table in TABLES.values():
+        for column in table:
+            if column.unless_empty:
+                assert (column.text(row), column.value(row), column.says(row)) == ("", None, False), column.id
+
+
+def test_what_packed_runs_have_booked_is_beside_the_memory():
+    """In GiB, and without rounding in TSV; 0 is a booking too."""
+    booked = next(column for column in columns.GPUS if column.id == "booked")
+    for mib, text, value in ((6656, "6.5GB", 6.5), (0, "0MB", 0.0)):
+        one = replace(gpu(0), booked_mib=mib)
+        row = GpuRow(row_of(node("n1", gpus=(one,))), one)
+        assert (booked.text(row), booked.value(row), booked.raw_of(row), booked.says(row)) == (text, value, mib, True)
+    assert booked.field_name == "booked_mib"

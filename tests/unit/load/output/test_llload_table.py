@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from llload_surveys import GB, TAKEN, gpu, node, process, queued, shared_node, silent, survey
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from slurm_share.load.output import notes, view
 from slurm_share.load.output.plain import as_plain
 from slurm_share.load.output.table import as_lines, fitted
 from slurm_share.load.output.view import View
-from slurm_share.load.snapshot import Advice, NodeLoad
+from slurm_share.load.snapshot import Advice, GpuBooking, NodeLoad
 from slurm_share.load.sources.demo import Demo
 from slurm_share.node.gpu_figures import Activity
 
@@ -263,6 +265,32 @@ def test_a_line_for_each_gpu():
     assert fields(lines[2])[:5] == fields("n1 1 0.20 util 20%")
     assert lines[2].endswith("others have 2.0GB")
     assert lines[3].endswith("MIG: its instances follow")
+
+
+def packed(index, **booking):
+    """A GPU on which a packed run has booked memory."""
+    one = GpuBooking(uid=2001, job=4711, booked_mib=6 * GB, tasks=2, clients=2, **booking)
+    return gpu(index, booked_mib=one.booked_mib, bookings=(one,))
+
+
+def test_what_is_booked_and_what_is_held_is_said_where_there_is_some(monkeypatch):
+    """A column of its own only then; a GPU without a booking has a sign there, and so has a node without GPUs."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    detail = View(gpus=True, detail=True)
+    plain = table(as_lines(survey(node("n1", gpus=(gpu(0),))), detail, 200))
+    assert "BOOKED" not in plain[0]
+    held = packed(1, held_for=17, held_since=TAKEN - 600)
+    nodes = node("n1", gpus=(packed(0), held, gpu(2))), node("n2")
+    lines = table(as_lines(survey(*nodes), detail, 200))
+    at = lines[0].index("BOOKED")
+    assert [line[at : at + 6].strip() for line in lines[1:5]] == ["6.0GB", "6.0GB", "-", "-"]
+    assert lines[2].endswith("held for task 17 since 07:50")
+    assert not lines[1].endswith("held")
+    spoken = as_plain(survey(*nodes), detail)
+    assert "GPU 0: load 0.20, memory 2.0GB of 32.0GB used, booked 6.0GB, Tesla V100" in spoken
+    assert any(line.startswith("GPU 1: ") and line.endswith(", held for task 17 since 07:50") for line in spoken)
+    assert "GPU 2: load 0.20, memory 2.0GB of 32.0GB used, Tesla V100" in spoken
 
 
 def test_jobs_and_processes_below():

@@ -127,6 +127,7 @@ def _check_reasons(seen: Snapshot) -> None:
     """Every figure that is None has its reason, unless None means "none": that is the record's promise."""
     means_none = {
         "mig_of",
+        "booked_mib",
         "problem",
         "interval_s",
         "gpu_sums",

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from slurm_share.core.metric import measured
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.rules.visible import BEFORE, OF_THE_GPU, OF_THE_NODE, OTHERS, OWN, for_user
+from slurm_share.load.rules.visible import BEFORE, OF_THE_GPU, OF_THE_NODE, OTHERS, OWN, for_user, for_user_by_jobs
 from slurm_share.load.snapshot import (
+    GpuBooking,
     GpuLoad,
     GpuUser,
     JobLoad,
@@ -65,6 +66,30 @@ def test_on_a_gpu_with_others_there_is_their_memory_and_no_more() -> None:
     people = (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-a", 7)), process(3, CAROL, ("GPU-a", None)))
     seen = for_user(node((gpu("GPU-a", 3, others_mib=100),), people), ALICE, "alice")
     assert (seen.gpus[0].others_mib, seen.gpus[0].clients, seen.hidden_gpus) == (107, 1, 0)
+
+
+def booking(uid: int, booked_mib: int) -> GpuBooking:
+    return GpuBooking(uid=uid, job=uid * 10, booked_mib=booked_mib, tasks=1, held_for=3)
+
+
+def test_bookings_are_the_users_own() -> None:
+    """On a GPU with others, and on one that others keep free for a task."""
+    both = (booking(ALICE, 100), booking(BOB, 7))
+    gpus = (
+        gpu("GPU-a", 2, booked_mib=107, bookings=both),
+        gpu("GPU-b", 0, booked_mib=7, bookings=both[1:]),
+        gpu("GPU-c", 0, booked_mib=100, bookings=both[:1]),
+    )
+    seen = for_user(node(gpus, (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-a", 7)))), ALICE, "alice")
+    assert [(one.booked_mib, one.bookings) for one in seen.gpus] == [(100, both[:1]), (None, ()), (100, both[:1])]
+    assert "booked_mib" not in seen.gpus[1].unknown
+
+
+def test_bookings_on_a_gpu_that_is_not_the_users_are_not_told() -> None:
+    """Where only jobs and users say whose a GPU is."""
+    gpus = (gpu("GPU-a", 1, booked_mib=50), gpu("GPU-b", 0, booked_mib=7))
+    seen = for_user_by_jobs(node(gpus, (process(1, ALICE, ("GPU-a", 5)),)), "alice")
+    assert [(one.uuid, one.booked_mib) for one in seen.gpus] == [("GPU-a", 50), ("GPU-b", None)]
 
 
 def test_somebody_with_nothing_here_sees_the_node() -> None:
@@ -284,7 +309,7 @@ def test_seen_twice_is_the_same(everything: Snapshot) -> None:
 
 COMPUTED = {
     Snapshot: {"view", "gpus", "processes", "jobs", "users", "hidden_gpus", "problems"},
-    GpuLoad: {"activity", "others_mib", "users", "unknown", *(one.windows for one in WINDOWED)},
+    GpuLoad: {"activity", "bookings", "others_mib", "users", "unknown", *(one.windows for one in WINDOWED)},
 }
 """What a user is shown in another form than root."""
 HIDDEN = {Snapshot: {"gpu_sums"}}

@@ -7,6 +7,7 @@ from hypothesis import strategies as any_
 from slurm_share_tui.widgets.grid_layout import (
     GUTTER,
     MARGIN,
+    NOTHING,
     Layout,
     Need,
     fitted,
@@ -127,3 +128,15 @@ def test_whatever_is_seen_is_at_least_as_wide_as_it_must_be(needs: list[Need], w
     assert all(place.width >= needs[place.column].least for place in layout.placed[1:])
     assert all(place.width <= needs[place.column].most for place in layout.placed)
     assert layout.is_right == (len(layout.placed) < len(needs))
+
+
+def test_a_column_that_says_nothing_takes_no_room_and_is_not_missed() -> None:
+    """Neither in what fits nor when scrolled: there is no sign of more to the right, and the last one that says
+    something is the last. The first stays."""
+    layout = fitted([NAME, NOTHING, FIGURE, NOTHING], 60)
+    assert (seen(layout), widths(layout), layout.is_right) == ([0, 2], [10, 6], False)
+    assert [place.x for place in layout.placed] == [GUTTER, GUTTER + 12]
+    assert seen(scrolled([NAME, FIGURE, NOTHING, OLD, NOTHING], 60, 2)) == [0, 3]
+    assert not scrolled([NAME, FIGURE, NOTHING, OLD, NOTHING], 60, 2).is_right
+    assert last_first([NAME, FIGURE, FIGURE, OLD, NOTHING], 20) == last_first([NAME, FIGURE, FIGURE, OLD], 20)
+    assert seen(fitted([NOTHING, FIGURE], 60)) == [1]
