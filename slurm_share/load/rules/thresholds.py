@@ -64,6 +64,13 @@ PREALLOCATED = 70.0
 """Percent of a GPU's memory held by one: JAX takes 75 % of it at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), TensorFlow
 nearly all, whatever they need. Source: their manuals, "GPU memory allocation" and "Limiting GPU memory growth"."""
 
+UNLIKE = 2.0
+"""Tasks are unlike if the largest was seen with so many times the GPU memory of the median of those that run, and"""
+UNLIKE_MIB = 1024
+"""with so much more: below, contexts and libraries are most of it. Ours."""
+UNLIKE_TASKS = 3
+"""Of fewer tasks nobody can say what is usual."""
+
 YOUNG_S = 60.0
 """Seconds. Before, nothing is advised: start-up (30 s at least in the packing papers) and the first steps are no
 measure of what follows; what one task needs shows within its first minute."""

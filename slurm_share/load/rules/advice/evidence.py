@@ -83,6 +83,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     other_clients: int = 0
     """Processes of the same user's, in other jobs or none, on the one of these GPUs that has the most of them."""
     peak_mib: int | None = None
+    median_mib: int | None = None
+    """Half of the tasks that run took at most this, at their peaks; None: too few run, or the memory of one is not
+    known."""
+    is_packed: bool = False
+    """Its run places its tasks by their own sizes (`llsub --pack`)."""
     cap_mib: int | None = None
     """The smallest memory cap of its tasks."""
     connections: int | None = None
@@ -125,6 +130,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
         """Return the mean load of a GPU with tasks, in percent."""
         loads = [card.load for card in self.busy if card.load is not None]
         return sum(loads) / len(loads) if loads else None
+
+    @property
+    def has_unlike_sizes(self) -> bool:
+        """Return whether the largest task took much more GPU memory than half of the tasks do."""
+        if self.median_mib is None or self.peak_mib is None:
+            return False
+        more = self.peak_mib - self.median_mib
+        return more >= thresholds.UNLIKE_MIB and self.peak_mib >= thresholds.UNLIKE * self.median_mib
 
     @property
     def windows_disagree(self) -> bool:
@@ -188,6 +201,8 @@ def of_job(
         rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=_most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured),
+        median_mib=_median(processes),
+        is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
         spans=max((_works_on(one.gpus) for one in processes), default=1),
@@ -305,6 +320,16 @@ def _most(values: Iterable[int | None]) -> int | None:
     """None where one is not known: it may be the largest."""
     found = list(values)
     return max((value for value in found if value is not None), default=None) if None not in found else None
+
+
+def _median(processes: Sequence[ProcessLoad]) -> int | None:
+    """Return the median of the peaks of the processes that run."""
+    peaks = [[None if on.memory_mib is None else max(on.memory_mib, on.peak_mib or 0) for on in one.gpus]
+             for one in processes]  # fmt: skip
+    if len(peaks) < thresholds.UNLIKE_TASKS or any(None in some for some in peaks):
+        return None
+    sizes = sorted(sum(peak or 0 for peak in some) for some in peaks)
+    return sizes[(len(sizes) - 1) // 2]
 
 
 def within(figures: tuple[float, float, float], watched_s: float) -> float:

@@ -159,14 +159,29 @@ def evidence(
             found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are at least so high")
     if memory_failures:
         found.append(failure_text(memory_failures))
-    if are_unlike:
-        found.append("its tasks are unlike: those that run fit, as many of the largest would not")
+    found += _unlike(nodes, are_unlike=are_unlike)
     if has_unlike_nodes:
         found.append("its nodes have unlike numbers of GPUs: counted for one with the fewest")
     for what, on in _unknown(nodes).items():
         found.append(f"not known{on}: {what}, and no bound is by it there")
     found += _doubts(nodes)
     return tuple(found)
+
+
+def _unlike(nodes: Sequence[Evidence], *, are_unlike: bool) -> tuple[str, ...]:
+    """Say that one number of tasks for all is not right for unlike ones, and what is."""
+    by_size = [node for node in nodes if node.has_unlike_sizes]
+    if are_unlike:
+        what = "its tasks are unlike: those that run fit, as many of the largest would not"
+    elif by_size:
+        node = max(by_size, key=lambda node: node.peak_mib or 0)
+        half, largest = gib(node.median_mib or 0), gib(node.peak_mib or 0)
+        what = f"its tasks are unlike: half of them take at most {half} of GPU memory, the largest {largest}"
+    else:
+        return ()
+    if any(node.is_packed for node in nodes):
+        return (f"{what}; its run places each by its own size",)
+    return (f"{what}; llsub --pack places each by its own size",)
 
 
 def _unknown(nodes: Sequence[Evidence]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from seen_nodes import GIB, job, node, survey
 
 from slurm_share.core.settings import Settings
 from slurm_share.load.rules.advice.advise import advise, advise_all
-from slurm_share.load.snapshot import Means, OnGpu, ProcessLoad
+from slurm_share.load.snapshot import GpuBooking, Means, OnGpu, ProcessLoad
 from slurm_share.share import option
 from slurm_share.slurm.records import SlurmNode
 from slurm_share.triples.rules import triple as rule_triple
@@ -668,3 +668,52 @@ def test_four_times_as_many_at_most_and_twice_from_half_load_on(load, decided_by
     assert advice.decided_by == decided_by
     assert bound(advice, "growth") == most
     assert advice.next <= most
+
+
+def sized(*gib, packed=False):
+    """A node whose tasks took so much GPU memory at their peaks, in turn on two GPUs."""
+    seen = node(tasks=len(gib), load=(40, 40), peak_gib=1.0, sm=True)
+    mib = [int(one * GIB) for one in gib]
+    processes = tuple(
+        replace(one, gpus=(replace(one.gpus[0], memory_mib=size, peak_mib=size),))
+        for one, size in zip(seen.processes, mib, strict=True)
+    )
+    bookings = (GpuBooking(uid=seen.jobs[0].uid, job=seen.jobs[0].job, booked_mib=9),) if packed else ()
+    gpus = tuple(replace(one, bookings=bookings) for one in seen.gpus)
+    return replace(seen, processes=processes, gpus=gpus, jobs=(replace(seen.jobs[0], task_peak_mib=max(mib)),))
+
+
+@pytest.mark.parametrize(
+    ("gib", "are_unlike"),
+    [
+        ((2.0, 2.0, 2.0, 4.0), True),
+        ((2.0, 2.0, 2.0, 3.9), False),  # less than twice
+        ((0.5, 0.5, 0.5, 1.4), False),  # less than a GiB more
+        ((1.0, 3.0), False),  # too few to say what is usual
+        ((1.0, 3.0, 3.0, 3.0), False),  # one has just begun
+    ],
+)
+def test_tasks_of_unlike_sizes_are_pointed_to_packing(gib, are_unlike):
+    """One number of tasks for all has to be right for the largest."""
+    advice = advise(job(tasks=len(gib)), [sized(*gib)])
+    said = [line for line in advice.evidence if "unlike" in line]
+    largest = f"{max(gib):.2f}".rstrip("0").rstrip(".")
+    assert len(said) == are_unlike
+    if are_unlike:
+        assert f"half of them take at most {gib[0]:.1f}" in said[0]
+        assert said[0].endswith("llsub --pack places each by its own size")
+        assert largest in said[0]
+
+
+def test_a_packed_run_is_not_pointed_to_what_it_has():
+    (said,) = [line for line in advise(job(tasks=4), [sized(2, 2, 2, 8, packed=True)]).evidence if "unlike" in line]
+    assert said.endswith("; its run places each by its own size")
+    assert "llsub" not in said
+
+
+def test_a_task_whose_memory_is_not_known_makes_no_tasks_unlike():
+    seen = sized(2, 2, 2, 8)
+    first = seen.processes[0]
+    unknown = replace(first, gpus=(replace(first.gpus[0], memory_mib=None, peak_mib=None),))
+    advice = advise(job(tasks=4), [replace(seen, processes=(unknown, *seen.processes[1:]))])
+    assert not any("unlike" in line for line in advice.evidence)
