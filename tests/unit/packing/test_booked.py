@@ -149,6 +149,15 @@ def test_nobody_books_for_somebody_else(folders: Folders) -> None:
     assert folders.read(other) == ()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a folder of another user needs root")
+def test_a_folder_of_another_user_is_passed_over(folders: Folders) -> None:
+    """Although the file in it is the user's own, as a second name of it would be."""
+    folders.write("a.1", json.dumps(own()))
+    assert len(folders.read()) == 1
+    os.chown(folders.gpu, 65534, 65534)
+    assert folders.read() == ()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a file of another user needs root")
 def test_a_file_of_another_user_in_the_folder_is_passed_over(folders: Folders) -> None:
     os.chown(folders.write("a.1", json.dumps(own())), 65534, 65534)
