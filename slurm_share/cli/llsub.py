@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shlex
 import sys
@@ -18,10 +17,7 @@ from ..node.records import Core
 from ..packing import POLICIES
 from ..slurm import script as script_reader
 from ..slurm import submit
-from ..slurm.script import OWN_MAGIC as MAGIC
-from ..slurm.script import Script
 from ..triples import (
-    DISTRIBUTIONS,
     ENV_TASK,
     PackOptions,
     Run,
@@ -36,7 +32,7 @@ from ..triples import (
     submitting,
 )
 from ..triples import triple as rule_triple
-from . import llsub_preview
+from . import llsub_options, llsub_preview
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -101,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
     version.add_to(top)
     top.add_argument("words", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
     job = top.add_argument_group("the job")
-    job.add_argument("-s", "--slots", type=_positive, metavar="K", help="cores (of a job without a triple)")
+    job.add_argument(
+        "-s", "--slots", type=llsub_options.positive, metavar="K", help="cores (of a job without a triple)"
+    )
     job.add_argument("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs of each node: volta:2, 2")
     job.add_argument("-q", "-p", "--partition", metavar="NAME", help="partition")
     job.add_argument("-T", "--time", metavar="TIME", help="time limit, as sbatch takes it: 30, 2:00:00, 1-12")
@@ -117,8 +115,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SETTINGS",
         help=f"{names.OPTION_FORM}; with a triple settings alone will do (mem=8G), N is then the processes of a GPU",
     )
-    _add_work(top)
-    _add_packing(top)
+    llsub_options.add_work(top)
+    llsub_options.add_packing(top)
     how = top.add_argument_group("how")
     how.add_argument(
         "-i",
@@ -141,79 +139,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    work = parser.add_argument_group("triples mode")
-    work.add_argument("--tasks", metavar="FILE", help="a line a task: an argument of SCRIPT, or a command; - is stdin")
-    work.add_argument("--ntasks", type=_positive, metavar="M", help="the script M times")
-    work.add_argument(
-        "--distribution", choices=DISTRIBUTIONS, help="who gets which task (default: dynamic, whoever is free)"
-    )
-    work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
-    work.add_argument(
-        "--max-failures",
-        metavar="K|P%",
-        help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
-    )
-    work.add_argument(
-        "--logs",
-        choices=("task", "rank"),
-        help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
-    )
-    work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
-
-
-def _add_packing(parser: argparse.ArgumentParser) -> None:
-    pack = parser.add_argument_group("unlike tasks (each goes to a GPU that has room for it when it starts)")
-    pack.add_argument(
-        "--pack",
-        nargs="?",
-        const=pack_options.DEFAULT_POLICY,
-        metavar="POLICY",
-        help=f"pack tasks onto the GPUs; --pack=POLICY is one of {', '.join(POLICIES)}, and behind a comma book, "
-        f"smact_max=RATIO, free_min=SIZE (default: {POLICIES[0]}); P of the triple may then be auto",
-    )
-    pack.add_argument("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
-    pack.add_argument("--gpus-per-task", type=_gpus, metavar="K", help="more than 1: whole idle GPUs (default: 1)")
-    pack.add_argument("--oom-retries", type=_count, metavar="K", help="tries after out of GPU memory (default: 2)")
-    pack.add_argument("--max-per-gpu", type=_positive, metavar="K", help="most tasks on a GPU at once")
-    pack.add_argument("--order", choices=pack_options.ORDERS, help="which task goes first (default: fifo)")
-    pack.add_argument(
-        "--memory-guard",
-        choices=pack_options.GUARDS,
-        help="hard: no task gets more memory than is booked for it (default: soft)",
-    )
-    pack.add_argument(
-        "--estimate", choices=pack_options.ESTIMATES, help="where sizes come from besides --gpu-mem (default: history)"
-    )
-    pack.add_argument("--hang", choices=pack_options.HANGS, help="what to do about a task that hangs (default: say)")
-    pack.add_argument(
-        "--keep-going", action="store_true", help="try all tasks of a kind of which several need more than a GPU"
-    )
-
-
-def _positive(text: str) -> int:
-    return _count(text, least=1)
-
-
-def _gpus(text: str) -> int:
-    number = _positive(text)
-    if number > pack_options.GPUS_MAX:
-        raise argparse.ArgumentTypeError(f"{shown(text)} GPUs are more than any node has")
-    return number
-
-
-def _count(text: str, least: int = 0) -> int:
-    number = text.removeprefix("-")
-    if not (number.isascii() and number.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number")
-    if number != text or (not text.strip("0") and least > 0):
-        raise argparse.ArgumentTypeError(f"it must be {least} or more, and {shown(text)} is less")
-    digits = text.lstrip("0")
-    if len(digits) > len(str(submission.TASKS_MAX)) or int(text) > submission.TASKS_MAX:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is more than {submission.TASKS_MAX}, the most")
-    return int(text)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
     given = list(sys.argv[1:] if argv is None else argv)
@@ -222,15 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _begin(argv: Sequence[str]) -> int:
     cut = argv.index("--") if "--" in argv else len(argv)
-    arguments = parser().parse_intermixed_args(_with_value(argv[:cut]))
+    arguments = parser().parse_intermixed_args(llsub_options.with_value(argv[:cut]))
     _check_text(argv)
     arguments.called = tuple(argv)
     return _run(arguments, tuple(argv[cut + 1 :]))
-
-
-def _with_value(argv: Sequence[str]) -> list[str]:
-    """Write the default policy behind a --pack without one. The word after it is the script, or the triple."""
-    return [f"--pack={pack_options.DEFAULT_POLICY}" if word == "--pack" else word for word in argv]
 
 
 def _check_text(argv: Sequence[str]) -> None:
@@ -369,7 +289,7 @@ def _triple(
     extra: tuple[str, ...],
 ) -> int:
     script = None if argument is None else script_reader.read_script(argument, to_execute=True)
-    own_notes = () if script is None else _take_own_lines(script, arguments)
+    own_notes = () if script is None else llsub_options.take_own_lines(script, arguments)
     asked = planning.Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
@@ -395,48 +315,6 @@ def _triple(
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
     print(f"llsub --watch {folder.name} shows how far it is, llkill {job} ends it")
     return _watch(folder, job) if arguments.wait else names.EXIT_OK
-
-
-class _LineParser(argparse.ArgumentParser):
-    """Parses the #LLSUB lines of a script."""
-
-    where = ""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.where}: {message}")
-
-
-def _take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Take the options of a script's #LLSUB lines for those that the command line does not have, and return notes.
-
-    Raises UsageError, with the line's number, for a line that is not made of such options.
-    """
-    lines = _LineParser(prog=PROGRAM, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
-    _add_work(lines)
-    _add_packing(lines)
-    read = argparse.Namespace()
-    for number, text in script.own_lines:
-        lines.where = f"line {number} of {script.name}, {MAGIC} {shown(text)}"
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError as error:
-            lines.error(str(error))
-        _, unknown = lines.parse_known_args(_with_value(words), read)
-        if unknown:
-            known = [option for action in lines._actions for option in action.option_strings]
-            close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
-            lines.error(f"{shown(unknown[0]) or repr('')} is no option of such a line{hint}")
-    taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}
-    is_packed = arguments.pack is not None or taken.get("pack") is not None
-    idle = []
-    for name, value in taken.items():
-        if is_packed or name not in PackOptions.__struct_fields__:
-            setattr(arguments, name, value)
-        elif pack_options.is_written(value):
-            idle.append(name)
-    options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
-    return (f"{script.name} has {MAGIC} lines that count with --pack only: {options} left aside",) if idle else ()
 
 
 def _how_many(run: Run) -> str:

@@ -24,10 +24,8 @@ LEARNED = "learned"
 """In place of a size: the size is to be learned, as without the option."""
 GPUS_MAX = 256
 """More GPUs than any node has, for one task."""
-_READ_MEMORY: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
+_HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
 """Policies that ask how much of a GPU's memory is free, and how busy it is (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
-_HAVE_FREE_MIN: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug"})
-"""Those of them whose condition on free memory is a number, and not the size of the task."""
 _CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
 _RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
 
@@ -77,6 +75,11 @@ def request(written: PackOptions, retries: int) -> PackRequest | None:
         max_per_gpu=written.max_per_gpu,
         keep_going=written.keep_going,
     )
+    if settings.policy != DEFAULT_POLICY and written.order not in (None, "fifo"):
+        raise UsageError(
+            f"--order={written.order} has no effect on {settings.policy}, which takes the tasks in their order; leave "
+            f"it away, or write --pack={DEFAULT_POLICY}"
+        )
     if written.oom_retries is not None:
         settings = replace(settings, oom_retries=written.oom_retries)
     settings = replace(settings, order=written.order or settings.order, guard=written.memory_guard or settings.guard)
@@ -124,9 +127,8 @@ def parse_policy(text: str) -> PackSettings:
         if key in seen or not _is_condition(key, equals):
             raise UsageError(f"--pack={shown(text)}: {shown(condition) or repr('')} is not one of {_CONDITIONS}, once")
         seen.add(key)
-        able = _HAVE_FREE_MIN if key == "free_min" else _READ_MEMORY
-        if policy not in able:
-            known = ", ".join(name for name in POLICIES if name in able)
+        if policy not in _HAVE_CONDITIONS:
+            known = ", ".join(name for name in POLICIES if name in _HAVE_CONDITIONS)
             raise UsageError(
                 f"--pack={shown(text)}: {key} has no effect on {policy}; leave it away, or take one of {known}"
             )

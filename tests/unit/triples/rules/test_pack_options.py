@@ -77,7 +77,7 @@ def test_every_policy_is_taken_by_its_name(name: str) -> None:
         ("rr", False, None, None),
         ("rr,smact_max=0.8,free_min=5120M", False, 0.8, 5120),
         ("worst-fit,smact_max=1", False, 1.0, 5120),
-        ("best-fit,book", True, 0.80, 5120),
+        ("best-fit,book,free_min=2G", True, 0.80, 2048),
     ],
 )
 def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float | None, free: int | None) -> None:
@@ -97,7 +97,7 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
         ("book", "did you mean booked"),
         ("booked,book", "book has no effect on booked; leave it away, or take one of rr, magm"),
         ("exclusive,smact_max=0.8", "smact_max has no effect on exclusive"),
-        ("first-fit,free_min=2G", "free_min has no effect on first-fit; .* one of rr, magm, lug, mug"),
+        ("booked,free_min=2G", "free_min has no effect on booked; .* one of rr, magm, lug, mug, first-fit"),
         ("lug,", "'' is not one of book, smact_max=RATIO"),
         ("lug,book=1", "book=1 is not one of"),
         ("lug,smact_max", "smact_max is not one of"),
@@ -118,6 +118,12 @@ def test_another_policy_is_a_sentence_with_what_there_is(text: str, why: str) ->
     with pytest.raises(UsageError, match=why) as caught:
         pack_options.parse_policy(text)
     assert "--pack=" in str(caught.value)
+
+
+def test_an_order_is_for_the_policy_that_has_one() -> None:
+    with pytest.raises(UsageError, match=r"--order=long has no effect on lug, .* or write --pack=booked"):
+        pack_options.request(PackOptions(pack="lug", order="long"), retries=0)
+    assert pack_options.request(PackOptions(pack="lug", order="fifo"), retries=0) is not None
 
 
 @pytest.mark.parametrize(
