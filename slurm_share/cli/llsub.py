@@ -17,6 +17,7 @@ from ..node.records import Core
 from ..packing import POLICIES
 from ..slurm import script as script_reader
 from ..slurm import submit
+from ..slurm.script import OWN_MAGIC
 from ..triples import (
     ENV_TASK,
     PackOptions,
@@ -266,6 +267,8 @@ def _ordinary(
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
     _say_notes(notes)
+    if script.own_lines:
+        _note(f"{script.name} has {OWN_MAGIC} lines, which count with a triple only: left aside")
     _show_command(argv)
     if not arguments.dry_run:
         print(f"job {submit.submit(argv, launchers=False, say=_pass_on)}")

@@ -177,11 +177,12 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     else:
         wanted = None if gpus is None else sum(count for _, count in gpus)
         rooms = packed.rooms(kinds, wanted, is_shared=plugin and written != names.OPTION_OFF)
-        per_gpu = packed.most_per_gpu(run.pack, written, read_settings(partition).max_share)
+        pack = packed.with_limit(run.pack, written)
+        per_gpu = packed.most_per_gpu(pack, read_settings(partition).max_share)
         triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
-        packed.check_gpus(run.pack.spec, tasks, triple, max((room.gpus or 0 for room in rooms), default=None))
-        sharing = packed.sharing(triple, run.pack, written, of_a_node, plugin=plugin)
-        run = _with_triple(run, triple)
+        packed.check_gpus(pack.spec, tasks, triple, max((room.gpus or 0 for room in rooms), default=None))
+        sharing = packed.sharing(triple, pack, written, of_a_node, plugin=plugin)
+        run = replace(_with_triple(run, triple), pack=pack)
     if sharing.request is not None and not plugin:
         notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
     run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
@@ -226,13 +227,13 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
     if run.pack is None:
         sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
         return Here(replace(run, share=sharing.request), gpus, notes=sharing.notes)
-    pack, here = run.pack, _read_gpus(gpus)
+    pack, here = packed.with_limit(run.pack, wishes.share), _read_gpus(gpus)
     count = len(here) or gpus
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     settings = read_settings(None)
-    per_gpu = packed.most_per_gpu(pack, wishes.share, settings.max_share)
+    per_gpu = packed.most_per_gpu(pack, settings.max_share)
     triple = packed.sized(triple, [packed.Room(cores, count)], run.tasks, per_gpu, "")
-    run = _with_triple(run, triple)
+    run = replace(_with_triple(run, triple), pack=pack)
     packed.check_gpus(pack.spec, tasks, triple, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
     packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)

@@ -60,15 +60,23 @@ def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> 
     return tuple(found)
 
 
-def most_per_gpu(pack: PackRequest, written: str | None, site: int) -> int:
-    """Return the most tasks that a GPU may have at once.
+def with_limit(pack: PackRequest, written: str | None) -> PackRequest:
+    """Return the request with the number behind --share-gpu= (`written`) as the most tasks of a GPU.
 
-    written: what stands behind --share-gpu=, whose number is a limit too. site: the site's max_share.
+    A smaller --max-per-gpu stays.
     """
     given = (written or "").partition(",")[0]
-    asked = int(given) if given.isascii() and given.isdecimal() and 0 < len(given) < 4 else CLIENTS
-    own = pack.settings.max_per_gpu or CLIENTS
-    return 1 if pack.settings.policy == "exclusive" else max(1, min(CLIENTS, asked, own, site))
+    if not (given.isascii() and given.isdecimal() and 0 < len(given) < 4 and int(given)):
+        return pack
+    most = min(int(given), pack.settings.max_per_gpu or int(given))
+    return replace(pack, settings=replace(pack.settings, max_per_gpu=most))
+
+
+def most_per_gpu(pack: PackRequest, site: int) -> int:
+    """Return the most tasks that a GPU may have at once. site: the site's max_share."""
+    if pack.settings.policy == "exclusive":
+        return 1
+    return max(1, min(CLIENTS, pack.settings.max_per_gpu or CLIENTS, site))
 
 
 def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:

@@ -106,6 +106,13 @@ def test_auto_is_what_the_smallest_node_has_cores_for(
     assert (run.share.per_gpu, str(run.triple)) == (per_gpu, triple)
 
 
+def test_the_number_of_a_written_share_limits_the_tasks_of_a_gpu(here: Path) -> None:
+    assert call("[1,4]", "--pack", "--share-gpu=3", "--tasks", "many") == 0
+    run = run_of(here)
+    assert run.pack == PackRequest(settings=PackSettings(max_per_gpu=3))
+    assert "--share-gpu=3" in submitted(here)[0]
+
+
 def test_auto_is_not_more_than_the_tasks(here: Path) -> None:
     assert call("[1,auto]", "--pack", "--tasks", "list") == 0
     assert run_of(here).processes == 3
@@ -258,6 +265,14 @@ def test_a_wrong_line_of_a_script_is_refused_with_its_number(
     assert said.startswith(f"llsub: line 3 of own.sh, #LLSUB {line}: ")
     assert why in said
     assert submitted(here) == []
+
+
+def test_lines_of_a_script_without_a_triple_are_left_aside_and_it_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(script(here, "#LLSUB --pack")) == 0
+    assert "own.sh has #LLSUB lines, which count with a triple only: left aside" in capsys.readouterr().err
+    assert len(submitted(here)) == 1
 
 
 def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:

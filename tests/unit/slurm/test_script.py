@@ -25,9 +25,17 @@ def test_sbatch_lines_are_read_up_to_the_first_command(tmp_path: Path) -> None:
     assert found == script.Script(str(file), "a.sh", ("-n 4", "--time=1 # y"))
 
 
+def test_llsubs_own_lines_are_read_in_the_same_way_with_their_numbers(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH -n 4\n\n#LLSUB --pack # all\n # x\n#LLSUB\ntrue\n#LLSUB --no\n"
+    found = script.read_script(str(write(tmp_path, text)), to_execute=True)
+    assert found.own_lines == ((4, "--pack # all"), (6, ""))
+    assert found.directives == ("-n 4",)
+
+
 def test_a_program_has_none() -> None:
     assert script.read_script("/bin/sh", to_execute=True).directives == ()
     assert script.parse_directives(b"#SBATCH -n 4\n") == ()
+    assert script.parse_own_lines(b"#LLSUB --pack\n") == ()
 
 
 def test_the_path_is_absolute_and_links_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,17 @@ def test_a_part_of_a_node_gives_its_part_of_the_cores() -> None:
 def test_the_most_tasks_of_a_gpu_is_the_least_of_all_limits(
     settings: PackSettings, written: str | None, site: int, expected: int
 ) -> None:
-    assert packed.most_per_gpu(PackRequest(settings=settings), written, site) == expected
+    assert packed.most_per_gpu(packed.with_limit(PackRequest(settings=settings), written), site) == expected
+
+
+def test_the_number_of_a_share_limits_the_tasks_of_a_gpu() -> None:
+    """A smaller limit stays; a share without a number has none."""
+    three = PackRequest(settings=PackSettings(max_per_gpu=3))
+    assert packed.with_limit(PACK, "4,mps=off").settings.max_per_gpu == 4
+    assert packed.with_limit(three, "4").settings.max_per_gpu == 3
+    assert packed.with_limit(three, "2").settings.max_per_gpu == 2
+    for written in (None, "off", "sm=50", "", "0", "9999"):
+        assert packed.with_limit(three, written) == three
 
 
 # ---- nodes ----
