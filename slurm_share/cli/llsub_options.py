@@ -105,6 +105,10 @@ def take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, 
             close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
             lines.error(f"{shown(unknown[0]) or repr('')} is no option of such a line{hint}")
+        try:
+            pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)
+        except UsageError as error:
+            lines.error(str(error))
     taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}
     is_packed = arguments.pack is not None or taken.get("pack") is not None
     idle = []

@@ -255,6 +255,9 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
         ("--gpu-mem", "expected one argument"),
         ("--gpu-mem='9G", "No closing quotation"),
         ("--gpu-mem=9 G", "G is no option"),
+        ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, and not 0"),
+        ("--pack=gain", "speed is not measured yet"),
+        ("--pack=lugg", "did you mean lug?"),
     ],
 )
 def test_a_wrong_line_of_a_script_is_refused_with_its_number(
