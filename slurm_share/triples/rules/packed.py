@@ -130,6 +130,16 @@ def check_share(request: ShareRequest) -> None:
         )
 
 
+def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
+    """Return a note where the site's `sm` (`site`) divides a GPU's multiprocessors by its slots."""
+    if site != names.SM_EVEN or request is None or request.per_gpu < 2 or request.mps is False:
+        return ()
+    return (
+        f"this site gives a task an even part of the multiprocessors: {100 // request.per_gpu} % with "
+        f"{request.per_gpu} slots on a GPU, however few tasks run there; fewer processes on a node give a task more",
+    )
+
+
 def check_gpus(base: TaskSpec, tasks: Tasks, triple: Triple, most: int | None) -> None:
     """Raise UsageError for a task that asks for more GPUs than its run has on a node.
 

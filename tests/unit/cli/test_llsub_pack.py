@@ -129,6 +129,14 @@ def test_a_large_site_limit_is_asked_of_the_sites_settings(here: Path, monkeypat
     assert run_of(here).processes == 6
 
 
+def test_a_site_that_divides_multiprocessors_is_said_at_submission(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "read_settings", lambda _: planning.Settings(sm="even"))
+    assert call("[1,8]", "--pack", "--tasks", "many") == 0
+    assert "an even part of the multiprocessors: 25 % with 4 slots" in capsys.readouterr().err
+
+
 def test_what_was_submitted_is_said_with_the_most_at_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("[2,auto,2]", "--pack", "--tasks", "many") == 0
     assert "job 4711: 200 tasks, packed, at most 4 at once on a node; logs" in capsys.readouterr().out

@@ -179,6 +179,13 @@ def test_more_workers_than_slots_can_be_is_refused_with_a_triple_that_works() ->
         packed.sharing(Triple(1, 128), PACK, None, 1, plugin=True)
 
 
+def test_a_site_that_divides_multiprocessors_by_slots_is_named() -> None:
+    (note,) = packed.sm_notes("even", ShareRequest(8))
+    assert note.startswith("this site gives a task an even part of the multiprocessors: 12 % with 8 slots on a GPU")
+    for site, request in (("free", ShareRequest(8)), ("even", None), ("even", ShareRequest(8, mps=False))):
+        assert packed.sm_notes(site, request) == ()
+
+
 # ---- what the tasks ask for ----
 
 
