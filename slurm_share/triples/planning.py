@@ -61,7 +61,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class Here(Struct, frozen=True):
+class LocalPlan(Struct, frozen=True):
     """A run as it is on this machine, without Slurm."""
 
     run: Run
@@ -220,7 +220,7 @@ def read_settings(partition: str | None) -> Settings:
         return Settings()
 
 
-def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
+def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPlan:
     """Return the run as it is on this machine. Raises UsageError for what cannot be here."""
     if triple.nodes != 1:
         raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
@@ -228,7 +228,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
     gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
     if run.pack is None:
         sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
-        return Here(replace(run, share=sharing.request), gpus, notes=sharing.notes)
+        return LocalPlan(replace(run, share=sharing.request), gpus, notes=sharing.notes)
     pack, here = packed.with_limit(run.pack, wishes.share), _read_gpus(gpus)
     count = len(here) or gpus
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
@@ -240,7 +240,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> Here:
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
     packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)
     sharing = packed.sharing(triple, pack, wishes.share, count, plugin=False)
-    return Here(replace(run, share=sharing.request), gpus, here, sharing.notes)
+    return LocalPlan(replace(run, share=sharing.request), gpus, here, sharing.notes)
 
 
 def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
