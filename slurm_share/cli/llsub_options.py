@@ -53,6 +53,7 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     )
     pack.add_argument("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
     pack.add_argument("--gpus-per-task", type=_gpus, metavar="K", help="more than 1: whole idle GPUs (default: 1)")
+    pack.add_argument("--name", metavar="NAME", help="tasks of one name are of one kind, whatever their script")
     pack.add_argument("--oom-retries", type=_count, metavar="K", help="tries after out of GPU memory (default: 2)")
     pack.add_argument("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")
     pack.add_argument("--order", choices=pack_options.ORDERS, help="which task goes first (default: fifo)")

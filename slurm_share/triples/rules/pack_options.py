@@ -22,6 +22,7 @@ HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "booked"
 LEARNED = "learned"
 """In place of a size: the size is to be learned, as without the option."""
+NAME_MAX = 200
 GPUS_MAX = 256
 """More GPUs than any node has, for one task."""
 _HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
@@ -37,6 +38,7 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     """What stands behind `--pack=`."""
     gpu_mem: str | None = None
     gpus_per_task: int | None = None
+    name: str | None = None
     oom_retries: int | None = None
     max_per_gpu: int | None = None
     order: Order | None = None
@@ -86,6 +88,7 @@ def request(written: PackOptions, retries: int) -> PackRequest | None:
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
         gpus=1 if written.gpus_per_task is None else written.gpus_per_task,
+        name="" if written.name is None else parse_name(written.name, "--name"),
     )
     default = PackRequest()
     return PackRequest(
@@ -101,6 +104,13 @@ def parse_gpu_mem(text: str, name: str) -> int | None:
     if text == LEARNED:
         return None
     return _size_mib(text, name)
+
+
+def parse_name(text: str, option: str) -> str:
+    """Return the name of a kind of tasks; empty: none. Raises UsageError, which begins with `option`."""
+    if len(text) > NAME_MAX or not text.isprintable():
+        raise UsageError(f"{option} {shown(text)!r} has to be printable, with at most {NAME_MAX} characters")
+    return text
 
 
 def _size_mib(text: str, name: str) -> int:

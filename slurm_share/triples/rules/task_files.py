@@ -19,7 +19,7 @@ from . import pack_options, submission
 
 MAGIC = "#LLSUB"
 JSON_ENDING = ".jsonl"
-LINE_OPTIONS = ("gpu-mem", "gpus-per-task")
+LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
 _LAYOUT_BYTES = 4096
 """What a JSON line may have beside the longest task: names of keys, escapes."""
@@ -77,10 +77,12 @@ def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
     """Return the defaults of the lines below an `#LLSUB` line."""
     for one in submission.parse_options_of(text, f"{where}: {MAGIC} {shown(text)}", "a tasks file"):
         if one.name not in LINE_OPTIONS or one.value is None:
-            known = " and ".join(f"--{name}=" for name in LINE_OPTIONS)
+            known = ", ".join(f"--{name}=" for name in LINE_OPTIONS)
             raise UsageError(f"{where}: --{shown(one.name)} is no option of a line in a tasks file: it takes {known}")
         if one.name == "gpu-mem":
             spec = replace(spec, gpu_mem_mib=_gpu_mem(one.value, "--gpu-mem=", where))
+        elif one.name == "name":
+            spec = replace(spec, name=_name(one.value, "--name", where))
         else:
             spec = replace(spec, gpus=_gpus(one.value, "--gpus-per-task", where))
     return spec
@@ -89,6 +91,13 @@ def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
 def _gpu_mem(text: str, name: str, where: str) -> int | None:
     try:
         return pack_options.parse_gpu_mem(text, name)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _name(text: str, option: str, where: str) -> str:
+    try:
+        return pack_options.parse_name(text, option)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
 
@@ -164,7 +173,5 @@ def _json_spec(task: _JsonTask, base: TaskSpec | None, where: str) -> TaskSpec:
     if not isinstance(task.gpus, UnsetType):
         spec = replace(spec, gpus=_gpus(str(task.gpus)[:20], '"gpus"', where))
     if not isinstance(task.name, UnsetType):
-        if len(task.name) > submission.LINE_MAX_BYTES or not task.name.isprintable():
-            raise UsageError(f'{where}: "name" {shown(task.name)!r} has to be short and printable')
-        spec = replace(spec, name=task.name)
+        spec = replace(spec, name=_name(task.name, '"name"', where))
     return spec

@@ -25,6 +25,7 @@ def test_each_option_reaches_the_request() -> None:
         pack="booked",
         gpu_mem="6G",
         gpus_per_task=2,
+        name="resnet",
         oom_retries=0,
         max_per_gpu=3,
         order="long",
@@ -35,7 +36,7 @@ def test_each_option_reaches_the_request() -> None:
     )
     assert pack_options.request(written, retries=4) == PackRequest(
         settings=PackSettings(max_per_gpu=3, order="long", guard="hard", oom_retries=0, retries=4, keep_going=True),
-        spec=TaskSpec(gpu_mem_mib=6144, gpus=2),
+        spec=TaskSpec(gpu_mem_mib=6144, gpus=2, name="resnet"),
         estimate="none",
         hang="kill",
     )
@@ -46,6 +47,7 @@ def test_each_option_reaches_the_request() -> None:
     [
         ("gpu_mem", "6G"),
         ("gpus_per_task", 1),
+        ("name", "a"),
         ("oom_retries", 0),
         ("max_per_gpu", 1),
         ("order", "fifo"),
@@ -118,6 +120,13 @@ def test_another_policy_is_a_sentence_with_what_there_is(text: str, why: str) ->
     with pytest.raises(UsageError, match=why) as caught:
         pack_options.parse_policy(text)
     assert "--pack=" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "a\nb", "\x1b[2J"])
+def test_a_name_that_no_terminal_can_show_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"--name .* has to be printable, with at most 200 characters") as caught:
+        pack_options.request(PackOptions(pack="booked", name=name), retries=0)
+    assert str(caught.value).isprintable()
 
 
 def test_an_order_is_for_the_policy_that_has_one() -> None:

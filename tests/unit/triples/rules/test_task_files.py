@@ -34,14 +34,14 @@ def test_tasks_that_ask_for_the_same_have_no_specs() -> None:
 
 def test_a_line_sets_defaults_for_the_lines_below_it() -> None:
     found = text(
-        b"a\n#LLSUB --gpu-mem=6G\nb\n#LLSUB --gpus-per-task 2  # two of them\nc\n#LLSUB --gpu-mem=learned\nd\n"
+        b"a\n#LLSUB --gpu-mem=6G\nb\n#LLSUB --gpus-per-task 2 --name='a b'  # so\nc\n#LLSUB --gpu-mem=learned\nd\n"
     )
     assert found.lines == ("a", "b", "c", "d")
     assert found.specs == (
         TaskSpec(gpu_mem_mib=1024),
         TaskSpec(gpu_mem_mib=6144),
-        TaskSpec(gpu_mem_mib=6144, gpus=2),
-        TaskSpec(gpus=2),
+        TaskSpec(gpu_mem_mib=6144, gpus=2, name="a b"),
+        TaskSpec(gpus=2, name="a b"),
     )
     assert found.numbers == (1, 3, 5, 7)
 
@@ -60,7 +60,7 @@ def test_other_comments_stay_tasks() -> None:
     ("line", "why"),
     [
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G"),
-        ("--gpu-mem", "takes --gpu-mem= and --gpus-per-task="),
+        ("--gpu-mem", "takes --gpu-mem=, --gpus-per-task=, --name="),
         ("--retries=2", "--retries is no option of a line in a tasks file: it takes --gpu-mem="),
         ("--pack", "--pack is no option of a line"),
         ("6G", "6G is no option of a tasks file"),
@@ -69,6 +69,7 @@ def test_other_comments_stay_tasks() -> None:
         ("--gpus-per-task=-1", "and not -1"),
         ("--gpus-per-task=two", "and not two"),
         ("--gpu-mem='6G", "No closing quotation"),
+        (f"--name={'x' * 201}", "--name .* has to be printable, with at most 200 characters"),
         ("x --gpu-mem=6G", "x is no option"),
     ],
 )
@@ -126,7 +127,7 @@ def test_without_pack_only_run_is_taken() -> None:
         ('{"run": "a", "gpus": true}', 'has "gpus": true, and it is a whole number'),
         ('{"run": "a", "gpus": 99999999999999999999}', "from 1 to 256"),
         ('{"run": "a", "name": 3}', 'has "name": 3, and it is text'),
-        ('{"run": "a", "name": "x\\ny"}', '"name" .* has to be short and printable'),
+        ('{"run": "a", "name": "x\\ny"}', '"name" .* has to be printable, with at most 200'),
         ('{"run": ""}', '"run" is empty'),
         ('{"run": " "}', '"run" is empty'),
         ('{"run": "a\\nb"}', '"run" has a line end or a NUL in it'),
