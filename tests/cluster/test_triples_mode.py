@@ -29,6 +29,8 @@ cap=$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT mask=$(grep Cpus_allowed_list /proc/self/s
 class Submitted:
     """One use of llsub by alice, in a folder of its own."""
 
+    program = "./task.sh"
+
     def __init__(
         self, cluster: Cluster, script: str, *words: str, user: str = "alice", files: dict | None = None
     ) -> None:
@@ -39,7 +41,7 @@ class Submitted:
             put = f"mkdir -p {self.home} && cat >{self.home}/{name} && chmod 755 {self.home}/{name}"
             cluster.as_user(user, put, input=text, check=True)
         line = " ".join(f"'{word}'" for word in words)
-        self.said = cluster.as_user(user, f"cd {self.home} && llsub ./task.sh {line}", timeout=60)
+        self.said = cluster.as_user(user, f"cd {self.home} && llsub {self.program} {line}", timeout=60)
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
         self.job = int(found[1])

@@ -1,0 +1,116 @@
+"""Packed runs on a real cluster: unlike tasks, their recovery, and what is left when something is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from test_triples_mode import Submitted, processes
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+USABLE_MIB = int(81920 * 0.98) - 512
+"""Of a simulated GPU of 80 GB, for tasks."""
+
+
+def packed(cluster: Cluster, tasks: list[dict], triple: str, *words: str, pack: str = "--pack") -> Submitted:
+    """Submit a list of tasks; none of them needs a script."""
+    lines = "".join(json.dumps(one) + "\n" for one in tasks)
+    return SubmittedTasks(cluster, lines, triple, pack, *words)
+
+
+class SubmittedTasks(Submitted):
+    """One use of llsub --pack by alice, with a tasks file and no script."""
+
+    program = ""
+
+    def __init__(self, cluster: Cluster, lines: str, *words: str) -> None:
+        super().__init__(cluster, "", *words, "--tasks", "mix.jsonl", files={"mix.jsonl": lines})
+
+
+def task(memory: str, seconds: float, gpu_mem: str | None = None, *options: str, **other: object) -> dict:
+    """A simulated task: what it takes, and what was written for it."""
+    run = " ".join((f"simgpu-task --memory {memory} --load 20 --seconds {seconds}", *options))
+    return {"run": run, **({} if gpu_mem is None else {"gpu_mem": gpu_mem}), **other}
+
+
+def most_booked_mib(made: Submitted) -> dict[str, int]:
+    """By GPU of a node: the largest sum of the caps in force at one time."""
+    every = [one for tried in made.attempts().values() for one in tried]
+    found: dict[str, int] = {}
+    for one in every:
+        at = one.started + 0.01  # it is rounded
+        there = [other for other in every if (other.node, other.gpu) == (one.node, one.gpu)]
+        beside = [other for other in there if other.started <= at < other.started + other.seconds]
+        key = f"{one.node}:{one.gpu}"
+        found[key] = max(found.get(key, 0), sum(other.gpu_cap_mib or 0 for other in beside))
+    return found
+
+
+@pytest.mark.release
+def test_unlike_tasks_fill_the_gpus_by_need(cluster: Cluster) -> None:
+    """Sixteen tasks of 4 to 35 GiB on n2's two GPUs: all are done at the first attempt, several at once on a GPU, and
+    with the hard guard no sum of caps exceeds a GPU."""
+    sizes = [4, 35, 8, 20, 30, 5, 12, 25] * 2
+    tasks = [task(f"{size}000M", 3, f"{size + 1}000M") for size in sizes]
+    made = packed(cluster, tasks, "[1,auto,1]", "--memory-guard=hard", "--options=-w n2")
+    assert made.wait() == "COMPLETED", made.log()
+    attempts = made.attempts()
+    assert {task: [one.outcome for one in tried] for task, tried in attempts.items()} == {
+        number: ["done"] for number in range(16)
+    }, made.log()
+    assert all(tried[0].gpu_cap_mib == (sizes[number] + 1) * 1000 for number, tried in attempts.items())
+    booked = most_booked_mib(made)
+    assert len(booked) == 2
+    assert all(1.5 * 36000 < most <= USABLE_MIB for most in booked.values()), booked
+    assert processes(cluster, "n2", "^simgpu-task") == []
+
+
+def test_who_understated_dies_alone_and_runs_again_with_more(cluster: Cluster) -> None:
+    """Task 0 takes twice what was written for it: it alone runs out of memory, and is done with more."""
+    tasks = [task("20000M", 2, "10000M"), *(task("9000M", 6, "10000M") for _ in range(5))]
+    made = packed(cluster, tasks, "[1,auto,1]", "--memory-guard=hard", "--options=-w n2")
+    assert made.wait() == "COMPLETED", made.log()
+    attempts = made.attempts()
+    assert attempts[0][0].outcome == "gpu memory"
+    assert attempts[0][-1].outcome == "done"
+    assert len(attempts[0]) <= 4
+    assert all([one.outcome for one in attempts[number]] == ["done"] for number in range(1, 6)), made.log()
+    caps = [one.gpu_cap_mib for one in attempts[0]]
+    assert all(later is None or later > earlier for earlier, later in pairwise(caps)), caps
+
+
+def test_two_nodes_share_one_list(cluster: Cluster) -> None:
+    """Each node packs what it claims; every task runs once."""
+    tasks = [task("6000M", 1, "7G") for _ in range(40)]
+    made = packed(cluster, tasks, "[2,auto,1]", "--options=-w n2,n3")
+    assert made.wait() == "COMPLETED", made.log()
+    nodes = Counter(tried[0].node for tried in made.attempts().values())
+    assert set(nodes) == {"n2", "n3"}
+    assert sum(nodes.values()) == 40
+
+
+@pytest.mark.parametrize("victim", ["loop", "guard", "mps", "node"])
+def test_what_is_killed_in_mid_run_is_resumed_and_no_booking_is_left(cluster: Cluster, victim: str) -> None:
+    """Every task comes to its end once, and the user's bookings are gone."""
+    command = "simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>../effects"
+    tasks = [{"run": command.format(number), "gpu_mem": "10G"} for number in range(24)]
+    made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2")
+    made.wait_for(lambda: made.attempts())
+    if victim == "node":
+        pytest.skip("the node's turn is in its own test")
+    pattern = {"loop": "slurm-share launch", "guard": "slurm-share launch", "mps": "nvidia-cuda-mps-control"}[victim]
+    pids = processes(cluster, "n2", pattern)
+    assert pids
+    cluster.exec("n2", ["kill", "-KILL", str(max(pids) if victim == "loop" else min(pids))], check=True)
+    made.wait()
+    if made.summary()["done"] < 24:
+        made.resume()
+        assert made.wait() == "COMPLETED", made.log()
+    effects = made.effects()
+    assert sorted(effects) == list(range(24))
+    assert cluster.exec("n2", ["sh", "-c", "find /tmp/slurm-share-2001 -path '*bookings/*/*' -type f"]).stdout == ""
