@@ -227,13 +227,13 @@ class _Pass:
         sizes = [place.facts.total_mib for place in self.served]
         return max((UNKNOWN_MIB if size is None else size) for size in sizes)
 
-    def closed_reason(self, place: Place, task: WaitingView) -> str:
+    def closed_reason(self, place: Place, task: WaitingView, *, fits_before_hold: bool = False) -> str:
         """Return why no task, or not this one, may start on a GPU now whatever its memory; empty: it may."""
         if place.view.is_out:
             return OUT
         if place.view.problem:
             return PROBLEM
-        if place.held_for is not None and place.held_for != task.ask.task:
+        if place.held_for is not None and place.held_for != task.ask.task and not fits_before_hold:
             return HELD
         if place.is_shut:
             return SHUT
@@ -428,7 +428,7 @@ class _Booked(_Pass):
         """Return the first reason for which a task may not start on a GPU, and what it needs there; "": it may."""
         why = self.closed_reason(place, task)
         if why == HELD and self._fits_before_hold(need, place):
-            why = ""
+            why = self.closed_reason(place, task, fits_before_hold=True)
         if why:
             return why, None
         if need.is_alone:

@@ -318,6 +318,15 @@ def test_held_gpu_takes_a_task_that_ends_before_the_hold_can_begin(seconds, is_s
     assert found == ([(2, "GPU-0")] if is_started else [])
 
 
+@pytest.mark.parametrize(
+    "fields", [{"is_single": True, "is_mps": False}, {"can_measure": False}, {"closed_until_s": 150.0}]
+)
+def test_what_goes_ahead_of_a_hold_obeys_all_other_limits(fields):
+    waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=50.0)]
+    runs = [running(9, 0, 20000, ends_s=200.0)]
+    assert starts(decide(view([gpu(0, held_for=1, **fields)], waits, runs, now=100.0))) == []
+
+
 def test_nothing_goes_ahead_of_a_hold_when_an_end_is_not_known():
     waits = [waiting(1, 30000, waits_since_s=-900.0), waiting(2, 5000, seconds=1.0)]
     runs = [running(8, 0, 15000), running(9, 0, 5000, ends_s=200.0)]

@@ -1,0 +1,460 @@
+"""What goes wrong on a node, and what has to happen: as far as values decide it."""
+
+import pytest
+from msgspec.structs import replace
+from packing_values import Known, board, facts, key, oom, starts
+
+from slurm_share.packing.records import EndFacts, GiveUp, Hold, PackSettings, Reserve, TaskAsk
+from slurm_share.packing.rules import endings, place
+from slurm_share.packing.rules.board import Board
+
+FAULT = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
+
+
+def failed(task, now, text=b"", **fields):
+    return EndFacts(task=task, now_s=now, code=1, log_tail=text, **fields)
+
+
+def done(task, now):
+    return EndFacts(task=task, now_s=now, code=0)
+
+
+def run_of(one, task):
+    return next(run for run in one.view(0.0).running if run.ask.task == task)
+
+
+def grow(one, task, mib, now, clients=1):
+    one.sample_task(task, {run_of(one, task).gpus[0]: mib}, clients, now)
+
+
+def flat(one, task, mib, start, end):
+    for second in range(int(start), int(end) + 1):
+        grow(one, task, mib, float(second))
+
+
+def test_estimate_far_too_small_ends_that_task_alone_at_its_cap_and_moves_it_to_a_roomier_gpu():
+    one = board(2, total=40960)
+    for task in range(4):
+        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    started = dict(starts(one.decide(0.0)[1]))
+    assert sorted(started.values()) == ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
+    for task in (1, 2, 3):
+        grow(one, task, 4000, 5.0)
+    assert run_of(one, 0).cap_mib == 4096
+    grow(one, 0, 4090, 6.0)
+    after = one.ended(oom(0, 7.0))
+    assert (after.kind, after.is_retried, after.blamed) == ("gpu memory", True, ())
+    assert "--gpu-mem=4096M is too small" in after.why
+    (start,) = one.decide(7.0)[1].actions
+    assert start.reserve_mib >= 1.5 * 4096
+    assert [run_of(one, task).attempt for task in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_estimate_far_too_large_shrinks_when_memory_is_flat():
+    one = board(1)
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    assert run_of(one, 0).reserved_mib == 20070
+    flat(one, 0, 2048, 5, 66)
+    (action,) = one.decide(66.0)[1].actions
+    assert action == Reserve(
+        task=0, reserve_mib=2304, is_flat=True, why="19.6 GiB -> 2.2 GiB: its memory is flat at 2.0 GiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "known"), [({"gpu_mem_mib": 30720}, {}), ({"key": key("e")}, {"e": 30720})], ids=["user", "exact"]
+)
+def test_reservation_by_the_user_or_by_the_same_commands_history_never_shrinks(ask, known):
+    one = board(1, estimator=Known(known))
+    one.add(TaskAsk(task=0, **ask), 0.0)
+    one.decide(0.0)
+    flat(one, 0, 2048, 5, 80)
+    assert one.decide(80.0)[1].actions == ()
+    assert run_of(one, 0).reserved_mib == 30720
+
+
+def test_with_the_hard_guard_nothing_shrinks():
+    one = board(1, guard="hard")
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    flat(one, 0, 2048, 5, 80)
+    assert one.decide(80.0)[1].actions == ()
+
+
+def test_late_growth_within_what_is_expected_changes_nothing_and_beyond_it_is_booked_and_blamed():
+    one = board(1, estimator=Known(growth=1.3))
+    one.add(TaskAsk(task=0, key=key("a", "a")), 0.0)
+    one.decide(0.0)
+    flat(one, 0, 10000, 5, 66)
+    one.decide(66.0)
+    assert run_of(one, 0).reserved_mib == 13056
+    grow(one, 0, 12500, 100.0)  # validation: 1.25 times
+    one.add(TaskAsk(task=1, gpu_mem_mib=23000), 100.0)
+    assert starts(one.decide(100.0)[1]) == [(1, "GPU-0")]
+    grow(one, 1, 20000, 110.0)
+    grow(one, 0, 20000, 120.0)  # beyond: the GPU is overbooked
+    one.decide(120.0)
+    after = one.ended(oom(1, 121.0, sample_age_s=1.0))
+    assert (after.kind, after.is_retried, after.blamed) == ("neighbour's memory", True, (0,))
+    # 16,250 was booked for it when it grew and there was room; 20,000 is beyond that.
+    assert after.why.startswith("task 0 outgrew its ")
+    assert after.why.endswith("(19.5); runs again")
+
+
+def test_neighbours_growth_is_no_excuse_for_a_task_that_outgrew_its_own_reservation():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=10000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=10000), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 12000, 5.0)
+    grow(one, 1, 11000, 5.0)
+    assert one.ended(oom(1, 6.0)).kind == "gpu memory"
+
+
+def test_task_within_its_reservation_that_asked_for_more_than_it_is_its_own_failure():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=10000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=10000), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 12000, 5.0)
+    grow(one, 1, 6000, 5.0)
+    text = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB.\n"
+    assert one.ended(oom(1, 6.0, text)).kind == "gpu memory"
+
+
+def test_out_of_memory_for_ever_ends_after_bounded_attempts_with_a_sentence():
+    one = board(2)
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    attempts, now, why = 0, 0.0, ""
+    while True:
+        _, decision = one.decide(now)
+        if not starts(decision):
+            break
+        attempts += 1
+        run = run_of(one, 0)
+        limit = run.cap_mib or 40000
+        grow(one, 0, limit, now + 5)
+        after = one.ended(oom(0, now + 6))
+        why = after.why
+        now += 10
+    assert attempts == 3  # at first, roomier, alone
+    assert why == "out of GPU memory with a GPU to itself (39.2 GiB); the largest GPU of this node gives 39.2 GiB"
+    assert not after.is_retried
+    assert one.view(now).waiting == ()
+
+
+def test_hundred_tasks_too_large_for_any_gpu_end_after_a_few_were_tried():
+    one = board(4)
+    for task in range(100):
+        one.add(TaskAsk(task=task, key=key(f"e{task}", "sweep")), 0.0)
+    tried, untried, now = set(), set(), 0.0
+    while True:
+        _, decision = one.decide(now)
+        tried |= {task for task, _ in starts(decision)}
+        untried |= {action.task for action in decision.actions if isinstance(action, GiveUp)}
+        running = one.view(now).running
+        if not running and one.next_s(now) is None:
+            break
+        for run in running:
+            limit = run.cap_mib or 40000
+            grow(one, run.ask.task, limit, now + 5)
+            one.ended(oom(run.ask.task, now + 6))
+        now += 10
+    assert tried | untried == set(range(100))
+    # Each of four GPUs has tasks of the sweep twice before three of them are through.
+    assert len(tried) <= 3 + 4 * 4
+    assert one.view(now).waiting == ()
+
+
+def test_words_about_the_hosts_memory_are_an_ordinary_failure():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    text = b"RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.\n"
+    after = one.ended(failed(0, 9.0, text, room_ratio=0.01, sample_age_s=1.0))
+    assert (after.kind, after.is_retried) == ("failed", False)
+
+
+def test_memory_error_that_was_caught_is_not_the_reason_of_a_later_one():
+    text = b"torch.OutOfMemoryError: CUDA out of memory.\nbatch size is halved\nValueError: bad label\n"
+    assert endings.classify(failed(0, 9.0, text, room_ratio=0.4))[0] == "failed"
+
+
+def test_task_with_several_processes_is_booked_by_their_sum_and_capped_by_each_ones_part():
+    sizes = Known({"e": 12000})
+    one = board(1, estimator=sizes)
+    original = sizes.estimate
+    sizes.estimate = lambda ask, model, total: replace(original(ask, model, total), processes=4)
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    run = run_of(one, 0)
+    assert (run.reserved_mib, run.cap_mib, run.clients) == (12000, 15000 // 4, 4)
+    grow(one, 0, 14000, 9.0, clients=5)
+    assert run_of(one, 0).clients == 5
+
+
+def test_memory_that_escaped_from_a_task_counts_as_somebody_elses():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 1000, 5.0)
+    one.sample_gpu("GPU-0", 5.0, used_mib=9000)
+    assert one.view(5.0).gpus[0].others_mib == 8000
+
+
+def test_end_of_the_daemon_is_free_for_its_tasks_and_its_gpu_takes_none_until_it_is_back():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    one.sample_gpu("GPU-0", 5.0, used_mib=0, problem="its MPS daemon ended")
+    after = one.ended(failed(0, 5.0, is_daemon_lost=True))
+    assert (after.kind, after.is_retried) == ("neighbour's fault", True)
+    assert starts(one.decide(5.0)[1]) == []
+    one.sample_gpu("GPU-0", 9.0, used_mib=0, problem="")
+    assert starts(one.decide(9.0)[1]) == [(0, "GPU-0")]
+
+
+def test_fatal_fault_is_the_first_tasks_and_free_for_the_others_and_it_runs_alone_next():
+    one = board(1, retries=1)
+    for task in range(3):
+        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    first = one.ended(failed(1, 50.0, FAULT))
+    second = one.ended(failed(0, 51.0, FAULT))
+    third = one.ended(failed(2, 52.0, FAULT))
+    assert (first.kind, second.kind, third.kind) == ("failed", "neighbour's fault", "neighbour's fault")
+    assert (second.blamed, second.is_retried, third.is_retried) == ((1,), True, True)
+    waits = {task.ask.task: task for task in one.view(53.0).waiting}
+    assert [waits[task].wants_alone for task in (0, 1, 2)] == [False, True, False]
+    assert waits[0].tries.failed == 0
+
+
+def test_faults_far_apart_in_time_are_each_their_own():
+    one = board(1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    one.ended(failed(0, 50.0, FAULT))
+    assert one.ended(failed(1, 61.0, FAULT)).kind == "failed"
+
+
+def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere():
+    one = board(2)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    after = one.ended(failed(0, 5.0, is_device_lost=True))
+    assert (after.kind, after.is_retried) == ("device", True)
+    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
+    assert one.view(6.0).gpus[0].is_out
+
+
+def test_blind_driver_stops_starts_beside_others_until_it_answers_again():
+    one = board(1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=4096), 0.0)
+    one.blind(0.0, is_blind=True)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
+    assert starts(one.decide(99.0)[1]) == []
+    one.blind(100.0, is_blind=False)
+    assert starts(one.decide(100.0)[1]) == [(1, "GPU-0")]
+
+
+def test_task_killed_by_hand_on_a_full_gpu_is_a_signal():
+    facts_of = EndFacts(task=0, now_s=9.0, code=None, signal=9, room_ratio=0.01, sample_age_s=0.5)
+    assert endings.classify(facts_of)[0] == "signal"
+
+
+def test_gpu_in_exclusive_process_mode_takes_the_next_task_when_the_first_ends():
+    gpus = [facts(0, is_mps=False, is_single=True)]
+    one = Board(gpus, 8, PackSettings(), Known())
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=300), 0.0)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
+    one.ended(done(0, 9.0))
+    assert starts(one.decide(9.0)[1]) == [(1, "GPU-0")]
+
+
+def test_processes_seen_count_not_those_expected():
+    one = Board([facts(0, is_mps=True, clients_max=13)], 8, PackSettings(), Known())
+    for task in range(3):
+        one.add(TaskAsk(task=task, gpu_mem_mib=300), 0.0)
+    one.seats = 1
+    one.decide(0.0)
+    grow(one, 0, 200, 5.0, clients=12)
+    one.seats = 2
+    assert starts(one.decide(6.0)[1]) == [(1, "GPU-0")]
+
+
+def test_unknown_figures_leave_booking_as_it_is():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
+    one.sample_gpu("GPU-0", 0.0, used_mib=None, sm_ratio=None)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
+
+
+def test_task_shorter_than_a_sample_opens_its_gpu_at_its_end():
+    one = board(1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
+    one.decide(0.0)
+    one.ended(done(0, 0.2))
+    assert starts(one.decide(0.2)[1]) == [(1, "GPU-0")]
+
+
+def test_hold_lets_others_go_on_elsewhere_and_ends_when_its_task_starts():
+    one = board(2, patience_s=100.0)
+    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
+    one.decide(0.0)
+    one.add(TaskAsk(task=2, gpu_mem_mib=35000), 0.0)
+    assert one.next_s(0.0) == 100.0
+    _, decision = one.decide(100.0)
+    assert [(action.task, action.gpu) for action in decision.actions if isinstance(action, Hold)] == [(2, "GPU-0")]
+    for task in range(3, 9):
+        one.add(TaskAsk(task=task, gpu_mem_mib=2000), 101.0)
+    assert {gpu for _, gpu in starts(one.decide(101.0)[1])} == {"GPU-1"}
+    one.ended(done(0, 200.0))
+    assert (2, "GPU-0") in starts(one.decide(200.0)[1])
+    assert [gpu.held_for for gpu in one.view(200.0).gpus] == [None, None]
+
+
+def test_hold_of_a_withdrawn_task_ends():
+    one = board(1, patience_s=10.0)
+    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
+    one.decide(0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
+    one.decide(20.0)
+    assert one.view(20.0).gpus[0].held_for == 1
+    one.withdraw(1)
+    assert one.view(21.0).gpus[0].held_for is None
+
+
+# ---- What the board keeps ----
+
+
+def test_siblings_of_a_task_that_ran_out_of_memory_get_its_floor_at_once():
+    one = board(1, estimator=Known({"e": 4000, "other": 4000}))
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    one.add(TaskAsk(task=1, key=key("e")), 1.0)
+    one.add(TaskAsk(task=2, key=key("other")), 1.0)
+    grow(one, 0, 5000, 5.0)
+    one.ended(oom(0, 6.0))
+    floors = {task.ask.task: task.floor_mib for task in one.view(6.0).waiting}
+    assert floors == {0: 6024, 1: 6024, 2: 0}
+    one.add(TaskAsk(task=3, key=key("e")), 7.0)
+    assert one.view(7.0).waiting[-1].floor_mib == 6024
+
+
+def test_floor_is_forgotten_when_a_run_of_the_same_command_is_done():
+    one = board(1, estimator=Known({"e": 4000}))
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    one.ended(oom(0, 6.0))
+    one.decide(6.0)
+    one.ended(done(0, 60.0))
+    one.add(TaskAsk(task=1, key=key("e")), 61.0)
+    assert one.view(61.0).waiting[0].floor_mib == 0
+
+
+def test_task_that_could_not_be_started_waits_at_its_old_place_with_the_same_attempt():
+    one = board(1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
+    one.decide(0.0)
+    one.put_back(0, 1.0)
+    assert [(task.ask.task, task.attempt) for task in one.view(1.0).waiting] == [(0, 1), (1, 1)]
+    assert one.seats == 64
+    assert starts(one.decide(1.0)[1]) == [(0, "GPU-0")]
+
+
+def test_memory_of_a_task_that_ended_is_free_before_the_next_figure_of_the_driver():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=30000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=30000), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 29000, 5.0)
+    one.sample_gpu("GPU-0", 5.0, used_mib=29000)
+    one.ended(done(0, 5.5))
+    assert starts(one.decide(5.5)[1]) == [(1, "GPU-0")]
+
+
+def test_memory_not_yet_seen_of_a_task_is_not_taken_for_somebody_elses():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=20000), 0.0)
+    one.add(TaskAsk(task=1, gpu_mem_mib=20000), 0.0)
+    one.seats = 1
+    one.decide(0.0)
+    one.sample_gpu("GPU-0", 3.0, used_mib=15000)
+    assert one.view(3.0).gpus[0].others_mib == 0
+    one.seats = 1
+    assert starts(one.decide(3.0)[1]) == [(1, "GPU-0")]
+
+
+def test_memory_of_others_that_grows_counts_a_fifth_more():
+    one = board(1)
+    one.sample_gpu("GPU-0", 0.0, used_mib=1000)
+    assert one.view(0.0).gpus[0].others_mib == 1000
+    one.sample_gpu("GPU-0", 30.0, used_mib=2000)
+    assert one.view(30.0).gpus[0].others_mib == 2400
+    one.sample_gpu("GPU-0", 95.0, used_mib=2000)
+    assert one.view(95.0).gpus[0].others_mib == 2000
+
+
+def test_what_other_launchers_use_is_theirs_and_not_a_strangers():
+    one = board(1)
+    one.elsewhere("GPU-0", 9000, 4000, 2)
+    one.sample_gpu("GPU-0", 0.0, used_mib=4500)
+    (gpu,) = one.view(0.0).gpus
+    assert (gpu.others_mib, gpu.booked_elsewhere_mib, gpu.clients_elsewhere) == (500, 9000, 2)
+
+
+def test_task_that_takes_all_it_is_given_at_once_keeps_its_reservation_and_tells_its_siblings_nothing():
+    sizes = Known()
+    one = board(1, estimator=sizes)
+    one.add(TaskAsk(task=0, key=key("jax", "f")), 0.0)
+    one.decide(0.0)
+    flat(one, 0, 15500, 5, 70)
+    assert run_of(one, 0).is_elastic
+    assert one.decide(70.0)[1].actions == ()
+    assert sizes.siblings == {}
+
+
+def test_estimates_are_asked_again_when_others_taught_the_estimator():
+    sizes = Known()
+    one = board(1, estimator=sizes)
+    one.add(TaskAsk(task=0, key=key("e", "f")), 0.0)
+    assert one.view(0.0).waiting[0].estimates[0][1].safe_mib is None
+    sizes.siblings["f"] = 7000
+    one.learned("f")
+    assert one.view(1.0).waiting[0].estimates[0][1].safe_mib == 7000
+
+
+def test_only_the_window_is_looked_at_and_the_estimator_is_asked_once_for_the_same_command():
+    sizes = Known({"e": 40000})
+    one = board(1, estimator=sizes, window=8)
+    for task in range(100):
+        one.add(TaskAsk(task=task, key=key("e")), 0.0)
+    view, _ = one.decide(0.0)
+    assert [task.ask.task for task in view.waiting] == list(range(8))
+    assert sizes.asked == 1
+
+
+def test_actions_of_a_journal_lead_to_the_same_state():
+    first, second = board(2), board(2)
+    for one in (first, second):
+        for task in range(5):
+            one.add(TaskAsk(task=task, gpu_mem_mib=15000), 0.0)
+    _, decision = first.decide(0.0)
+    second.apply(decision.actions, 0.0)
+    assert first.view(1.0) == second.view(1.0)
+
+
+def test_reasons_are_the_same_for_tasks_of_the_same_need():
+    one = board(1)
+    for task in range(3):
+        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
+    _, decision = one.decide(0.0)
+    assert [row.why for row in decision.refused] == [place.NO_ROOM, place.SAME_AS.format(1)]
