@@ -109,6 +109,7 @@ class _Run:
         "seq",
         "view",
         "waiting",
+        "was_joined",
     )  # fmt: skip
 
     def __init__(self, view: RunningView, gpus: list[_Gpu], seq: int, waiting: WaitingView) -> None:
@@ -117,6 +118,7 @@ class _Run:
         self.seq = seq
         self.waiting = waiting
         self.floor_mib = waiting.floor_mib
+        self.was_joined = False  # another task of ours was on one of its GPUs
         self.granted_mib = view.reserved_mib  # what it was promised: growth that found no room is not in it
         self.memory: dict[str, int] = {}
         self.peaks: list[tuple[float, int]] = []
@@ -299,12 +301,14 @@ class Board:
         gpu = run.gpus[0]
         before_room = room(self._view_of(gpu), [one.view for one in gpu.running.values()])
         cap_mib = None if view.cap_mib is None else view.cap_mib * max(view.estimate.processes, 1)
+        # Without a cap and without a neighbour it had all that there is, whatever it was started with.
+        had_all = view.is_alone or (cap_mib is None and not run.was_joined and not gpu.booked_elsewhere)
         had = recover.Had(
             reserved_mib=view.reserved_mib,
             cap_mib=cap_mib,
             peak_mib=view.peak_mib,
-            room_mib=self._had_room(view, before_room, cap_mib),
-            is_alone=view.is_alone,
+            room_mib=self._had_room(view, before_room, cap_mib, had_all=had_all),
+            is_alone=had_all,
             by_user=view.estimate.source == "user",
             wanted_mib=messages.wanted_mib(facts.log_tail, view.peak_mib),
         )
@@ -316,6 +320,9 @@ class Board:
             if blamed:
                 kind = "neighbour's memory"
                 reason = _blame(blamed, self._running)
+            elif before_room < 0 and not had_all and _stayed_within(run, had):
+                kind = "neighbour's memory"
+                reason = f"other processes took memory of its GPU that was booked ({reason})"
         elif kind in ("failed", "signal") and endings.is_fault(facts):
             culprit = self._culprit(run, facts)
             if culprit is not None:
@@ -497,6 +504,8 @@ class Board:
         self.seats -= 1
         closes = not action.is_alone and place.closes_gpu(self.settings, estimate)
         for gpu in gpus:
+            for other in gpu.running.values():
+                run.was_joined = other.was_joined = True
             gpu.running[action.task] = run
             gpu.view = None
             if closes:
@@ -613,19 +622,16 @@ class Board:
 
     # ---- Ends ----
 
-    def _had_room(self, view: RunningView, room_mib: int, cap_mib: int | None) -> int:
+    def _had_room(self, view: RunningView, room_mib: int, cap_mib: int | None, *, had_all: bool) -> int:
         """Return what a task could have had on its GPU, in MiB."""
-        gpu = self._gpus[view.gpus[0]]
-        if gpu.facts.total_mib is None:
-            return 0
-        if view.is_alone:
-            return usable(self._view_of(gpu))
+        if had_all:
+            return usable(self._view_of(self._gpus[view.gpus[0]]))
         have = max(room_mib, 0) + max(view.reserved_mib, view.memory_mib or 0)
         return have if cap_mib is None else min(have, max(cap_mib, view.reserved_mib))
 
     def _blamed(self, run: _Run, had: recover.Had) -> tuple[int, ...]:
         """Return the tasks that outgrew what they were granted, if this one stayed within its own; else none."""
-        if max(had.peak_mib or 0, had.wanted_mib or 0) > run.granted_mib:
+        if not _stayed_within(run, had):
             return ()
         found = {
             number
@@ -687,6 +693,11 @@ ELASTIC_CAP_RATIO = 0.95
 flat at that part of its cap. JAX takes 75 % at its start, vLLM 90 %."""
 
 _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
+
+
+def _stayed_within(run: _Run, had: recover.Had) -> bool:
+    """Return whether a task neither had nor asked for more than it was granted."""
+    return max(had.peak_mib or 0, had.wanted_mib or 0) <= run.granted_mib
 
 
 def _same(ask: TaskAsk) -> object:

@@ -379,7 +379,7 @@ class _Booked(_Pass):
                 why, needs = self._refusal(task, need, place)
                 if why:
                     self._refuse(task, place, why, needs)
-                    is_temporary = is_temporary or why == CLOSED
+                    is_temporary = is_temporary or (why == CLOSED and self._would_fit(task, need, place))
                     continue
                 eligible.append(place)
                 if best is None or place.room > best_room:
@@ -457,6 +457,11 @@ class _Booked(_Pass):
                 return DRAM_BUSY, reserve
         return "", reserve
 
+    def _would_fit(self, task: WaitingView, need: _Need, place: Place) -> bool:
+        """Return whether a GPU that is closed for a moment has the room: then no other has to be held."""
+        wanted = max(self._reserve_on(task, need, place), need.at_least_mib)
+        return not need.is_alone and place.room >= wanted
+
     def _refusal_alone(self, task: WaitingView, need: _Need, place: Place) -> tuple[str, int | None]:
         why = self._too_small_alone(task, need, place)
         if why:
@@ -476,8 +481,14 @@ class _Booked(_Pass):
         estimate = need.estimates.get(place.model)
         reserve = self._reserve_on(task, need, place)
         cap_mib = cap.at_start(
-            estimate, reserve, place.room, guard=self.settings.guard, is_mps=place.facts.is_mps, is_alone=need.is_alone
-        )  # fmt: skip
+            estimate,
+            reserve,
+            place.room,
+            guard=self.settings.guard,
+            is_mps=place.facts.is_mps,
+            # A GPU of unknown size takes one task at a time: there is no neighbour to protect.
+            is_alone=need.is_alone or place.capacity >= UNKNOWN_MIB,
+        )
         number = task.ask.task
         started = self.started_on.setdefault(place.uuid, [])
         if need.is_alone:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ..records import EndKind, PackSettings, Tries
 from .endings import MEMORY_KINDS
 from .place import ROOMIER_MIB, ROOMIER_RATIO, gib
+from .room import UNKNOWN_MIB
 
 FREE_TRIES = 3
 """How often a task is tried again for each reason that is not its own."""
@@ -107,13 +108,16 @@ def _after_memory(
         was_alone=tries.was_alone or had.is_alone,
     )
     if had.is_alone:
-        said = f"out of GPU memory with a GPU to itself ({gib(had.room_mib)})"
+        is_sized = had.room_mib < UNKNOWN_MIB
+        said = "out of GPU memory with a GPU to itself" + (f" ({gib(had.room_mib)})" if is_sized else "")
         # A second GPU is tried only where it is larger, and only once: `was_alone` says that it has been.
-        is_retried = not tries.was_alone and largest_mib > had.room_mib and settings.oom_retries > 0
+        is_retried = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib and settings.oom_retries > 0
         if is_retried:
             why = f"{said}; again on a larger GPU ({gib(largest_mib)})"
-        else:
+        elif is_sized:
             why = f"{said}; the largest GPU of this node gives {gib(largest_mib)}"
+        else:
+            why = said
         return Next(
             is_retried=is_retried,
             why=why,

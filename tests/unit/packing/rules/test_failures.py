@@ -458,3 +458,44 @@ def test_reasons_are_the_same_for_tasks_of_the_same_need():
         one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
     _, decision = one.decide(0.0)
     assert [row.why for row in decision.refused] == [place.NO_ROOM, place.SAME_AS.format(1)]
+
+
+def test_without_a_cap_and_without_neighbours_a_failure_is_one_with_a_gpu_to_itself():
+    gpus = [facts(0, is_mps=False)]
+    one = Board(gpus, 8, PackSettings(), Known())
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 39000, 5.0)
+    after = one.ended(oom(0, 6.0))
+    assert (after.kind, after.is_retried) == ("gpu memory", False)
+    assert after.why.startswith("out of GPU memory with a GPU to itself (39.2 GiB)")
+
+
+def test_on_a_gpu_of_unknown_size_a_task_has_no_cap_and_its_end_names_no_size():
+    one = Board([facts(0, None, is_mps=True)], 8, PackSettings(), Known())
+    one.add(TaskAsk(task=0, key=key("e")), 0.0)
+    one.decide(0.0)
+    assert run_of(one, 0).cap_mib is None
+    after = one.ended(oom(0, 6.0))
+    assert (after.is_retried, after.why) == (False, "out of GPU memory with a GPU to itself")
+
+
+def test_memory_that_strangers_took_from_the_booked_is_not_the_tasks_own_failure():
+    one = board(1)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=20000), 0.0)
+    one.decide(0.0)
+    grow(one, 0, 15000, 5.0)
+    grow(one, 1, 15000, 5.0)
+    one.sample_gpu("GPU-0", 5.0, used_mib=40500)  # a notebook of 10,500
+    after = one.ended(oom(0, 6.0))
+    assert (after.kind, after.is_retried, after.blamed) == ("neighbour's memory", True, ())
+
+
+def test_a_gpu_closed_for_a_moment_is_no_reason_to_hold_another():
+    one = board(1, patience_s=1.0)
+    for task in range(2):
+        one.add(TaskAsk(task=task, key=key(f"e{task}", f"f{task}")), 0.0)
+    one.decide(0.0)
+    _, decision = one.decide(5.0)
+    assert decision.actions == ()

@@ -1,0 +1,44 @@
+"""What is free to be booked on a GPU."""
+
+import pytest
+from packing_values import facts, gpu, running
+
+from slurm_share.packing.rules import room
+
+
+def test_usable_is_the_size_less_reserve_others_and_bookings_elsewhere():
+    assert room.usable(gpu(0, 40960, reserve=960, others_mib=1000, booked_elsewhere_mib=4000)) == 35000
+
+
+def test_usable_is_never_negative():
+    assert room.usable(gpu(0, 1000, reserve=900, others_mib=5000)) == 0
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(None, 4000), (1000, 4000), (5000, 5000)])
+def test_a_task_is_booked_with_its_reservation_or_what_it_has(memory, expected):
+    assert room.booked(running(1, 0, 4000, memory=memory)) == expected
+
+
+def test_room_is_negative_when_tasks_outgrew_their_reservations():
+    runs = [running(1, 0, 4000, memory=30000), running(2, 0, 12000)]
+    assert room.room(gpu(0, 40960, reserve=960), runs) == -2000
+
+
+def test_size_that_is_not_known_is_not_zero():
+    assert room.capacity(facts(0, None)) == room.UNKNOWN_MIB
+
+
+@pytest.mark.parametrize(
+    ("used", "memories", "expected"),
+    [
+        (None, [5000], 0),
+        (9000, [5000], 4000),
+        (4000, [5000], 0),
+        (9000, [None], 0),  # up to its 10,000 reserved it may be the new task's
+        (12000, [None], 2000),
+        (16000, [None, 5000], 1000),
+    ],
+)
+def test_memory_of_others_is_what_no_task_has_or_has_just_reserved(used, memories, expected):
+    runs = [running(number, 0, 10000, memory=memory) for number, memory in enumerate(memories)]
+    assert room.others(used, runs) == expected
