@@ -106,7 +106,7 @@ def take_apart(argv: Sequence[str]) -> Command:
         if name in SHELLS:
             inner = _shell_text(words)
             if inner is not None:
-                split = _split(inner)
+                split = split_shell(inner)
                 if split is None:
                     return Command(name, "", tuple(settings), inner)
                 words = split
@@ -127,7 +127,7 @@ def _shell_text(words: Sequence[str]) -> str | None:
     return None
 
 
-def _split(text: str) -> list[str] | None:
+def split_shell(text: str) -> list[str] | None:
     """Return the words of a shell's text that is one plain command; None: it is more than that."""
     if len(text) > TEXT_MOST:
         return None

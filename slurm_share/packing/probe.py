@@ -1,0 +1,83 @@
+"""Estimate a PyTorch training by running its first steps with fake tensors, in a process of its own without a GPU.
+
+It runs the user's code a second time, with all that it does to files: only where `--estimate=probe` asks for it. Any
+failure is no estimate, and never one of the task. The environment of the task needs PyTorch 1.13 or newer; this package
+does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core import process
+from ..core.errors import CommandError
+from .rules import fingerprint
+
+LIMIT_S = 20.0
+ADDRESS_BYTES = 8 << 30
+_GRACE_S = 10.0
+"""For the watching process to end, after the program's time is over."""
+_FILES = Path(__file__).parent
+
+
+class Probed(Struct, frozen=True):
+    """What came of a probe."""
+
+    peak_mib: int | None
+    """The largest sum of fake tensors; without context and libraries, see rules/estimate/static.py. None: no answer."""
+    why: str = ""
+    """Why there is none."""
+
+
+def probe(
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    *,
+    limit_s: float = LIMIT_S,
+    address_bytes: int = ADDRESS_BYTES,
+) -> Probed:
+    """Return the peak of a command's fake tensors over two steps of its optimiser. It never fails.
+
+    environment: the task's. Takes `limit_s` at most, and some seconds of one core.
+    """
+    command = python_command(argv)
+    if command is None:
+        return Probed(None, "not a plain command of Python")
+    watcher = [
+        sys.executable, "-I", str(_FILES / "probe_child.py"), str(_FILES / "probe_hook.py"), str(limit_s),
+        str(address_bytes), str(cwd), "--", *command,
+    ]  # fmt: skip
+    try:
+        done = process.finish(watcher, timeout_s=limit_s + _GRACE_S, env=dict(environment))
+    except CommandError as error:
+        return Probed(None, str(error))
+    return _read(done.stdout, limit_s)
+
+
+def _read(answer: str, limit_s: float) -> Probed:
+    peak, _, steps = answer.strip().partition(" ")
+    if not (peak.isascii() and peak.isdecimal() and len(peak) < 16 and steps.isdecimal()) or int(peak) == 0:
+        return Probed(None, f"no two steps of an optimiser on a GPU within {limit_s:g} s")
+    return Probed(-(-int(peak) // (1 << 20)))
+
+
+def python_command(argv: Sequence[str]) -> list[str] | None:
+    """Return the words of a command that runs one Python program, also through `sh -c`; None: it is another one."""
+    words = list(argv)
+    if len(words) == 3 and words[0].rpartition("/")[2] in fingerprint.SHELLS and words[1] == "-c":
+        inner = fingerprint.split_shell(words[2])
+        if inner is None:
+            return None
+        words = inner
+    if not words:
+        return None
+    found = fingerprint.take_apart(words)
+    is_python = found.program.startswith("python") and bool(found.text or found.script != words[0])
+    if not is_python or not words[0].rpartition("/")[2].startswith("python"):
+        return None
+    return words
