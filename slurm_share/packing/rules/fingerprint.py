@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -274,6 +274,14 @@ def name_family(name: str) -> str:
 def name_script(path: str) -> str:
     """Return the hash by which a script is found again."""
     return _hash("script", path)
+
+
+def name_software(environment: Mapping[str, str]) -> str:
+    """Return a hash of the Python environment or the container in which a task runs; empty: it has neither."""
+    for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "CONDA_PREFIX", "VIRTUAL_ENV"):
+        if environment.get(name):
+            return _hash("software", name, environment[name])
+    return ""
 
 
 def hash_text(text: str) -> str:

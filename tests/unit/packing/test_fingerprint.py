@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing import fingerprint
-from slurm_share.packing.rules.fingerprint import name_arguments, name_script, read_numbers, tag, take_apart
+from slurm_share.packing.rules.fingerprint import (
+    name_arguments,
+    name_script,
+    name_software,
+    read_numbers,
+    tag,
+    take_apart,
+)
 
 
 @pytest.fixture
@@ -215,6 +222,14 @@ def test_no_word_of_a_command_is_in_its_hashes(folder):
     stored = f"{found.exact} {found.series} {found.family} {found.script} {tag('--secret-project')}"
     assert not any(word in stored for word in ("secret", "train", "classified"))
     assert tag(tag("--secret-project")) == tag("--secret-project")
+
+
+def test_software_is_the_container_before_the_environment():
+    """Unknown is empty, and counts as the same as any."""
+    conda = {"CONDA_PREFIX": "/opt/conda/a"}
+    assert name_software({}) == name_software({"CONDA_PREFIX": ""}) == ""
+    assert name_software(conda) == name_software({**conda, "VIRTUAL_ENV": "/x"}) != name_software({"VIRTUAL_ENV": "/x"})
+    assert name_software({**conda, "APPTAINER_CONTAINER": "/x.sif"}) != name_software(conda)
 
 
 def test_a_file_is_hashed_once(folder, monkeypatch):
