@@ -157,6 +157,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """No policy has a shorter make-span under the same truth without noise."""
     wasted_s: float
     """GPU time of failed attempts."""
+    waste: float | None = None
+    """Mean of (reserved - peak) / peak at the end of tasks that shared a GPU; None: nothing was reserved."""
     decisions: int
     outcomes: tuple[Outcome, ...]
     bars: tuple[Bar, ...] = ()

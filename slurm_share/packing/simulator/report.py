@@ -67,6 +67,7 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "lower_bound_s": round(result.lower_bound_s, 3),
             "bound_share": round(_share(result), 4),
             "wasted_s": round(result.wasted_s, 3),
+            "reservation_waste": None if result.waste is None else round(result.waste, 4),
         }
         for result in results
         for exponent, energy_j in result.energy_j
@@ -86,13 +87,17 @@ COLUMNS: tuple[tuple[str, str, Callable[[Result], Sequence[float]]], ...] = (
     ("STP", ".2f", lambda one: (one.stp,)),
     ("ANTT", ".2f", lambda one: (one.antt,)),
     ("BOUND", ".2f", lambda one: (_share(one),)),
+    ("WASTE", ".2f", lambda one: () if one.waste is None else (one.waste,)),
     ("ENERGY MJ", ".2f", lambda one: [joules / 1e6 for _, joules in one.energy_j]),
 )
-"""Title, format, values of a result. BOUND: lower bound of the make-span, over the make-span."""
+"""Title, format, values of a result. BOUND: lower bound of the make-span, over the make-span. WASTE: what was
+reserved and not used, over what was used."""
 
 
 def cell(values: Sequence[float], form: str) -> str:
-    """Return a median with its range: "36764 (35100-40211)"."""
+    """Return a median with its range: "36764 (35100-40211)"; "-" where there is no figure."""
+    if not values:
+        return "-"
     middle, low, high = (format(value, form) for value in (statistics.median(values), min(values), max(values)))
     return middle if low == high else f"{middle} ({low}-{high})"
 
@@ -164,7 +169,7 @@ def text(trace: Trace, results: Sequence[Result]) -> str:
     gpus = f"{trace.nodes} x {trace.gpus}" if trace.nodes > 1 else str(trace.gpus)
     head = [
         NOTE,
-        f"{trace.name}: {len(trace.tasks)} tasks on {gpus} GPUs of {trace.gpu_mib} MiB; "
+        f"{trace.name}: {len(trace.tasks)} tasks on {gpus} GPU{'s' if gpus != '1' else ''} of {trace.gpu_mib} MiB; "
         f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds[:8]))}"
         f"{', ...' if len(seeds) > 8 else ''})",
         f"settings: SM activity x {_list(alpha for alpha, _ in settings)}; a GPU is closed for "

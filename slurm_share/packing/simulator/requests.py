@@ -139,7 +139,7 @@ def _changed(trace: Trace, request: SimulationRequest) -> Trace:
         trace = msgspec.structs.replace(
             trace,
             tasks=tuple(msgspec.structs.replace(task, task=number) for number, task in enumerate(kept)),
-            notes=(*trace.notes, f"{wide} tasks want more than the {trace.gpus} GPUs of a node and are left out"),
+            notes=(*trace.notes, f"{wide} tasks want more GPUs than the {trace.gpus} of a node and are left out"),
         )
     return trace
 

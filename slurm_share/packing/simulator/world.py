@@ -24,6 +24,7 @@ from ..records import (
     GpuFacts,
     PackSettings,
     PackView,
+    Reserve,
     Source,
     Start,
     TaskAsk,
@@ -44,6 +45,8 @@ SAMPLE_S = 1.0
 RESAMPLE_S = 5.0
 """Before a decision, the memory of a task is looked at again if the last sample is so old. A sampler that looks every
 second says the same: between its growths a task's memory stays."""
+RESAMPLE_FLAT_S = 60.0
+"""The same, where it was flat at the last sample."""
 PEAK_AGES_S = (30, 60, 120, 300, 900)
 EVENTS_MOST = 2000
 """For each task: a simulation that needs more does not come to an end."""
@@ -58,7 +61,9 @@ class _Attempt:
         "cap_mib",
         "estimate",
         "gpus",
+        "granted_mib",
         "history",
+        "is_alone",
         "load",
         "memory_mib",
         "number",
@@ -87,7 +92,9 @@ class _Attempt:
         self.peak_seen_mib: int | None = None
         self.sampled_s = now
         self.reserved_mib = start.reserve_mib
+        self.granted_mib = start.reserve_mib  # what there was room for: growth that found none is not in it
         self.cap_mib = start.cap_mib
+        self.is_alone = start.is_alone
         self.history: list[tuple[float, int]] = [(now, 0)]
         self.estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
 
@@ -243,6 +250,7 @@ class World:
         self._attempts: dict[int, int] = {}
         self._wasted: dict[int, float] = {}
         self._slowdowns: dict[int, float] = {}
+        self._wastes: list[float] = []
         self._oom_own = 0
         self._oom_neighbour = 0
         self._wasted_gpu_s = 0.0
@@ -388,7 +396,8 @@ class World:
             return
         now = self._now
         for attempt in node.running.values():
-            if now - attempt.sampled_s >= RESAMPLE_S:
+            quiet = attempt.sampled_s - attempt.history[-1][0] > self._settings.flat_after_s
+            if now - attempt.sampled_s >= (RESAMPLE_FLAT_S if quiet else RESAMPLE_S):
                 self._sample(attempt)
         for gpu in node.gpus.values():
             node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
@@ -401,6 +410,8 @@ class World:
                 self._start(node, action, view)
             elif isinstance(action, GiveUp):
                 self._give_up(node, action)
+            elif isinstance(action, Reserve):
+                self._reserve(node, action)
         self._plan(node)
 
     def _plan(self, node: _Node) -> None:
@@ -452,6 +463,17 @@ class World:
         return ratio > 0.0 and self._random.random() < ratio
 
     # ---- Tasks ----
+
+    def _reserve(self, node: _Node, action: Reserve) -> None:
+        attempt = node.running.get(action.task)
+        if attempt is None:
+            return
+        attempt.reserved_mib = action.reserve_mib
+        usable = self._trace.gpu_mib * (1.0 - RESERVE_RATIO)
+        if action.reserve_mib < attempt.granted_mib or all(
+            sum(one.reserved_mib for one in gpu.running) <= usable for gpu in attempt.gpus
+        ):
+            attempt.granted_mib = action.reserve_mib
 
     def _start(self, node: _Node, start: Start, view: PackView) -> None:
         now = self._now
@@ -559,7 +581,7 @@ class World:
         return self._nodes[attempt.gpus[0].index // self._trace.gpus]
 
     def _out_of_memory(self, attempt: _Attempt, more: int) -> None:
-        if attempt.memory_mib + more > attempt.reserved_mib:
+        if attempt.memory_mib + more > attempt.granted_mib:
             self._oom_own += 1
         else:
             self._oom_neighbour += 1
@@ -571,6 +593,8 @@ class World:
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
     def _done(self, attempt: _Attempt) -> None:
+        if attempt.reserved_mib and attempt.peak_seen_mib and not attempt.is_alone:
+            self._wastes.append(max(0.0, attempt.reserved_mib / attempt.peak_seen_mib - 1.0))
         self._slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
@@ -703,6 +727,7 @@ class World:
             ),
             lower_bound_s=truth.lower_bound_s(self._trace, self._assumed),
             wasted_s=self._wasted_gpu_s,
+            waste=_mean(self._wastes) if self._wastes else None,
             decisions=self._decisions,
             outcomes=outcomes,
             bars=tuple(self._bars),

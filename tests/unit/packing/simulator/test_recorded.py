@@ -93,7 +93,7 @@ def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsy
 def test_the_command_simulates_a_run_under_another_policy(run, capsys):
     """With its own GPU and tasks."""
     assert main.main(["pack", "simulate", str(run), "--policy", "exclusive", "--alpha", "1", "--settle", "30"]) == 0
-    assert "LLSUB.1: 2 tasks on 1 GPUs of 24576 MiB" in capsys.readouterr().out
+    assert "LLSUB.1: 2 tasks on 1 GPU of 24576 MiB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
