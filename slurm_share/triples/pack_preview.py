@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from ..packing import Estimator, GpuFacts, Preview, TaskAsk, TaskRun, TaskSpec, 
 from ..share import limits
 from ..slurm.records import NodeKind
 from .records import Run
+from .rules import submission
 from .rules.packed import CLIENTS
 from .rules.task_files import Tasks
 
@@ -71,13 +71,7 @@ def look(run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, cou
 def _ask(run: Run, tasks: Tasks, task: int) -> TaskAsk:
     assert run.pack is not None
     spec: TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
-    argv: tuple[str, ...] = run.command
-    if run.task_kind == "command":
-        argv = ("/bin/sh", "-c", tasks.lines[task])
-    elif run.task_kind == "input":
-        argv = (*run.command, tasks.lines[task])
-    elif run.task_kind == "arguments":
-        argv = (*run.command, *msgspec.json.decode(tasks.lines[task], type=tuple[str, ...]))
+    argv = submission.task_argv(run, tasks.lines[task] if tasks.lines else "")
     key = key_of(argv, Path(run.cwd), spec.name)
     return TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
 
