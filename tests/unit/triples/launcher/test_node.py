@@ -19,6 +19,7 @@ from slurm_share.mps import daemons as mp_daemons
 from slurm_share.mps.records import MpsFailed, MpsStarted, MpsStopped
 from slurm_share.node import topology
 from slurm_share.node.records import Core, Gpu
+from slurm_share.packing import PackRequest
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import UNDO_S
@@ -565,3 +566,62 @@ def test_the_time_for_ending_mps_is_less_than_slurm_gives():
     """KillWait is 30 s."""
     assert slot_assignment.STOP_S + UNDO_S < 30
     assert mp_daemons.UNDO_S <= UNDO_S
+
+
+# ---- Packed ----
+
+PACK = PackRequest()
+
+
+def test_packed_processes_as_many_as_gpus_still_have_mps_on_each(prepare, daemons):
+    """All of them may meet on one GPU, so that the rule of one process a GPU does not hold."""
+    made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
+    assert len(daemons.started) == 2
+    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
+    assert [slot.gpu.uuid for slot in made.gpu_slots] == [uuid(0), uuid(1)]
+    assert [(facts.index, facts.total_mib, facts.reserve_mib) for facts in made.gpu_facts] == [
+        (0, 81920, 2151), (1, 81920, 2151),
+    ]  # fmt: skip
+    assert made.bookings is not None
+
+
+def test_more_packed_processes_than_mps_has_clients_still_have_mps(prepare, daemons):
+    """Of 40 on two GPUs with MPS for 48 each, and of 200, which are never all on one: the packer counts clients."""
+    made = prepare(triple_run(1, 40, pack=PACK), TWO, MPS)
+    assert len(made.workers) == 40
+    made = prepare(triple_run(1, 200, pack=PACK, bind=False), TWO, MPS)
+    assert len(made.workers) == 200
+    assert {values(worker)["SLURM_SHARE_MPS"] for worker in made.workers} == {"on"}
+    assert {facts.clients_max for facts in made.gpu_facts} == {48}
+
+
+def test_a_single_packed_process_may_use_every_gpu(prepare, daemons):
+    made = prepare(triple_run(1, 1, pack=PACK), TWO, MPS)
+    assert [facts.uuid for facts in made.gpu_facts] == [uuid(0), uuid(1)]
+
+
+def test_packed_tasks_without_mps_are_placed_by_bookings_and_that_is_said(prepare):
+    made = prepare(triple_run(1, 4, pack=PACK), TWO)
+    assert [facts.is_mps for facts in made.gpu_facts] == [False, False]
+    assert [note for note in made.notes if note.startswith("no memory cap is enforced on GPU 0-1 of n1")]
+
+
+def test_a_packed_run_on_a_plan_has_the_gpus_of_its_slots(prepare, planned, machine):
+    planned(computed_plan())
+    made = prepare(triple_run(1, 6, pack=PACK), SLURM)
+    assert [facts.uuid for facts in made.gpu_facts] == [uuid(0), uuid(1)]
+    assert [slot.mps_directory for slot in made.gpu_slots] == ["/p0", "/p1"]
+    assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
+
+
+def test_a_packed_run_without_a_gpu_is_refused_and_holds_nothing(prepare, paths):
+    with pytest.raises(LaunchError, match="ask for some"):
+        prepare(triple_run(1, 2, pack=PACK), SLURM)
+    assert not list(paths.tmp.glob("slurm-share-*/bookings/*/*"))
+
+
+def test_a_folder_of_bookings_that_cannot_be_used_is_said_and_the_run_goes_on(prepare, daemons, paths):
+    (paths.tmp / f"slurm-share-{os.getuid()}").write_text("")
+    made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
+    assert made.bookings is None
+    assert [note for note in made.notes if "other launchers of yours" in note]
