@@ -2,6 +2,7 @@
 
 python tests/bench/launch.py --rate [ROUNDS]: only launcher and bare loop, into a file of its own; three minutes.
 python tests/bench/launch.py --shares [ROUNDS]: only the arrays with and without shares, into a file of its own.
+python tests/bench/launch.py --packed [ROUNDS]: only tasks in triples mode, packed and not, into a file of its own.
 
 On one cluster, in one run, by a user: 10,000 times `true` in triples mode (static and dynamic; with its logs, its
 pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; the same with a
@@ -49,6 +50,8 @@ PYTHON = "/opt/slurm-share/bin/python"
 PARTITION = "pair"
 PART_OF_BARE = 0.75
 PART_OF_ORDINARY = 0.5
+PART_OF_DYNAMIC = 0.7
+"""Of a packed run, which decides where each task starts."""
 FAST = f"""\
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,defer
 MaxArraySize=10001
@@ -335,6 +338,26 @@ def shares_alone(rounds: int = RUNS) -> int:
     return 0 if report("share_array", version, rows) else 1
 
 
+def packed_alone(rounds: int = RUNS) -> int:
+    """Measure only packed tasks beside the same tasks with fixed GPUs, in turn, both in a share of one GPU a node;
+    return 1 where the bar does not hold."""
+    ways = {
+        "in a share, dynamic": launcher("dynamic", "-g 1", in_share=True),
+        "packed": launcher("dynamic", "-g 1", "--pack", in_share=True),
+    }
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
+    with Cluster.up("bench-launch-pack", slurm_conf_extra=FAST) as cluster:
+        prepare(cluster)
+        for turn in range(rounds):
+            for name, way in ways.items() if turn % 2 == 0 else reversed(ways.items()):
+                runs[name].append(measured(cluster, TASKS, way))
+        version = cluster.slurm_version
+    rows = [row for name, found in runs.items() for row in rows_of(name, found)]
+    found = [one.rate / other.rate for one, other in zip(runs["packed"], runs["in a share, dynamic"], strict=True)]
+    rows.append(Row("packed: part of the rate with fixed GPUs", median(found), "x", PART_OF_DYNAMIC, "higher"))
+    return 0 if report("launch_packed", version, rows) else 1
+
+
 def main(rounds: int = ROUNDS) -> int:
     """Measure, print, write; 1 where a bar does not hold."""
     runs, version = without_hooks(rounds)
@@ -359,5 +382,5 @@ def main(rounds: int = ROUNDS) -> int:
 
 
 if __name__ == "__main__":
-    alone = {"--rate": rate_alone, "--shares": shares_alone}.get("".join(sys.argv[1:2]))
+    alone = {"--rate": rate_alone, "--shares": shares_alone, "--packed": packed_alone}.get("".join(sys.argv[1:2]))
     sys.exit((alone or main)(*map(int, sys.argv[1 if alone is None else 2 :])))
