@@ -120,3 +120,17 @@ def test_a_job_has_the_gpu_figure_of_its_gpus():
         for one in (*one_node.jobs, *one_node.users):
             assert one.gpu_load == pytest.approx(one_node.sums.gpu_load, abs=1e-3)
     assert {one_node.sums.gpu_load_by for one_node in seen} >= {"sm", "util"}
+
+
+def test_some_runs_have_booked_memory_and_hold_a_gpu_now_and_then():
+    """What is booked is no less than what the tasks use, and the viewer's own bookings stay in the viewer's view."""
+    looks = [at(60 * minute) for minute in range(0, 180, 2)]
+    gpus = [gpu for look in looks for node in look.nodes if node.snapshot for gpu in node.snapshot.gpus]
+    booked = [gpu for gpu in gpus if gpu.booked_mib is not None]
+    assert booked
+    assert len(booked) < len(gpus)
+    assert all(gpu.booked_mib == sum(one.booked_mib for one in gpu.bookings) for gpu in booked)
+    assert all(gpu.booked_mib >= gpu.memory_used_mib - 420 for gpu in booked)
+    held = [one for gpu in booked for one in gpu.bookings if one.held_for is not None]
+    assert held
+    assert len(held) < len(booked)
