@@ -14,7 +14,7 @@ from ..core.errors import StateError, UsageError
 from ..core.text import span_text
 
 if TYPE_CHECKING:
-    from ..packing.known_commands import Known, KnownCommand, KnownCommands
+    from ..packing import known_commands
 
 SCHEMA = 1
 EPILOG = """\
@@ -103,7 +103,7 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
     return names.EXIT_OK
 
 
-def list_lines(found: KnownCommands, short: int, width: int) -> list[str]:
+def list_lines(found: known_commands.KnownCommands, short: int, width: int) -> list[str]:
     """Return the table for people."""
     passed = f"{_count(found.passed_over, 'line')} of the history cannot be read and counts for nothing"
     if not found.families:
@@ -138,7 +138,7 @@ def list_lines(found: KnownCommands, short: int, width: int) -> list[str]:
     return [*lines, *([passed] if found.passed_over else [])]
 
 
-def _size(one: Known) -> str:
+def _size(one: known_commands.Known) -> str:
     if one.is_elastic:
         return "all it gets"
     if one.least_mib is None or one.most_mib is None:
@@ -147,7 +147,7 @@ def _size(one: Known) -> str:
     return f"{most} GiB" if least == most else f"{least}-{most} GiB"
 
 
-def command_lines(command: KnownCommand) -> list[str]:
+def command_lines(command: known_commands.KnownCommand) -> list[str]:
     """Return what is known of one command, for people."""
     if not command.estimates:
         return ["nothing is known of this command, of its script, or of a name that it was given"]

@@ -6,6 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
+    from . import known_commands
     from .booked import Booked, read_booked
     from .bookings import Booking, Bookings, read_bookings
     from .fingerprint import key_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
+    modules=["known_commands"],
     names={
         "booked": ["Booked", "read_booked"],
         "bookings": ["Booking", "Bookings", "read_bookings"],
