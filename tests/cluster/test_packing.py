@@ -94,23 +94,74 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
     assert sum(nodes.values()) == 40
 
 
-@pytest.mark.parametrize("victim", ["loop", "guard", "mps", "node"])
-def test_what_is_killed_in_mid_run_is_resumed_and_no_booking_is_left(cluster: Cluster, victim: str) -> None:
-    """Every task comes to its end once, and the user's bookings are gone."""
-    command = "simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>../effects"
-    tasks = [{"run": command.format(number), "gpu_mem": "10G"} for number in range(24)]
-    made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2")
-    made.wait_for(lambda: made.attempts())
-    if victim == "node":
-        pytest.skip("the node's turn is in its own test")
-    pattern = {"loop": "slurm-share launch", "guard": "slurm-share launch", "mps": "nvidia-cuda-mps-control"}[victim]
-    pids = processes(cluster, "n2", pattern)
-    assert pids
-    cluster.exec("n2", ["kill", "-KILL", str(max(pids) if victim == "loop" else min(pids))], check=True)
-    made.wait()
-    if made.summary()["done"] < 24:
+LAUNCHER = "slurm_share.cli.main launch"
+COMMAND = 'simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>"$LLSUB_DIR/../effects"'
+"""Writes down that it came to its end, as the last it does."""
+
+
+def two_dozen(cluster: Cluster, *words: str) -> Submitted:
+    """24 tasks of 10 GiB; wait until some have ended and others run."""
+    tasks = [{"run": COMMAND.format(number), "gpu_mem": "10G"} for number in range(24)]
+    made = packed(cluster, tasks, "[1,auto,1]", *words)
+    made.wait_for(lambda: len(made.attempts()) >= 3)
+    return made
+
+
+def check_all_ended_once(made: Submitted, node: str) -> None:
+    """Resume what is left; then every task has ended once, and nothing is booked or running."""
+    done = {task for task, tried in made.attempts().items() if tried[-1].outcome == "done"}
+    if len(done) < 24:
         made.resume()
         assert made.wait() == "COMPLETED", made.log()
     effects = made.effects()
     assert sorted(effects) == list(range(24))
-    assert cluster.exec("n2", ["sh", "-c", "find /tmp/slurm-share-2001 -path '*bookings/*/*' -type f"]).stdout == ""
+    assert {task: effects[task] for task in done if effects[task] != 1} == {}
+    find = "find /tmp/slurm-share-2001/bookings -mindepth 2 -type f ! -name lock 2>/dev/null"
+    assert made.cluster.exec(node, ["sh", "-c", find]).stdout == ""
+    assert processes(made.cluster, node, "^simgpu-task") == []
+
+
+@pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
+def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cluster: Cluster, victim: str) -> None:
+    """kill -9 in mid-run."""
+    made = two_dozen(cluster, "--options=-w n2")
+    pids = sorted(processes(cluster, "n2", LAUNCHER))
+    chosen = {"loop": pids[-1:], "supervisor": pids[-2:-1], "both": pids}[victim]
+    cluster.exec("n2", ["kill", "-KILL", *map(str, chosen)], check=True)
+    made.wait()
+    check_all_ended_once(made, "n2")
+
+
+def test_tasks_of_a_gpu_whose_mps_daemon_dies_go_elsewhere_free_of_charge(cluster: Cluster) -> None:
+    """kill -9 of the daemon and server of one GPU: nothing starts there any more, and all tasks end on the other."""
+    made = two_dozen(cluster, "--options=-w n2")
+    kill = "kill -KILL $(pgrep -f nvidia-cuda-mps | head -2)"
+    cluster.exec("n2", ["sh", "-c", kill], check=True)
+    made.wait()
+    check_all_ended_once(made, "n2")
+
+
+def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster: Cluster) -> None:
+    """Slurm puts the job back in the queue, and it runs what was not written down."""
+    made = two_dozen(cluster, "--options=-w n3 --requeue")
+    cluster.kill("n3")
+    cluster.reboot("n3")
+    cluster.exec("ctl", ["scontrol", "requeue", str(made.job)])
+    made.wait_for(lambda: "JobState=PENDING" in cluster.job(made.job))
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    assert made.wait(150) == "COMPLETED", made.log()
+    check_all_ended_once(made, "n3")
+
+
+def test_what_was_decided_is_explained(cluster: Cluster) -> None:
+    """Each task's GPU and the refusals of the others, in sentences; the log has a line for each start."""
+    tasks = [task(f"{size}000M", 2, f"{size}500M") for size in (30, 40, 50, 5)]
+    made = packed(cluster, tasks, "[1,auto,1]", "--options=-w n2")
+    assert made.wait() == "COMPLETED", made.log()
+    said = cluster.as_user("alice", f"slurm-share pack explain {made.folder} 2")
+    assert said.returncode == 0, said.stderr
+    assert "GPU" in said.stdout
+    assert made.log().count("-> GPU") >= 3
+    again = cluster.as_user("alice", f"slurm-share pack simulate {made.folder} --policy exclusive --json")
+    assert again.returncode == 0, again.stderr
+    assert "make_span_s" in again.stdout
