@@ -181,7 +181,7 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
         settings = read_settings(partition)
         per_gpu = packed.most_per_gpu(pack, settings.max_share)
         triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
-        packed.check_gpus(pack.spec, tasks, triple, max((room.gpus or 0 for room in rooms), default=None))
+        packed.check_gpus(pack.spec, tasks, max((room.gpus or 0 for room in rooms), default=None))
         sharing = packed.sharing(triple, pack, written, of_a_node, plugin=plugin)
         run = replace(_with_triple(run, triple), pack=pack)
         notes += packed.sm_notes(settings.sm, sharing.request)
@@ -236,7 +236,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
     per_gpu = packed.most_per_gpu(pack, settings.max_share)
     triple = packed.sized(triple, [packed.Room(cores, count)], run.tasks, per_gpu, "")
     run = replace(_with_triple(run, triple), pack=pack)
-    packed.check_gpus(pack.spec, tasks, triple, count)
+    packed.check_gpus(pack.spec, tasks, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
     packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)
     sharing = packed.sharing(triple, pack, wishes.share, count, plugin=False)

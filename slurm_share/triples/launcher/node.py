@@ -74,7 +74,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     cores = topology.read_machine(os.sched_getaffinity(0))
     found = _read_slot_assignment(run, here, processes, environ, paths, settings)
     workers = tuple(_worker(first, place, found) for place in _places(run, processes, cores, found))
-    budgets = _budgets(workers, found.plan, settings)
+    budgets = _budgets(workers, found, settings)
     packed = None
     if run.pack is not None:
         try:
@@ -209,7 +209,14 @@ def _read_slot_assignment(
     plan = slot_assignment.read_plan(paths, here)
     if plan is not None:
         return slot_assignment.lease(
-            plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed
+            plan,
+            processes,
+            driver,
+            here,
+            paths,
+            settings,
+            is_share_computed=run.is_share_computed,
+            is_packed=run.pack is not None,
         )
     visible = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
     return slot_assignment.deal(
@@ -249,17 +256,19 @@ def _worker(first: int, place: Place, workers: SlotAssignment) -> Worker:
     return Worker(first + place.local, place, slot, workers.gpus[place.local], gpu_slot, variables)
 
 
-def _budgets(workers: Sequence[Worker], plan: Plan | None, settings: Settings) -> dict[int, Budget]:
+def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Settings) -> dict[int, Budget]:
     """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
     found = {}
+    plan, held = assigned.plan, slot_assignment.held_slots(assigned)
     for gpu in {worker.place.gpu for worker in workers if worker.place.gpu is not None}:
         there = [worker for worker in workers if worker.place.gpu == gpu]
         one = there[0]
         cap_mib = None if one.gpu_slot is None else one.gpu_slot.enforced_cap_mib
         usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)
-        if cap_mib is not None and usable_mib is not None:
-            is_whole = one.slot is None or (plan is not None and plan.share.per_gpu == len(there))
-            total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * len(there))
+        if one.gpu is not None and cap_mib is not None and usable_mib is not None:
+            count = held.get(one.gpu.uuid, len(there))
+            is_whole = one.slot is None or (plan is not None and plan.share.per_gpu == count)
+            total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * count)
             found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole)
     return found
 

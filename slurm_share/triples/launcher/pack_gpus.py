@@ -15,6 +15,7 @@ from ...node.records import Gpu
 from ...packing import Bookings, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
 from ..rules.memory_caps import Budget
+from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run
 
 
@@ -33,7 +34,7 @@ def prepare(
     here: Here, found: SlotAssignment, budgets: Mapping[int, Budget], paths: Paths, settings: Settings
 ) -> PackGpus:
     """Return the GPUs on which this launcher has a slot. Raises LaunchError where it has none."""
-    by_place = dict(zip(found.positions, found.gpu_slots, strict=True))
+    by_place = _whole_gpus(found) | dict(zip(found.positions, found.gpu_slots, strict=True))
     if found.plan is not None and found.leases is None:
         # The launcher's own plan: fewer processes than GPUs may use any of them.
         by_place = {slot.number % len(found.plan.gpus): slot for slot in found.plan.slots} | by_place
@@ -46,6 +47,7 @@ def prepare(
     except DriverError:
         version = None
     most = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or 48
+    most = min(most, settings.max_share)  # the slots of a GPU do not limit the tasks that are packed onto it
     facts = tuple(
         _facts(index, slot, budgets.get(place), most, settings)
         for index, (place, slot) in enumerate(zip(places, slots, strict=True))
@@ -63,6 +65,17 @@ def prepare(
     except StateError as error:
         notes.append(f"{error}; what other launchers of yours book on {here.node} is not known here")
     return PackGpus(slots=slots, facts=facts, bookings=bookings, notes=tuple(notes))
+
+
+def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:
+    """Return a slot of each GPU, by its position, of which this launcher has every slot of the Prolog's plan."""
+    if found.plan is None:
+        return {}
+    held, per_gpu = slot_assignment.held_slots(found), found.plan.share.per_gpu
+    first: dict[str, Slot] = {}
+    for slot in found.plan.slots:
+        first.setdefault(slot.gpu.uuid, slot)
+    return {place: slot for place, (uuid, slot) in enumerate(first.items()) if held[uuid] == per_gpu}
 
 
 def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, settings: Settings) -> GpuFacts:

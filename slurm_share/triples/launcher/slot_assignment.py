@@ -115,11 +115,13 @@ def lease(
     settings: Settings,
     *,
     is_share_computed: bool = False,
+    is_packed: bool = False,
 ) -> SlotAssignment:
     """Lease a slot of the plan for each process, GPUs in turn as far as other steps of the job leave them.
 
     is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
-    the caps are those of the tasks that a GPU really has.
+    the caps are those of the tasks that a GPU really has. is_packed: all other free slots are held too, since a packed
+    run books the memory of whole GPUs, and its processes go to any of them.
 
     Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
     """
@@ -138,6 +140,8 @@ def lease(
                 f"{len(plan.slots)} slots; wait until these have ended"
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
             )
+        if is_packed:
+            leases.take(len(plan.slots))
     except BaseException:
         leases.close()
         raise
@@ -152,7 +156,7 @@ def lease(
             f"{here.node} has {len(plan.gpus)} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
             f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
         )
-    elif len(plan.slots) > processes and here.index == 0:
+    elif not is_packed and len(plan.slots) > processes and here.index == 0:
         left = len(plan.slots) - processes
         notes.append(
             f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
@@ -167,6 +171,14 @@ def lease(
         notes=tuple(notes),
         leases=leases,
     )
+
+
+def held_slots(assigned: SlotAssignment) -> Counter[str]:
+    """Return how many slots of a plan are leased on each GPU (UUID); empty without a plan of the Prolog's."""
+    plan, leases = assigned.plan, assigned.leases
+    if plan is None or leases is None:
+        return Counter()
+    return Counter(plan.slots[slot].gpu.uuid for slot in leases.slots)
 
 
 def _real_share(plan: Plan, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:

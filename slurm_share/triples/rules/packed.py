@@ -140,24 +140,16 @@ def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
     )
 
 
-def check_gpus(base: TaskSpec, tasks: Tasks, triple: Triple, most: int | None) -> None:
-    """Raise UsageError for a task that asks for more GPUs than its run has on a node.
-
-    most: the GPUs of the node with most; None: not known. A run has a slot for each process, and of GPUs those of its
-    slots.
-    """
+def check_gpus(base: TaskSpec, tasks: Tasks, most: int | None) -> None:
+    """Raise UsageError for a task that asks for more GPUs than a node has. most: of the largest node, None: unknown."""
+    if most is None:
+        return
     for place, spec in enumerate(tasks.specs or (base,)):
-        where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.specs else f"--gpus-per-task={spec.gpus}"
-        asks = f": it asks for {spec.gpus} GPUs, and" if tasks.specs else ":"
-        if most is not None and spec.gpus > most:
+        if spec.gpus > most:
+            where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.specs else f"--gpus-per-task={spec.gpus}"
             has = "1 GPU" if most == 1 else f"{most} GPUs"
+            asks = f": it asks for {spec.gpus} GPUs, and" if tasks.specs else ":"
             raise UsageError(f"{where}{asks} a node of this job has {has}; write at most {most}")
-        if spec.gpus > triple.per_node:
-            count = "1 process" if triple.per_node == 1 else f"{triple.per_node} processes"
-            raise UsageError(
-                f"{where}{asks} {triple} has {count} on a node, on as many GPUs; write "
-                f"{replace(triple, per_node=spec.gpus, is_auto=False)}, or more"
-            )
 
 
 def check_sizes(base: TaskSpec, tasks: Tasks, most_mib: int | None) -> None:

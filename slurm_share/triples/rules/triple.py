@@ -64,13 +64,11 @@ def with_cores(triple: Triple, nodes: Iterable[tuple[int, int | None]], tasks: i
     """Return an `auto` triple with the number of processes that the smallest of these nodes can have.
 
     nodes: (cores, GPUs) of each kind of node, at least one; GPUs None: not known. Each process has as many cores as it
-    has threads, one where the triple says nothing. tasks: more processes than tasks are of no use, but for one on each
-    GPU, since a task may ask for all of them. per_gpu: the most processes that a GPU takes.
+    has threads, one where the triple says nothing. tasks: more processes than tasks are of no use. per_gpu: the most
+    processes that a GPU takes.
     """
     threads = triple.threads or 1
-    fit = min(
-        min(cores // threads, cores if gpus is None else gpus * per_gpu, max(tasks, gpus or 1)) for cores, gpus in nodes
-    )
+    fit = min(min(cores // threads, cores if gpus is None else gpus * per_gpu, tasks) for cores, gpus in nodes)
     return replace(triple, per_node=max(1, min(fit, PER_NODE_MAX)))
 
 

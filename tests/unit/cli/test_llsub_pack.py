@@ -344,10 +344,6 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" goes with --pack'),
         (("[1,2]", "--pack", "--tasks=bad"), "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
         (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it asks for 9 GPUs, and a node of this job has 4"),
-        (
-            ("./plain.sh", "[1,1]", "--pack", "--gpus-per-task=2"),
-            "[1,1] has 1 process on a node, on as many GPUs; write",
-        ),
         (("[9,auto]", "--pack", "--tasks=list"), "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
         (("[2,auto]", "--pack", "--tasks=list", "--local"), "[2,auto] has 2 nodes; write [1,auto]"),
         (("--watch", "LLSUB.1", "--pack"), "--pack has no effect beside --watch"),

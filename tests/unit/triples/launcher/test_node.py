@@ -422,6 +422,41 @@ def variables(plan, number):
     return registry.slot_environment(plan, plan.slots[number])
 
 
+def test_a_packed_run_books_whole_gpus_whatever_the_number_of_its_processes(prepare, planned, machine):
+    """Three processes and 8 slots on two GPUs: the other slots are held too, and nothing is said to be left over."""
+    planned(computed_plan())
+    made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM)
+    assert [len(made.workers), len(made.leases.slots)] == [3, 8]
+    assert [(facts.uuid, facts.reserve_mib) for facts in made.gpu_facts] == [(uuid(0), 2151), (uuid(1), 2151)]
+    assert [budget.is_whole for budget in made.budgets.values()] == [True, True]
+    assert not [note for note in made.notes if "left over" in note]
+
+
+def test_one_packed_process_may_use_every_gpu_of_a_plan(prepare, planned, machine):
+    planned(computed_plan())
+    made = prepare(triple_run(1, 1, pack=PackRequest()), SLURM)
+    assert [slot.mps_directory for slot in made.gpu_slots] == ["/p0", "/p1"]
+
+
+def test_the_sites_limit_of_tasks_on_a_gpu_holds_for_packed_tasks(prepare, planned, machine):
+    planned(computed_plan())
+    made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM, replace(NO_MPS, max_share=5))
+    assert {facts.clients_max for facts in made.gpu_facts} == {5}
+
+
+def test_a_packed_run_has_its_part_of_a_gpu_of_which_another_step_has_slots(prepare, planned, machine, paths):
+    planned(computed_plan())
+    other = Leases(paths.slots(4711), [uuid(0), uuid(1)] * 4)
+    try:
+        other.take(1)
+        made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM)
+    finally:
+        other.close()
+    usable = 81920 - 2151
+    assert [facts.total_mib - facts.reserve_mib for facts in made.gpu_facts] == [3 * (usable // 4), usable]
+    assert len(made.leases.slots) == 7
+
+
 def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
     """N was computed for nodes with one GPU, and this one has two: two processes a GPU, half of it each."""
     planned(computed_plan())
