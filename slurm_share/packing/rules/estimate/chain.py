@@ -321,7 +321,7 @@ class Estimator:
             family.alpha = conformal.adapt(family.alpha, is_miss=is_miss, step=FAMILY_STEP)
 
     def _compare_word(self, run: TaskRun, *, is_own_memory: bool) -> None:
-        word = run.reserved_mib
+        word = run.estimate_mib or run.reserved_mib  # a task that outgrows the number has more reserved at its end
         if not word or run.peak_mib is None:
             return
         if is_own_memory or run.peak_mib > 0.95 * word:

@@ -450,3 +450,11 @@ def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
         assert found.safe_mib is not None
         assert found.safe_mib >= found.point_mib or found.safe_mib == total
     assert 1 <= estimator.growth(KEY, GPU, 60) <= chain.GROWTH_MAX
+
+
+def test_a_number_that_was_outgrown_is_told_as_it_was_written():
+    """Without a cap the reservation follows the task, and is not what its user wrote."""
+    estimator = Estimator(now=NOW)
+    estimator.learn(done(10_240, source="user", reserved_mib=10_560, estimate_mib=4096))
+    (note,) = estimator.take_notes()
+    assert note.startswith("a task used 10.0G of its --gpu-mem=4.0G: ")
