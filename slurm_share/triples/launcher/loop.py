@@ -28,7 +28,6 @@ from ...core.process import Deadline, end
 from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
-from ...packing import TaskSpec
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,
@@ -44,10 +43,13 @@ from . import environment, leftovers, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result, on_gpu
-from .packed import Packed
 from .running import Running
 from .strategy import Strategy
 from .table import Table
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from ...packing import TaskSpec
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """No further task, and those that run are told to end."""
@@ -169,6 +171,8 @@ class Loop:
         if run.pack is None:
             self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
         else:
+            from .packed import Packed  # here: a plain run need not wait for what it does not use
+
             self.strategy = Packed(
                 run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say
             )

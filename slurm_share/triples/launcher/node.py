@@ -19,14 +19,17 @@ from ...core.text import fold
 from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
-from ...packing import Bookings, GpuFacts
 from ...share import Leases, Plan, Slot, limits, registry
 from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
 from ..rules.memory_caps import Budget
-from . import pack_gpus, slot_assignment
+from . import slot_assignment
 from .slot_assignment import Here, Own, SlotAssignment
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from ...packing import Bookings, GpuFacts
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -77,6 +80,8 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     budgets = _budgets(workers, found, settings)
     packed = None
     if run.pack is not None:
+        from . import pack_gpus  # here: a plain run need not wait for what it does not use
+
         try:
             packed = pack_gpus.prepare(here, found, budgets, paths, settings)
         except BaseException:
