@@ -126,6 +126,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """Tasks on it run under MPS, and can be given a cap."""
     is_single: bool = False
     """One process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
+    takes_only_mps: bool = False
+    """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
     clients_max: int = 48
     """CUDA processes that may be on it at once; 48 under MPS up to Volta's limits, see load/rules/thresholds.py."""
 

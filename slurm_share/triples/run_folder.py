@@ -15,6 +15,8 @@
             train.sh.log.0 ...                 a process's or a task's output
             results.jsonl                      how each attempt ended (Ended), one line each, appended
             progress.json                      how far it is (Progress)
+            decisions.jsonl                    of a packed run: what each decision saw and did (packing/journal.py)
+            sizes.jsonl                        of a packed run on several nodes: sizes of running tasks, for the others
         queue/4711/                            of dynamic distribution: which node took which tasks
         summary.json                           every task's last attempt
 

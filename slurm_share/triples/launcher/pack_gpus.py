@@ -83,7 +83,7 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
         usable = budget.total_mib  # others have the other slots of this GPU
-    is_mps = slot.mps_directory is not None
+    is_mps, is_exclusive = slot.mps_directory is not None, _is_exclusive(gpu)
     return GpuFacts(
         uuid=gpu.uuid,
         index=index,
@@ -91,7 +91,8 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
         total_mib=total,
         reserve_mib=0 if total is None or usable is None else total - usable,
         is_mps=is_mps,
-        is_single=not is_mps and _is_exclusive(gpu),
+        is_single=not is_mps and is_exclusive,
+        takes_only_mps=is_mps and is_exclusive,
         clients_max=clients_max,
     )
 

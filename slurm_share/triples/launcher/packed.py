@@ -16,6 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ...core import names
+from ...core.text import fold
 from ...node.memory import HostMemory
 from ...packing import (
     After,
@@ -39,7 +40,7 @@ from ...packing import (
 )
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Ended, Outcome, Run
-from ..rules import pack_sentences
+from ..rules import outcomes, pack_sentences
 from ..rules.account import OUTCOME_TEXTS
 from ..rules.outcomes import Ending
 from . import environment, task_process
@@ -150,6 +151,9 @@ class Packed:
         self._given_up: list[GivenUp] = []
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, where that is not the first."""
+        self._is_host_crowded = False
+        self._host_peak_mib = 0
+        """The largest task that ran out of the host's memory; 0: not known."""
         self._out_of_memory: set[int] = set()
         """Tasks that wait to run again because they ran out of GPU memory."""
         self._afters: dict[int, After] = {}
@@ -166,6 +170,8 @@ class Packed:
         """See Strategy."""
         while free:
             now = self._now()
+            if self._is_host_crowded and not self._has_host_room():
+                return None
             if not self._ready:
                 self._take_new(now, len(free))
                 self._decide(now)
@@ -180,6 +186,12 @@ class Packed:
                 return self._worker_for(start, free), Turn(start.task, its.attempt)
         return None
 
+    def _has_host_room(self) -> bool:
+        """Return whether the host has room for one more task as large as the one that ran out of its memory."""
+        tasks = list(self.running.values())
+        need = outcomes.need_mib(None, [self._host_peak_mib])
+        return outcomes.has_room(need, self.sampler.host(tasks), len(self._starts))
+
     def _take_new(self, now: float, free: int) -> None:
         """Take tasks that have not begun, as many as a decision looks at; where nodes share the queue, no more than can
         start soon."""
@@ -188,12 +200,36 @@ class Packed:
             wanted = min(wanted, 2 * free - len(self.packer.waiting))
         while wanted > 0 and (task := self.feeder.take()) is not None:
             wanted -= 1
+            if self._is_impossible(task):
+                continue
             ended = self.known.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             self.packer.add(self._ask(task, now), now, floor_mib=floor)
 
+    def _is_impossible(self, task: int) -> bool:
+        """Return whether a task can never run here; it is recorded then."""
+        only_mps = [facts.index for facts in self.node.gpu_facts if facts.takes_only_mps]
+        if self._spec(task).gpus == 1 or not only_mps:
+            return False
+        why = (
+            f"GPU {fold(only_mps)} of {self.node.name} takes MPS clients only (compute mode EXCLUSIVE_PROCESS), and a "
+            "task of several GPUs runs without MPS; ask an administrator for compute_mode = default"
+        )
+        self._give_up(task, "not started", why)
+        return True
+
+    def _give_up(self, task: int, outcome: Outcome, why: str) -> None:
+        self._out_of_memory.discard(task)
+        self._given_up.append(GivenUp(task, self._attempts.pop(task, 1), outcome, why))
+        self._tell(f"task {task} gets no further attempt: {why}")
+
+    def _spec(self, task: int) -> TaskSpec:
+        if self.specs:
+            return self.specs[task]
+        return TaskSpec() if self.what.pack is None else self.what.pack.spec
+
     def _ask(self, task: int, now: float) -> TaskAsk:
-        spec = self.specs[task] if self.specs else self.what.pack.spec if self.what.pack is not None else TaskSpec()
+        spec = self._spec(task)
         key = self._key
         if key is None:
             key = key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
@@ -219,10 +255,7 @@ class Packed:
             if isinstance(action, Start):
                 self._ready.append(action)
             elif isinstance(action, GiveUp):
-                attempt = self._attempts.pop(action.task, 1)
-                self._out_of_memory.discard(action.task)
-                self._given_up.append(GivenUp(action.task, attempt, action.outcome, action.why))
-                self._tell(f"task {action.task} gets no further attempt: {action.why}")
+                self._give_up(action.task, action.outcome, action.why)
             elif isinstance(action, Hold) and action.task is not None:
                 self._tell(action.why)
 
@@ -364,7 +397,8 @@ class Packed:
         if after.kind not in ("done", "unfinished"):
             self._tell(f"task {number} {pack_sentences.ended(after)}")
         if outcome == "host memory":
-            self.sampler.watch_host = True
+            self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
+            self._is_host_crowded = self.sampler.watch_host = True
         if not after.is_retried:
             self._attempts.pop(number, None)
             return False

@@ -490,6 +490,31 @@ def test_a_task_of_two_gpus_has_both_to_itself_and_no_mps(machine: Machine) -> N
         assert one.started + one.seconds <= two.started + 0.2 or one.started >= two.started + two.seconds - 0.2
 
 
+def test_a_task_of_two_gpus_that_take_mps_clients_only_is_not_started(machine: Machine) -> None:
+    for index in (0, 1):
+        with (machine.state / f"gpu{index}").open("a") as file:
+            file.write("compute_mode=3\n")
+    run = machine.run([task("5G", 1), task("5G", 1)], specs=[TaskSpec(gpus=2), TaskSpec()])
+    code, said = run.go()
+    assert code == 1
+    assert run.outcomes() == {0: ["not started"], 1: ["done"]}
+    assert "GPU 0-1 of" in run.attempts()[0][0].why
+    assert "compute_mode = default" in said
+
+
+def test_a_task_that_may_hang_is_named_and_goes_on(machine: Machine) -> None:
+    line = "kill -STOP $$ & sleep 0; sleep 6"
+    run = machine.run([line], pack=PackRequest(settings=QUICK, hang_s=2.0))
+    run.start()
+    process = machine.started[-1]
+    time.sleep(4)
+    for pid in alive(f"LLSUB_DIR={run.folder}"):
+        os.kill(pid, signal.SIGCONT)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    assert said.count("task 0 may hang") == 1
+
+
 def test_a_task_finds_what_is_booked_for_it_and_frameworks_follow(machine: Machine) -> None:
     line = "echo $LLSUB_GPU_MEM_MIB $LLSUB_NEIGHBOURS $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT $XLA_PYTHON_CLIENT_MEM_FRACTION"
     run = machine.run([line], specs=[TaskSpec(gpu_mem_mib=4096)])
