@@ -194,30 +194,46 @@ class Packer:
         self._is_due = False
         self._vacant.clear()
         if self.bookings is None:
-            view, decision = self.board.decide(now_s)
-            self._note(view, decision.actions, now_s)
-        else:
-            try:
-                with self.bookings.section():
-                    for uuid, other in self.bookings.others().items():
-                        self.board.elsewhere(uuid, other.booked_mib, other.memory_mib, other.clients)
-                    view, decision = self.board.decide(now_s)
-                    self._note(view, decision.actions, now_s)
-                    self.bookings.write(self._booked())
-            except BookingsBusyError:
-                self._is_due = True  # it is asked again at the next tick
-                return ()
-            except StateError as error:
-                return self._without_bookings(error, now_s)
+            return self._decide(now_s)
+        try:
+            with self.bookings.section():
+                self._ask_others(self.bookings)
+                actions = self._decide(now_s)
+                self._book(self.bookings)
+                return actions
+        except BookingsBusyError:
+            self._is_due = True  # it is asked again at the next tick
+            return ()
+
+    def _decide(self, now_s: float) -> tuple[Action, ...]:
+        view, decision = self.board.decide(now_s)
+        self._note(view, decision.actions, now_s)
         self.journal.note(view, decision)
         self._next_s = self.board.next_s(now_s)
         return decision.actions
 
-    def _without_bookings(self, error: StateError, now_s: float) -> tuple[Action, ...]:
-        """Go on alone where the folder of bookings cannot be used any more."""
+    def _ask_others(self, bookings: Bookings) -> None:
+        try:
+            for uuid, other in bookings.others().items():
+                self.board.elsewhere(uuid, other.booked_mib, other.memory_mib, other.clients)
+        except StateError as error:
+            self._go_on_alone(error)
+
+    def _book(self, bookings: Bookings) -> None:
+        if self.bookings is None:
+            return
+        try:
+            bookings.write(self._booked())
+        except StateError as error:
+            self._go_on_alone(error)
+
+    def _go_on_alone(self, error: StateError) -> None:
+        """Go on without the bookings of others, whose folder cannot be used any more. What they use counts as before:
+        the driver shows it."""
         self._say(f"{error}; other launchers of yours on this node are not asked any more what they have booked")
-        self._is_due, self.bookings = True, None
-        return self.decide(now_s)
+        self.bookings = None
+        for uuid in self.facts:
+            self.board.elsewhere(uuid, 0, 0, 0)
 
     def _note(self, view: PackView, actions: Sequence[Action], now_s: float) -> None:
         """Note what a decision has changed."""

@@ -10,7 +10,7 @@ import pytest
 from packing_values import facts
 
 from slurm_share.core.errors import StateError
-from slurm_share.packing import journal
+from slurm_share.packing import bookings, journal
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.observed import GpuSample, TaskSample
 from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
@@ -162,18 +162,37 @@ def test_what_other_launchers_have_booked_is_room_no_more_and_what_is_started_is
     other.close()
 
 
-def test_a_folder_of_bookings_that_is_gone_is_said_once_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", ["others", "write"])
+def test_a_folder_of_bookings_that_is_gone_is_said_once_and_every_task_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     mine = Bookings(tmp_path, "mine", ["GPU-0"])
     made = Node(tmp_path, gpus=[facts(0)], bookings=mine)
-    monkeypatch.setattr(mine, "others", _raise)
+    monkeypatch.setattr(mine, call, _raise)
     made.add(0, mib=1000)
     assert set(made.starts(0.0)) == {0}
+    made.add(1, 1.0, mib=1000, family="g")
+    assert set(made.starts(1.0)) == {1}
     assert len(made.said) == 1
+    mine.close()
 
 
-def _raise() -> Any:
+def test_a_lock_that_another_launcher_keeps_holds_up_starts_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookings, "PATIENCE_S", 0.05)
+    mine, other = Bookings(tmp_path, "mine", ["GPU-0"]), Bookings(tmp_path, "other", ["GPU-0"])
+    made = Node(tmp_path, gpus=[facts(0)], bookings=mine)
+    made.add(0, mib=1000)
+    with other.section():
+        assert made.starts(0.0) == {}
+    assert set(made.starts(1.0)) == {0}
+    assert made.said == []
+    mine.close()
+    other.close()
+
+
+def _raise(*_: object) -> Any:
     raise StateError("bookings", "cannot be read")
 
 
