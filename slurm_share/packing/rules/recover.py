@@ -81,7 +81,7 @@ def after(
         return _after_memory(kind, reason, had, tries, floor_mib, settings, largest_mib)
     if kind in ("neighbour's memory", "neighbour's fault", "device"):
         return _after_others(kind, reason, had, tries, floor_mib, settings, largest_mib)
-    if kind in ("failed", "signal", "host memory"):
+    if kind in ("failed", "signal", "host memory", "not started"):
         counted = replace(tries, failed=tries.failed + 1)
         is_retried = counted.failed <= settings.retries
         return Next(is_retried=is_retried, why=reason, tries=counted, floor_mib=floor_mib)

@@ -93,10 +93,11 @@ def test_suspicion_counts_once_and_is_then_an_ordinary_failure():
     assert (second.is_retried, second.tries.failed, second.tries.own_memory) == (False, 1, 1)
 
 
-def test_ordinary_failures_are_retried_as_often_as_asked():
-    assert not next_of("failed").is_retried
-    assert next_of("failed", retries=1).is_retried
-    assert not next_of("failed", tries=Tries(failed=1), retries=1).is_retried
+@pytest.mark.parametrize("kind", ["failed", "signal", "host memory", "not started"])
+def test_ordinary_failures_are_retried_as_often_as_asked(kind):
+    assert not next_of(kind).is_retried
+    assert next_of(kind, retries=1).is_retried
+    assert not next_of(kind, tries=Tries(failed=1), retries=1).is_retried
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_what_is_not_its_own_is_free_a_few_times(kind, field):
     assert not next_of(kind, tries=tries, retries=0, oom_retries=0).is_retried
 
 
-@pytest.mark.parametrize("kind", ["done", "unfinished", "not started"])
+@pytest.mark.parametrize("kind", ["done", "unfinished"])
 def test_these_are_not_retried(kind):
     assert not next_of(kind, retries=9).is_retried
 

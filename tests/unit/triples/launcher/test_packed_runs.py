@@ -583,3 +583,14 @@ def test_a_full_disk_for_journal_and_history_is_no_failure_of_the_run(machine: M
     code, said = run.go()
     assert code == 0, said
     assert said.count("are not kept for the next run") == 1
+
+
+def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_say(machine: Machine) -> None:
+    again = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, retries=1)
+    run = machine.run(["a", "b"], settings=again)
+    what = run.what
+    broken = json.loads(run_folder.render_run(what))
+    broken |= {"task_kind": "input", "command": ["/nonexistent/program"]}
+    (run.folder / run_folder.RUN).write_text(json.dumps(broken))
+    assert run.go()[0] == 1
+    assert run.outcomes() == {0: ["not started"] * 2, 1: ["not started"] * 2}
