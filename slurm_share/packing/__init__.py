@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .fingerprint import key_of
     from .journal import DECISIONS, Journal, explain_task, read_journal
     from .observed import GpuSample, TaskSample
+    from .outside import OutsideSizes
     from .packer import Packer
     from .records import (
         POLICIES,
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
         Tries,
     )
     from .rules.estimate.chain import Estimator
+    from .rules.fingerprint import name_software
     from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib, memory_message
     from .rules.preview import Preview, look_ahead
     from .simulator.requests import SimulationRequest, draw_run, run_simulation, write_picture
     from .sizes import Sizes
-    from .task_history import History, Writer, read_history
+    from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
     __name__,
@@ -49,6 +51,7 @@ __getattr__, __all__ = exports(
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
         "observed": ["GpuSample", "TaskSample"],
+        "outside": ["OutsideSizes"],
         "packer": ["Packer"],
         "records": [
             "After",
@@ -71,10 +74,11 @@ __getattr__, __all__ = exports(
             "Tries",
         ],
         "rules.estimate.chain": ["Estimator"],
+        "rules.fingerprint": ["name_software"],
         "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib", "memory_message"],
         "rules.preview": ["Preview", "look_ahead"],
         "simulator.requests": ["SimulationRequest", "draw_run", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],
-        "task_history": ["History", "Writer", "read_history"],
+        "task_history": ["History", "Writer", "read_history", "read_site"],
     },
 )

@@ -119,6 +119,7 @@ class Observed:
         sharing: str,
         software: str,
         cpu_cores: float | None,
+        is_elastic: bool,
     ) -> TaskRun:
         """Return the attempt as one run of the history."""
         key, estimate = self.ask.key, self.estimate
@@ -142,7 +143,7 @@ class Observed:
             source="unknown" if estimate is None else estimate.source,
             estimate_mib=None if estimate is None else estimate.point_mib,
             safe_mib=None if estimate is None else estimate.safe_mib,
-            is_elastic=estimate is not None and estimate.is_elastic,
+            is_elastic=is_elastic,
             is_censored=kind in _OWN,
             wanted_mib=wanted_mib,
             clients=self.clients,

@@ -24,6 +24,7 @@ from .records import (
     PackRequest,
     PackView,
     Reserve,
+    Source,
     Start,
     TaskAsk,
     TaskKey,
@@ -139,6 +140,19 @@ class Packer:
         self.board.learned(key.family)
         self._is_due = True
 
+    def is_unknown(self, ask: TaskAsk) -> bool:
+        """Return whether nothing is known of a task's size but what others of its script take now."""
+        models = {facts.model: facts.total_mib for facts in self.facts.values()}
+        found = (self.estimator.estimate(ask, model, total) for model, total in models.items())
+        return any(one.source in ("unknown", "sibling") for one in found)
+
+    def offered(self, key: TaskKey, source: Source, mib: float) -> None:
+        """Note a size of a command that a formula or a dry run gives."""
+        for model in {facts.model for facts in self.facts.values()}:
+            self.estimator.offer(key, model, source, mib)
+        self.board.learned(key.family)
+        self._is_due = True
+
     def look(self, now_s: float) -> None:
         """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
         is_blind = self._sampled_s is None and now_s > BLIND_S
@@ -158,12 +172,13 @@ class Packer:
     def ended(self, facts: EndFacts, unix_s: float, cpu_cores: float | None = None) -> After:
         """Note the end of a task that ran; return what follows. `cpu_cores`: those that it used, in the mean."""
         its = self.running.pop(facts.task)
+        is_elastic = self.board.is_elastic(facts.task)
         after = self.board.ended(facts)
         seconds = max(facts.now_s - its.started_s, 0.0)
         self.account.ended(its, after, seconds)
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
-        self._learn(its, after, facts, seconds, unix_s, cpu_cores)
+        self._learn(its, after, facts, seconds, unix_s, cpu_cores, is_elastic=is_elastic)
         if after.is_retried:
             self.waiting[facts.task] = its.ask
             self.retried.add(facts.task)
@@ -338,7 +353,15 @@ class Packer:
     # ---- What is learned ----
 
     def _learn(
-        self, its: Observed, after: After, facts: EndFacts, seconds: float, unix_s: float, cpu_cores: float | None
+        self,
+        its: Observed,
+        after: After,
+        facts: EndFacts,
+        seconds: float,
+        unix_s: float,
+        cpu_cores: float | None,
+        *,
+        is_elastic: bool,
     ) -> None:
         """Tell the estimator of an attempt, and the user's history of one that says something about memory."""
         key = its.ask.key
@@ -360,6 +383,7 @@ class Packer:
             sharing=self._sharing,
             software=self._software,
             cpu_cores=cpu_cores,
+            is_elastic=is_elastic,
         )
         self.estimator.learn(run)
         if is_seen:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,8 @@ from .records import TaskKey
 from .rules.fingerprint import tag
 
 FILE = "sizes.jsonl"
+NODE_FOLDERS = "p*_*"
+"""Folders of nodes, in the run's folder of logs: p0-p23_n1."""
 EVERY_S = 30.0
 READ_BYTES = 256 * 1024
 """At most so much of one file at once, so that a damaged one cannot hold up a launcher: 600 lines."""
@@ -44,10 +45,13 @@ _encode = msgspec.json.Encoder().encode
 class Sizes:
     """The file of this node, and those of the others."""
 
-    def __init__(self, own: Path, others: Iterable[Path] = ()) -> None:
-        """`own`: this node's folder; `others`: the folders of the run's other nodes, which may not be there yet."""
+    def __init__(self, own: Path, *, is_alone: bool = False) -> None:
+        """`own`: this node's folder; those of the others are beside it, and are made when their nodes begin.
+        `is_alone`: there are no others."""
         self._own = own / FILE
-        self._read: dict[Path, int] = {other / FILE: 0 for other in others if other != own}
+        self._is_alone = is_alone
+        self._read: dict[Path, int] = {}
+        """The others' files -> what has been read of them, in bytes."""
         self._due_s = 0.0
         self._written = 0
         self._told: dict[tuple[str, str, str], int] = {}
@@ -80,13 +84,16 @@ class Sizes:
 
     def is_due(self, now_s: float) -> bool:
         """Return whether the others' files are to be read again. `now_s`: of a monotonic clock."""
-        return bool(self._read) and now_s >= self._due_s
+        return not self._is_alone and now_s >= self._due_s
 
     def read_others(self, now_s: float) -> list[Size]:
         """Return what the others have told since the last time. It never fails: a file that cannot be read is tried
         again the next time."""
         self._due_s = now_s + EVERY_S
         found: list[Size] = []
+        for other in self._own.parent.parent.glob(NODE_FOLDERS):
+            if other != self._own.parent:
+                self._read.setdefault(other / FILE, 0)
         for file, offset in self._read.items():
             try:
                 data = _read_from(file, offset)

@@ -357,6 +357,11 @@ class Board:
         needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
         return After(kind=kind, is_retried=coming.is_retried, why=coming.why, blamed=blamed, needs_mib=needs_mib)
 
+    def is_elastic(self, task: int) -> bool:
+        """Return whether a running task takes what it is given."""
+        run = self._running.get(task)
+        return run is not None and run.view.is_elastic
+
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return what is expected of a waiting task on a GPU model of this node."""
         return dict(self._estimated(self._waiting[task]).estimates).get(gpu_model)

@@ -63,6 +63,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """Of a packed run: the same GPUs."""
     bookings: Bookings | None = None
     """Of a packed run: what is booked of them; None: other launchers are not asked."""
+    estimate_history: str = ""
+    """The site's folder of sizes, as in its settings."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -110,6 +112,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         gpu_slots=() if packed is None else packed.slots,
         gpu_facts=() if packed is None else packed.facts,
         bookings=None if packed is None else packed.bookings,
+        estimate_history=settings.estimate_history,
     )
 
 

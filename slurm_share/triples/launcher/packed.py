@@ -6,6 +6,7 @@ the sampler's figures, and how attempts ended.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from ...packing import (
     History,
     Hold,
     Journal,
+    OutsideSizes,
     Packer,
     Sizes,
     Start,
@@ -36,7 +38,9 @@ from ...packing import (
     TaskSpec,
     Writer,
     key_of,
+    name_software,
     read_history,
+    read_site,
 )
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Ended, Outcome, Run
@@ -126,17 +130,25 @@ class Packed:
             self._tell(note)
         self._writer = Writer()
         self._to_keep: list[TaskRun] = []
-        others = (folder / run.log_folder).glob("p*_*") if node.count > 1 else ()
-        self._sizes = Sizes(node.folder, others)
+        self._sizes = Sizes(node.folder, is_alone=node.count == 1)
+        variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
+        software = name_software(variables)
+        site, notes = read_site(node.estimate_history) if run.pack.estimate != "none" else ((), ())
+        for note in notes:
+            self._tell(note)
+        self._outside = None
+        if run.pack.estimate in ("static", "probe"):
+            self._outside = OutsideSizes(run.pack.estimate, variables)
         self.packer = Packer(
             node.gpu_facts,
             len(node.workers),
             run.pack,
-            estimator=Estimator(history.runs, now=unix_s),
+            estimator=Estimator(history.runs, now=unix_s, software=software, site=site),
             journal=Journal(node.folder, node.job, unix_s),
             bookings=node.bookings,
             unix_s=unix_s,
             sharing=node.gpu_slots[0].backend,
+            software=software,
             say=self._tell,
             keep=self._to_keep.append,
             tell=self._tell_size,
@@ -235,9 +247,10 @@ class Packed:
             key = key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
             if self.what.task_kind == "rank" and not self.specs:
                 self._key = key  # all tasks are the same command
-        return TaskAsk(
-            task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
-        )
+        ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
+        if self._outside is not None and self.packer.is_unknown(ask):
+            self._outside.ask(self._argv(task), self._cwd, key)
+        return ask
 
     def _argv(self, task: int) -> Sequence[str]:
         run = self.what
@@ -508,5 +521,10 @@ class Packed:
         if self._sizes.is_due(now):
             for size in self._sizes.read_others(now):
                 self.packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)
+        if self._outside is not None:
+            for figure in self._outside.take():
+                self.packer.offered(figure.key, figure.source, figure.mib)
+            for note in self._outside.take_notes():
+                self._tell(note)
         for note in self.packer.estimator.take_notes():
             self._tell(note)
