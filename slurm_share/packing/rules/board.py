@@ -34,6 +34,7 @@ from ..records import (
     WaitingView,
 )
 from . import endings, messages, place, recover, reservation
+from .estimate import elastic
 from .estimate.chain import Estimator
 from .room import capacity, others, room, usable
 
@@ -107,6 +108,7 @@ class _Run:
         "memory",
         "peaks",
         "seq",
+        "told_mib",
         "view",
         "waiting",
         "was_joined",
@@ -120,6 +122,7 @@ class _Run:
         self.floor_mib = waiting.floor_mib
         self.was_joined = False  # another task of ours was on one of its GPUs
         self.granted_mib = view.reserved_mib  # what it was promised: growth that found no room is not in it
+        self.told_mib = view.reserved_mib  # what JAX and TensorFlow are told to take at most
         self.memory: dict[str, int] = {}
         self.peaks: list[tuple[float, int]] = []
         self.growth = 1.0
@@ -214,7 +217,16 @@ class Board:
         age_s = now_s - view.started_s
         was_flat = view.is_flat
         flat = was_flat or reservation.is_flat(run.peaks, age_s, now_s, self.settings.flat_after_s)
-        is_elastic = view.is_elastic or self._takes_all(run, memory, age_s, flat)
+        is_elastic = view.is_elastic or elastic.takes_everything(
+            source=view.estimate.source,
+            memory_mib=memory,
+            told_mib=run.told_mib,
+            total_mib=run.gpus[0].facts.total_mib,
+            age_s=age_s,
+            peak_mib=peak,
+            cap_mib=view.cap_mib,
+            is_flat=flat,
+        )
         self._ask_growth(run, age_s, flat)
         due = self._due(run, peak, flat, is_elastic)
         clients = max(clients, 1)
@@ -569,16 +581,6 @@ class Board:
             run.growth = max(self.estimator.growth(run.view.ask.key, model, age_s), 1.0)
             run.growth_at_s = age_s
 
-    def _takes_all(self, run: _Run, memory_mib: int, age_s: float, is_flat: bool) -> bool:
-        """Return whether a task takes what it is given: JAX, TensorFlow, vLLM, memory pools."""
-        view = run.view
-        sees = view.cap_mib or run.gpus[0].facts.total_mib
-        if sees is None:
-            return False
-        if age_s <= ELASTIC_S and memory_mib >= ELASTIC_RATIO * sees:
-            return True
-        return is_flat and view.cap_mib is not None and (view.peak_mib or 0) >= ELASTIC_CAP_RATIO * view.cap_mib
-
     def _tell_siblings(self, run: _Run, peak_mib: int, age_s: float, now_s: float) -> None:
         key = run.view.ask.key
         if key is None or not key.family:
@@ -690,12 +692,6 @@ class Board:
         family.fresh_s = now_s
         self._waiting_views = None
 
-
-ELASTIC_S = 20.0
-ELASTIC_RATIO = 0.70
-ELASTIC_CAP_RATIO = 0.95
-"""A task that has this part of what it can see within so many seconds takes all it is given, and so does one that is
-flat at that part of its cap. JAX takes 75 % at its start, vLLM 90 %."""
 
 _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
 

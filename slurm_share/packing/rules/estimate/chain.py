@@ -257,7 +257,7 @@ class Estimator:
             return  # neither its need nor a bound of it: somebody ended it, or it failed before it had begun
         command.clients = max(command.clients, run.clients)
         if run.is_elastic:
-            given = run.cap_mib or run.reserved_mib or run.peak_mib or run.gpu_total_mib
+            given = run.reserved_mib or run.cap_mib or run.peak_mib or run.gpu_total_mib
             command.is_elastic = family.is_elastic = True
             if given:
                 command.elastic.note(given, is_done=not is_own_memory)

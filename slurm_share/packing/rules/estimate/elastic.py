@@ -6,8 +6,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-TAKEN_RATIO = 0.70
-"""JAX takes 75 % of what it sees at its start."""
+from ...records import Source
+
+WHOLE_RATIO = 0.70
+"""Of the whole GPU. JAX takes 75 % of it at its start, vLLM 90 %, TensorFlow nearly all."""
+TOLD_RATIO = 0.95
+CONTEXT_MIB = 1024
+"""A program that was told a size takes it, and the context of its process besides."""
 AT_ONCE_S = 20.0
 AT_CAP_RATIO = 0.95
 DOWN = 0.8
@@ -19,13 +24,30 @@ TRY_EVERY = 5
 
 
 def takes_everything(
-    *, memory_mib: int, visible_mib: int, age_s: float, peak_mib: int, cap_mib: int | None, is_flat: bool
+    *,
+    source: Source,
+    memory_mib: int,
+    told_mib: int,
+    total_mib: int | None,
+    age_s: float,
+    peak_mib: int,
+    cap_mib: int | None,
+    is_flat: bool,
 ) -> bool:
-    """Return whether a running task is elastic: it took most of what it sees within AT_ONCE_S, or all of its cap, and
-    its memory is flat. `visible_mib`: its cap under MPS, else the GPU's memory. Call it at each sample until it is
-    True."""
-    if age_s <= AT_ONCE_S and visible_mib > 0 and memory_mib >= TAKEN_RATIO * visible_mib:
-        return True
+    """Return whether a running task is elastic. Call it at each sample until it is True.
+
+    It is if it has, within AT_ONCE_S, what JAX and TensorFlow are told to take (`told_mib`, the reservation of its
+    start) or most of the whole GPU, or if its memory is flat at its cap.
+
+    Only a task of unknown size can show it: what others reserve rests on what they take, so they are near it anyway.
+    """
+    if source != "unknown":
+        return False
+    if age_s <= AT_ONCE_S:
+        if total_mib is not None and memory_mib >= WHOLE_RATIO * total_mib:
+            return True
+        if TOLD_RATIO * told_mib <= memory_mib <= told_mib + CONTEXT_MIB:
+            return True
     return is_flat and cap_mib is not None and peak_mib >= AT_CAP_RATIO * cap_mib
 
 

@@ -19,8 +19,9 @@ def cap(size, reserve=8000, room=30000, **fields):
         (estimate(8000), {"room": 8000}, 8000),
         (estimate(8000), {"guard": "hard"}, 8000),
         (estimate(8000, "user"), {}, 8000),
-        (estimate(None), {}, 8000),
-        (None, {}, 8000),
+        (estimate(None), {}, 30000),  # its share is a guess, so it may take what is free
+        (None, {}, 30000),
+        (None, {"guard": "hard"}, 8000),
         (estimate(8000, is_elastic=True), {}, 8000),
         (estimate(8000, processes=4), {}, 2500),  # MPS limits each process
         (estimate(8000, processes=100), {"guard": "hard"}, 300),

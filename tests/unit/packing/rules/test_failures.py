@@ -138,7 +138,7 @@ def test_out_of_memory_for_ever_ends_after_bounded_attempts_with_a_sentence():
         after = one.ended(oom(0, now + 6))
         why = after.why
         now += 10
-    assert attempts == 3  # at first, roomier, alone
+    assert attempts == 2  # at first with all that is free, then alone without a limit
     assert why == "out of GPU memory with a GPU to itself (39.2 GiB); the largest GPU of this node gives 39.2 GiB"
     assert not after.is_retried
     assert one.view(now).waiting == ()
@@ -416,9 +416,9 @@ def test_task_that_takes_all_it_is_given_at_once_keeps_its_reservation_and_tells
     one = board(1, estimator=sizes)
     one.add(TaskAsk(task=0, key=key("jax", "f")), 0.0)
     one.decide(0.0)
-    flat(one, 0, 15500, 5, 70)
+    flat(one, 0, run_of(one, 0).reserved_mib + 400, 5, 70)
     assert run_of(one, 0).is_elastic
-    assert one.decide(70.0)[1].actions == ()
+    assert all(action.reserve_mib >= 20000 for action in one.decide(70.0)[1].actions)
     assert sizes.siblings == {}
 
 

@@ -342,9 +342,10 @@ def test_task_with_several_gpus_gets_whole_idle_ones_without_a_cap():
     assert (start.gpus, start.is_alone, start.cap_mib) == (("GPU-1", "GPU-2"), True, None)
 
 
-def test_task_with_several_gpus_holds_them_from_the_start():
+def test_old_task_with_several_gpus_holds_them():
     runs = [running(8, 0, 100), running(9, 1, 100)]
-    decision = decide(view([gpu(0), gpu(1)], [waiting(1, gpus=2), waiting(2, 100)], runs))
+    waits = [waiting(1, gpus=2, waits_since_s=-900.0), waiting(2, 100)]
+    decision = decide(view([gpu(0), gpu(1)], waits, runs))
     assert holds(decision) == [(1, "GPU-0"), (1, "GPU-1")]
     assert starts(decision) == []
 

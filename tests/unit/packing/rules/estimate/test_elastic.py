@@ -6,31 +6,52 @@ import pytest
 
 from slurm_share.packing.rules.estimate.elastic import Sizes, takes_everything
 
-AT = {"memory_mib": 7500, "visible_mib": 10_000, "age_s": 10.0, "peak_mib": 7500, "cap_mib": None, "is_flat": False}
+AT = {
+    "source": "unknown",
+    "memory_mib": 20_300,
+    "told_mib": 20_000,
+    "total_mib": 40_960,
+    "age_s": 10.0,
+    "peak_mib": 20_300,
+    "cap_mib": 40_000,
+    "is_flat": False,
+}
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({}, True),
-        ({"memory_mib": 6900}, False),
         ({"age_s": 60.0}, False),
-        ({"age_s": 600.0, "cap_mib": 7800, "is_flat": True}, True),
-        ({"age_s": 600.0, "cap_mib": 7800}, False),
-        ({"age_s": 600.0, "cap_mib": 9000, "is_flat": True}, False),
-        ({"visible_mib": 0}, False),
+        ({"memory_mib": 15_000}, False),
+        ({"memory_mib": 25_000}, False),
+        ({"memory_mib": 30_720}, True),
+        ({"memory_mib": 30_720, "total_mib": None}, False),
+        ({"age_s": 600.0, "peak_mib": 39_000, "is_flat": True}, True),
+        ({"age_s": 600.0, "peak_mib": 39_000}, False),
+        ({"age_s": 600.0, "peak_mib": 30_000, "is_flat": True}, False),
+        ({"age_s": 600.0, "peak_mib": 39_000, "is_flat": True, "cap_mib": None}, False),
+        ({"source": "user"}, False),
+        ({"source": "exact", "memory_mib": 30_720}, False),
+        ({"source": "line", "age_s": 600.0, "peak_mib": 39_000, "is_flat": True}, False),
     ],
     ids=[
-        "most of what it sees at once",
-        "less than 70 %",
+        "what it was told, at once",
         "later",
+        "less than it was told",
+        "more than it was told",
+        "75 % of the GPU, as JAX takes",
+        "the GPU's size is not known",
         "all of its cap, flat",
         "all of its cap, still rising",
         "less than its cap",
-        "nothing is seen",
+        "no cap",
+        "near the user's own number",
+        "near its history",
+        "flat near its cap, which rests on a line",
     ],
 )
-def test_a_task_is_elastic_if_it_takes_most_at_once_or_all_of_its_cap(change, expected):
+def test_a_task_is_elastic_if_it_takes_what_it_is_told_or_all_there_is(change, expected):
     """A table."""
     assert takes_everything(**{**AT, **change}) is expected
 
