@@ -323,3 +323,29 @@ def test_a_task_put_back_waits_again_and_its_booking_is_free(node: Callable[...,
     made.packer.put_back(0, 0.1)
     assert set(made.packer.waiting) == {0, 1}
     assert len(made.starts(0.2)) == 1
+
+
+def test_a_task_that_takes_what_it_is_given_is_learned_as_such_at_its_first_run(node: Callable[..., Node]) -> None:
+    """Nothing was known of it: what it took at once says so."""
+    made = node()
+    made.add(1)
+    start = made.starts(0.0)[1]
+    given = start.cap_mib or start.reserve_mib
+    made.see(5.0, t1=round(0.9 * given))
+    made.end(1, 600.0)
+    (run,) = made.kept
+    assert run.is_elastic
+    made.add(2, 600.0)
+    assert made.starts(600.0)[2].reserve_mib >= given - 1
+
+
+def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node: Callable[..., Node]) -> None:
+    """And is not asked for where its user wrote one."""
+    made = node()
+    key = TaskKey(exact="e", family="f")
+    assert made.packer.is_unknown(TaskAsk(task=1, key=key))
+    assert not made.packer.is_unknown(TaskAsk(task=1, key=key, gpu_mem_mib=4096))
+    made.packer.offered(key, "static", 4000.0)
+    assert not made.packer.is_unknown(TaskAsk(task=1, key=key))
+    made.add(1)
+    assert made.starts(0.0)[1].reserve_mib == 5000
