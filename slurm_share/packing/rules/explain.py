@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..records import Action, After, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
-from .place import SAME_AS, gib
+from .place import IN_ORDER, NO_SEAT, SAME_AS, gib
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
 
@@ -46,15 +46,13 @@ def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:
         if row.gpu:
             lines.append(_refusal(row, index))
             continue
+        sizes = _sizes(row)
+        lines.append(f"does not start: {row.why}{sizes}")
         same = _same_as(row)
-        if same is None:
-            lines.append(f"does not start: {row.why}")
-            continue
-        lines.append(f"does not start: {row.why}")
         lines += [_refusal(other, index) for other in decision.refused if other.task == same and other.gpu]
     if not lines and any(one.ask.task == task for one in view.waiting):
         # The decision ended at a task before this one.
-        last = next((row for row in reversed(decision.refused) if not row.gpu and _same_as(row) is None), None)
+        last = next((row for row in reversed(decision.refused) if row.why in (NO_SEAT, IN_ORDER)), None)
         if last is not None:
             lines.append(f"does not start: {last.why} (task {last.task} is before it)")
     return tuple(lines)
@@ -90,9 +88,13 @@ def _of_action(task: int, action: Action) -> str | None:
 
 def _refusal(row: Refused, index: dict[str, int]) -> str:
     where = f"GPU {index[row.gpu]}" if row.gpu in index else row.gpu
-    if row.needs_mib is not None and row.room_mib is not None:
-        return f"not on {where}: {row.why} ({gib(max(row.room_mib, 0))} to be booked, {gib(row.needs_mib)} wanted)"
-    return f"not on {where}: {row.why}"
+    return f"not on {where}: {row.why}{_sizes(row)}"
+
+
+def _sizes(row: Refused) -> str:
+    if row.needs_mib is None or row.room_mib is None:
+        return ""
+    return f" ({gib(max(row.room_mib, 0))} to be booked, {gib(row.needs_mib)} wanted)"
 
 
 def _same_as(row: Refused) -> int | None:

@@ -59,6 +59,11 @@ DRAM_BUSY = "its memory bandwidth is used up"
 LITTLE_FREE = "too little free memory"
 NOT_CHOSEN = "another GPU was preferred"
 SAME_AS = "as task {}, which needs the same"
+NO_ROOM_ANYWHERE = "no GPU has enough room"
+
+DETAILED_ROWS = 128
+"""So many refusals of one decision are said for each GPU. Waiting tasks behind that need more room than any GPU has get
+one for all GPUs: a decision is made at every end and every start of a task, and its record has to stay small."""
 
 
 def decide(view: PackView) -> Decision:
@@ -128,10 +133,18 @@ class _Pass:
         self.places = [Place(gpu, running[gpu.facts.uuid], view.now_s) for gpu in by_index]
         self.served = [place for place in self.places if not place.view.is_out]
         self.largest_mib = max((place.capacity for place in self.served), default=0)
+        sizes = [UNKNOWN_MIB if place.facts.total_mib is None else place.facts.total_mib for place in self.served]
+        self.largest_total_mib = max(sizes, default=0)
         waiting = {task.ask.task for task in view.waiting}
         for place in self.places:
             if place.held_for is not None and (place.held_for not in waiting or place.view.is_out):
                 self._release(place, "its task does not wait any more")
+        self.holder: int | None = None
+        """The task for which GPUs are held; there is one at most."""
+        self._find_holder()
+
+    def _find_holder(self) -> None:
+        self.holder = next((place.held_for for place in self.places if place.held_for is not None), None)
 
     # ---- What has been decided ----
 
@@ -154,13 +167,8 @@ class _Pass:
 
     def _hold(self, task: WaitingView, place: Place, why: str) -> None:
         if place.held_for != task.ask.task:
-            place.held_for = task.ask.task
+            place.held_for = self.holder = task.ask.task
             self.actions.append(Hold(task=task.ask.task, gpu=place.uuid, why=why))
-
-    @property
-    def holder(self) -> int | None:
-        """The task for which GPUs are held; there is one at most."""
-        return next((place.held_for for place in self.places if place.held_for is not None), None)
 
     def _refuse(self, task: WaitingView, place: Place, why: str, needs_mib: int | None = None) -> None:
         room = place.room if place.capacity < UNKNOWN_MIB else None
@@ -170,9 +178,14 @@ class _Pass:
         self, task: WaitingView, why: str, outcome: Literal["gpu memory", "not started"] = "not started"
     ) -> None:
         self.actions.append(GiveUp(task=task.ask.task, outcome=outcome, why=why))
-        for place in self.places:
-            if place.held_for == task.ask.task:
-                place.held_for = None
+        self._free_holds(task.ask.task)
+
+    def _free_holds(self, task: int) -> None:
+        if self.holder == task:
+            for place in self.places:
+                if place.held_for == task:
+                    place.held_for = None
+            self._find_holder()
 
     def _start(
         self, task: WaitingView, places: Sequence[Place], reserve_mib: int, cap_mib: int | None, *,
@@ -191,9 +204,7 @@ class _Pass:
         )
         for place in places:
             place.book(reserve_mib, processes, is_alone=is_alone, closes=closes)
-        for place in self.places:
-            if place.held_for == number:
-                place.held_for = None
+        self._free_holds(number)
         self.seats -= 1
 
     # ---- What both kinds of policy ask ----
@@ -213,8 +224,8 @@ class _Pass:
         elif ask.gpus > len(self.served):
             have = "1 GPU" if len(self.served) == 1 else f"{len(self.served)} GPUs"
             self._give_up(task, f"wants {ask.gpus} GPUs; this node has {have}")
-        elif ask.gpu_mem_mib is not None and ask.gpu_mem_mib > self._largest_total():
-            largest = gib(self._largest_total())
+        elif ask.gpu_mem_mib is not None and ask.gpu_mem_mib > self.largest_total_mib:
+            largest = gib(self.largest_total_mib)
             self._give_up(task, f"wants {gib(ask.gpu_mem_mib)}; the largest GPU of this node has {largest}")
         elif task.tries.was_alone and self.largest_mib < UNKNOWN_MIB and self.largest_mib <= task.had_room_mib:
             why = f"needs more than {gib(task.had_room_mib)} with a GPU to itself; the largest GPU of this node gives "
@@ -222,10 +233,6 @@ class _Pass:
         else:
             return False
         return True
-
-    def _largest_total(self) -> int:
-        sizes = [place.facts.total_mib for place in self.served]
-        return max((UNKNOWN_MIB if size is None else size) for size in sizes)
 
     def closed_reason(self, place: Place, task: WaitingView, *, fits_before_hold: bool = False) -> str:
         """Return why no task, or not this one, may start on a GPU now whatever its memory; empty: it may."""
@@ -307,6 +314,13 @@ class _Booked(_Pass):
         self.started_on: dict[str, list[int]] = {}
         self.patience_s = max(self.settings.patience_s, 2 * (view.median_s or 0.0))
         self.stuck: dict[object, int] = {}
+        self.models = {place.model for place in self.places}
+        self._measure()
+
+    def _measure(self) -> None:
+        """Find the most room and the least usable memory of any GPU: what no task can exceed, or stay below."""
+        self.most_room = max((place.room for place in self.served), default=0)
+        self.least_usable = min((place.usable for place in self.served), default=0)
 
     def run(self) -> None:
         is_exclusive = self.settings.recovery == "exclusive"
@@ -360,6 +374,7 @@ class _Booked(_Pass):
         if task.ask.gpus > 1:
             if self.whole(task):
                 self.stuck.clear()
+                self._measure()
                 return True
             # Not before it is old: GPUs that drain for it do less, and often enough of them are empty by then anyway.
             if self.holder == number or (self.holder is None and self._is_old(task)):
@@ -371,6 +386,9 @@ class _Booked(_Pass):
         is_temporary = False
         if before is not None and self.holder != number:
             self.refused.append(Refused(number, "", SAME_AS.format(before)))
+        elif len(self.refused) >= DETAILED_ROWS and not need.is_alone and self._least(task, need) > self.most_room:
+            self.refused.append(Refused(number, "", NO_ROOM_ANYWHERE, self.most_room, self._least(task, need)))
+            self.stuck.setdefault(signature, number)
         else:
             best: Place | None = None
             best_room = 0
@@ -395,6 +413,14 @@ class _Booked(_Pass):
         if wants_hold and self.holder is None and not is_temporary:
             self._hold_one(task, need)
         return False
+
+    def _least(self, task: WaitingView, need: _Need) -> int:
+        """Return the least that a task can need on any GPU, in MiB."""
+        guess = int(self.least_usable * self.settings.probe_ratio)
+        sizes = [guess if one.safe_mib is None else one.safe_mib for one in need.estimates.values()]
+        if not self.models <= need.estimates.keys():
+            sizes.append(guess)
+        return max(min(sizes, default=guess), need.at_least_mib, reservation.LEAST_MIB)
 
     def _need(self, task: WaitingView) -> _Need:
         estimates = dict(task.estimates)
@@ -509,6 +535,7 @@ class _Booked(_Pass):
             why=why,
         )
         started.append(number)
+        self._measure()
         if was_held:
             self.stuck.clear()  # GPUs that were held are not any more
 

@@ -73,3 +73,18 @@ def test_history_leaves_out_what_was_said_before():
     told = list(explain.history(3, [(state, decide(state)) for state in states]))
     assert [at for at, _ in told] == [1.0, 3.0]
     assert told[1][1][0].startswith("starts on GPU 0")
+
+
+def test_task_far_behind_that_fits_nowhere_gets_one_reason_for_all_gpus():
+    waits = [waiting(number, 20000 + number) for number in range(1, 30)]
+    cards = [gpu(index) for index in range(16)]
+    state = view(cards, waits, [running(50 + index, index, 30000) for index in range(16)])
+    assert said(29, state) == ("does not start: no GPU has enough room (9.9 GiB to be booked, 19.6 GiB wanted)",)
+    assert len(said(3, state)) == 16
+    assert len(decide(state).refused) == 16 * 8 + 21
+
+
+def test_task_behind_one_that_stops_the_queue_is_told_so():
+    state = view([gpu(0)], [waiting(3, 30000), waiting(4, 1000)], [running(1, 0, 30000)], backfills=False)
+    assert said(4, state) == ("does not start: an earlier task goes first",)
+    assert said(3, state) == ("not on GPU 0: not enough room (9.9 GiB to be booked, 29.3 GiB wanted)",)
