@@ -90,7 +90,7 @@ class _Command:
 class _Family:
     """What is known of one script on one GPU model."""
 
-    __slots__ = ("alpha", "elastic", "is_elastic", "peaks", "runs", "scores", "seconds", "unseen")
+    __slots__ = ("alpha", "elastic", "is_elastic", "numbers", "peaks", "runs", "scores", "seconds", "unseen")
 
     def __init__(self) -> None:
         self.alpha = conformal.ALPHA
@@ -98,6 +98,8 @@ class _Family:
         self.scores: deque[float] = deque(maxlen=conformal.NEWEST)
         """Of all its commands."""
         self.peaks: deque[int] = deque(maxlen=FAMILY_NEWEST)
+        self.numbers: dict[str, float] = {}
+        """Tag of a number -> the largest of its runs."""
         self.runs = 0
         self.seconds: deque[float] = deque(maxlen=FAMILY_NEWEST)
         self.unseen = 0
@@ -115,8 +117,8 @@ class _Series:
         self.by_rest: dict[tuple[str, Names], list[line.Point]] = {}
         """A number's name, and all other numbers -> that number and the peak, of each run."""
         self.points: deque[tuple[dict[str, float], int]] = deque(maxlen=FAMILY_NEWEST)
-        self.running: dict[str, tuple[Names, float]] = {}
-        """Running tasks with a flat memory: `exact` -> the numbers, and the peak with its growth."""
+        self.running: dict[str, tuple[Names, int, float]] = {}
+        """Running tasks with a flat memory: `exact` -> the numbers, the peak, and by how much it may still grow."""
         self.fits: dict[tuple[str, Names], line.Line | None] = {}
         self.free: dict[tuple[str, frozenset[str]], line.Line | None] = {}
         """Lines through one number in which the other numbers do not matter."""
@@ -218,8 +220,7 @@ class Estimator:
         self._note_running(key, gpu_model, peak_mib, age_s)
         if key.exact and key.numbers and (key.series or key.family):
             series = self._series.setdefault((key.series or key.family, gpu_model), _Series())
-            sized = peak_mib * self.growth(key, gpu_model, age_s)
-            series.running[key.exact] = (_tagged(key.numbers), sized)
+            series.running[key.exact] = (_tagged(key.numbers), peak_mib, self.growth(key, gpu_model, age_s))
 
     def _note_running(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
         sized = peak_mib * self.growth(key, gpu_model, age_s)
@@ -294,6 +295,8 @@ class Estimator:
         command.runs += is_fresh
         (command.peaks if is_fresh else command.stale).append(peak)
         family.peaks.append(peak)
+        for name, x in _tagged(run.numbers):
+            family.numbers[name] = max(family.numbers.get(name, x), x)
         family.runs += 1
         if is_fresh and run.numbers and (run.series or run.family):
             self._extend(self._series.setdefault((run.series or run.family, run.gpu_model), _Series()), run, peak)
@@ -511,20 +514,21 @@ class Estimator:
     def _from_sibling(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
     ) -> _Candidate | None:
-        """Return the peak of a running task of the same script.
-
-        Where this task has a larger number than that one, a larger batch size for example, it may need as many times
-        more; but it reserves no more for that than a task of which nothing is known.
-        """
         running = self._running_family.get((key.family, gpu_model))
         found = self._running_candidate(running, "this script")
         if found is not None and running is not None:
-            ratio = _largest_ratio(_tagged(key.numbers), running.numbers)
-            if ratio > 1.0:
-                most = min(running.sized * ratio, PROBE_RATIO * self._largest_gpu)
-                found.factor = max(found.factor, most / running.peak)
-                found.words += " with smaller numbers"
+            self._widen(found, running.sized, _largest_ratio(_tagged(key.numbers), running.numbers))
         return found
+
+    def _widen(self, found: _Candidate, sized_mib: float, ratio: float) -> None:
+        """Let a task reserve more that has a larger number than those it is sized by, a larger batch for example.
+
+        It may need as many times more; but it reserves no more for that than a task of which nothing is known.
+        """
+        if ratio > 1.0:
+            most = min(sized_mib * ratio, PROBE_RATIO * self._largest_gpu)
+            found.factor = max(found.factor, most / found.point)
+            found.words += ", with smaller numbers"
 
     @staticmethod
     def _running_candidate(found: _Running | None, what: str) -> _Candidate | None:
@@ -553,10 +557,11 @@ class Estimator:
         best: tuple[tuple[bool, int, float], float, str, int] | None = None
         for name, x in numbers:
             rest = _without(numbers, name)
-            fitted = self._fitted(series, name, rest)
+            fitted, growth = self._fitted(series, name, rest)
             point = fitted.at(x) if fitted else None
             if fitted is None or point is None:
                 continue
+            point *= growth
             # Between numbers that were seen before outside them, many runs before few, and the larger one last.
             rank = (fitted.is_inside(x), fitted.runs, point)
             if best is None or rank > best[0]:
@@ -569,18 +574,27 @@ class Estimator:
                     best = ((False, fitted.runs, point), point, name, fitted.runs)
         return None if best is None else best[1:]
 
-    def _fitted(self, series: _Series, name: str, rest: Names) -> line.Line | None:
+    def _fitted(self, series: _Series, name: str, rest: Names) -> tuple[line.Line | None, float]:
+        """Return the line through a number, and by how much what it says may still grow.
+
+        Runs that are done decide; where they are too few, running tasks count too. Their peaks may still grow, those of
+        older tasks less: so the line goes through the peaks as they are, and what it says may grow as the youngest may.
+        """
         points = series.by_rest.get((name, rest), [])
-        running = [
-            (dict(numbers)[name], sized)
-            for numbers, sized in series.running.values()
-            if _without(numbers, name) == rest and len(rest) < len(numbers)
-        ]
-        if running:
-            return line.fit(points + running)
         if (name, rest) not in series.fits:
             series.fits[(name, rest)] = line.fit(points)
-        return series.fits[(name, rest)]
+        done = series.fits[(name, rest)]
+        if done is not None:
+            return done, 1.0
+        running = [
+            (dict(numbers)[name], peak, growth)
+            for numbers, peak, growth in series.running.values()
+            if _without(numbers, name) == rest and len(rest) < len(numbers)
+        ]
+        if not running:
+            return None, 1.0
+        fitted = line.fit(points + [(x, float(peak)) for x, peak, _ in running])
+        return fitted, max(growth for _, _, growth in running)
 
     def _from_family(
         self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
@@ -604,7 +618,10 @@ class Estimator:
         if len(family.peaks) >= FAMILY_RUNS:
             point = upper(family.peaks, FAMILY_QUANTILE)
             words = f"{_runs(family.runs)} of this script, nine in ten need less"
-            return _Candidate("family", point, factor, family.runs, words)
+            found = _Candidate("family", point, factor, family.runs, words)
+            if max(family.peaks) > NEAR * min(family.peaks):
+                self._widen(found, point * factor, _largest_ratio(_tagged(key.numbers), tuple(family.numbers.items())))
+            return found
         if family.unseen >= UNSEEN_RUNS and not family.peaks:
             return _Candidate("family", CONTEXT_MIB, 1.0, family.unseen, "a script whose runs are too short to be seen")
         site = self._site.get((key.family, gpu_model))
@@ -709,13 +726,16 @@ def _tagged(numbers: Names) -> Names:
 
 
 def _largest_ratio(numbers: Names, known: Names) -> float:
-    """Return by which factor a number exceeds that of the same name among `known`, the largest such; else 1."""
+    """Return by which factor a number exceeds that of the same name among `known`, the largest such; else 1.
+
+    Whole numbers only: sizes of batches, layers and images are, and learning rates are not.
+    """
     before = dict(known)
     found = 1.0
     for name, x in numbers:
         x0 = before.get(name)
-        if x0 is not None and x > x0:
-            found = max(found, x / x0 if x0 > 0.0 else math.inf)
+        if x0 is not None and x > x0 >= 1.0 and x % 1 == 0 and x0 % 1 == 0:
+            found = max(found, x / x0)
     return found
 
 

@@ -304,6 +304,37 @@ def test_a_sibling_with_a_larger_number_reserves_in_proportion_and_no_more_than_
     assert found.safe_mib == pytest.approx(safe, abs=1)
 
 
+def test_a_number_that_is_not_whole_does_not_make_a_task_larger_than_its_sibling():
+    """A learning rate, for example."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("first", "family", (("--lr", 0.001),)), GPU, 6000, 60)
+    found = estimator.estimate(TaskAsk(task=1, key=TaskKey("second", "family", (("--lr", 0.1),))), GPU, TOTAL)
+    assert found.safe_mib == 7800
+
+
+@pytest.mark.parametrize(("peaks", "safe"), [((4000, 5000, 6000), 15_000), ((6000, 6000, 6000), 7500)])
+def test_a_family_whose_peaks_differ_gives_more_to_a_larger_number(peaks, safe):
+    """Twice the largest batch of its runs; where all need the same, no number matters."""
+    runs = [
+        done(peak, exact=f"e{n}", series=f"s{n}", numbers=(("--batch-size", 2.0 ** (n + 3)),))
+        for n, peak in enumerate(peaks)
+    ]
+    ask = TaskAsk(task=1, key=TaskKey("new", "family", (("--batch-size", 64.0),), "other"))
+    found = Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL)
+    assert (found.source, found.safe_mib) == ("family", safe)
+
+
+def test_a_line_through_running_tasks_of_unlike_age_is_not_turned_by_their_growth():
+    """The older one may grow by 5 %, the younger by 30 %: with these in the points, 32 would be far too small."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("a", "family", (("--batch-size", 64.0),), "series"), GPU, 7220, 900)
+    estimator.sibling(TaskKey("b", "family", (("--batch-size", 128.0),), "series"), GPU, 12_580, 60)
+    ask = TaskAsk(task=1, key=TaskKey("c", "family", (("--batch-size", 32.0),), "series"))
+    found = estimator.estimate(ask, GPU, TOTAL)
+    assert found.source == "line"
+    assert found.point_mib == round(4540 * 1.30)
+
+
 def test_siblings_of_another_gpu_model_are_not_sized_by_it():
     """They are unknown there."""
     estimator = Estimator(now=NOW)
