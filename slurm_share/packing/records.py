@@ -124,6 +124,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """Kept back: the site's reserve for the driver, and the context of the MPS server."""
     is_mps: bool = False
     """Tasks on it run under MPS, and can be given a cap."""
+    is_simulated: bool = False
+    """It does not exist: tests and demonstrations have such GPUs."""
     is_single: bool = False
     """One process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
     takes_only_mps: bool = False

@@ -129,8 +129,8 @@ def sm_alone(seen: Seen | None) -> float | None:
 def bars(recorded: Recorded) -> list[Bar]:
     """Return what a picture needs, in seconds since the first start.
 
-    Between decisions the memory is that of the decision before; an attempt that no decision saw has its peak from
-    beginning to end.
+    Between decisions the memory is that of the decision before, and until the first one that saw it what that saw. An
+    attempt that no decision saw has its peak from beginning to end.
     """
     begin = min((one.started for one in recorded.attempts), default=0.0)
     index = {gpu.uuid: number for number, gpu in enumerate(recorded.gpus)}
@@ -145,6 +145,7 @@ def bars(recorded: Recorded) -> list[Bar]:
         elif one.peak_gpu_mib and max(mib for _, mib in memory) < one.peak_gpu_mib:
             # The peak came after the last decision that saw the task, or between two.
             memory.append(((memory[-1][0] + end) / 2, one.peak_gpu_mib))
+        memory[0] = (start, memory[0][1])
         found += [
             Bar(
                 gpu=index[uuid],

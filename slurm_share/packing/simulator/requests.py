@@ -179,13 +179,19 @@ def draw_run(folder: Path) -> str:
     bars = recorded.bars(run)
     lost = sum(one.outcome not in timeline.DONE for one in run.attempts)
     tasks = len({one.task for one in run.attempts})
+    is_simulated = any(gpu.is_simulated for gpu in run.gpus)
     return timeline.draw(
         bars,
         recorded.sizes_mib(run, bars),
-        f"{folder.name}: {tasks} tasks, {lost} attempts that were lost",
+        f"{folder.name}{' on simulated GPUs' if is_simulated else ''}: {_counted(tasks, 'task')}, "
+        f"{_counted(lost, 'lost attempt')}",
         is_simulated=False,
         gpu_names=[f"GPU {gpu.index}" for gpu in run.gpus],
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def write_picture(picture: str, file: Path) -> None:

@@ -91,6 +91,7 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
         total_mib=total,
         reserve_mib=0 if total is None or usable is None else total - usable,
         is_mps=is_mps,
+        is_simulated=gpu.simulated,
         is_single=not is_mps and is_exclusive,
         takes_only_mps=is_mps and is_exclusive,
         clients_max=clients_max,

@@ -12,7 +12,7 @@ from slurm_share.packing import journal
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.chain import Estimator
-from slurm_share.packing.simulator import recorded, trace_files
+from slurm_share.packing.simulator import recorded, requests, trace_files
 
 BEGIN = 1e9
 
@@ -62,9 +62,9 @@ def test_bars_have_the_memory_that_decisions_saw_and_the_peak(run):
         (1, 1, 150.0, 210.0, "gpu memory"),
         (1, 2, 220.0, 320.0, "done"),
     ]
-    assert (150.0, 3000) in bars[0].memory
+    assert bars[0].memory[:2] == ((0.0, 3000), (170.0, 3000))  # the first decision that saw it counts from its start
     assert bars[0].reserved_mib == 4000
-    assert (170.0, 5000) in bars[1].memory
+    assert bars[1].memory == ((150.0, 5000),)
     assert bars[2].memory == ((220.0, 5500),)
 
 
@@ -85,9 +85,16 @@ def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsy
     assert main.main(["pack", "simulate", str(run), "--recorded", "--picture", str(file)]) == 0
     assert capsys.readouterr().out == ""
     text = " ".join(ElementTree.fromstring(file.read_text()).itertext())
-    assert "LLSUB.1: 2 tasks, 1 attempts that were lost" in text
+    assert "LLSUB.1: 2 tasks, 1 lost attempt" in text
     assert "task 1, attempt 1: gpu memory" in text
     assert "simulated" not in text
+
+
+def test_a_picture_of_a_run_on_simulated_gpus_says_so(run):
+    """They exist in tests and demonstrations only."""
+    journals = next(run.glob("p*/decisions.jsonl"))
+    journals.write_text(journals.read_text().replace('"is_mps":true', '"is_mps":true,"is_simulated":true'))
+    assert "LLSUB.1 on simulated GPUs: 2 tasks, 1 lost attempt" in requests.draw_run(run)
 
 
 def test_the_command_simulates_a_run_under_another_policy(run, capsys):
