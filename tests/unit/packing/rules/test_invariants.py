@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from packing_values import Known, board, estimate, gpu, key, oom, running, starts, view, waiting
 
 from slurm_share.packing.records import POLICIES, EndFacts, GiveUp, Hold, PackView, Start, TaskAsk, Tries
-from slurm_share.packing.rules import room
+from slurm_share.packing.rules import place, room
 from slurm_share.packing.rules.place import CLOSED, decide
 from slurm_share.packing.rules.recover import FREE_TRIES
 
@@ -296,3 +296,17 @@ def test_records_of_a_view_can_be_written_and_read():
 def test_temporary_closing_is_a_reason_of_its_own():
     state = view([gpu(0, closed_until_s=200.0)], [waiting(1, 500)])
     assert [row.why for row in decide(state).refused] == [CLOSED]
+
+
+@MANY
+@given(states(policy="booked", most=8))
+def test_short_reasons_for_tasks_far_behind_change_no_action(state):
+    rows = place.DETAILED_ROWS
+    try:
+        place.DETAILED_ROWS = 0
+        short = decide(state)
+        place.DETAILED_ROWS = 1 << 30
+        long = decide(state)
+    finally:
+        place.DETAILED_ROWS = rows
+    assert short.actions == long.actions
