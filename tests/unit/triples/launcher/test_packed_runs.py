@@ -463,7 +463,7 @@ def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge
     machine = Machine(library, 1, 40960, mps=False)
     try:
         none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
-        lines = [task("4G", 6, "--peak", "30G"), task("6G", 9, "--peak", "14G")]
+        lines = [task("4G", 8, "--peak", "30G"), task("6G", 13, "--peak", "14G")]
         specs = [TaskSpec(gpu_mem_mib=5000), TaskSpec(gpu_mem_mib=15000)]
         run = machine.run(lines, specs=specs, settings=none, at_once=2)
         code, said = run.go()
