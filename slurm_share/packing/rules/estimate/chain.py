@@ -49,6 +49,8 @@ SCORED_RUNS = 2 * conformal.NEWEST
 """Runs at the end of a history that are scored for what all commands have in common; the pools keep fewer."""
 PROBE_RATIO = PackSettings().probe_ratio
 """The part of a GPU that a task of unknown size reserves."""
+OVER_TOLD = 1.05
+"""A task that is told a size takes the CUDA context beside it."""
 FEW_X = 2
 FEW = (1, 3, 9)
 """Commands with 1, 2 to 3, 4 to 9 and 10 known runs are calibrated apart."""
@@ -259,6 +261,9 @@ class Estimator:
         command.clients = max(command.clients, run.clients)
         if run.is_elastic:
             given = run.reserved_mib or run.cap_mib or run.peak_mib or run.gpu_total_mib
+            if given and run.peak_mib and run.peak_mib > OVER_TOLD * given:
+                # It did not keep to its reservation, which JAX is told: what it takes is a part of all that it can see.
+                given = max(run.cap_mib or run.gpu_total_mib or 0, run.peak_mib)
             command.is_elastic = family.is_elastic = True
             if given:
                 command.elastic.note(given, is_done=not is_own_memory)

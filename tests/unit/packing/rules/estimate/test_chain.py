@@ -489,3 +489,12 @@ def test_a_number_that_was_outgrown_is_told_as_it_was_written():
     estimator.learn(done(10_240, source="user", reserved_mib=10_560, estimate_mib=4096))
     (note,) = estimator.take_notes()
     assert note.startswith("a task used 10.0G of its --gpu-mem=4.0G: ")
+
+
+@pytest.mark.parametrize(("peak", "given"), [(20_500, 20_070), (36_000, 40_141)])
+def test_an_elastic_task_is_given_what_it_saw_where_it_did_not_keep_to_its_reservation(peak, given):
+    """JAX is told its reservation, and has a context beside it; vLLM takes a part of all that it can see."""
+    run = done(peak, is_elastic=True, reserved_mib=20_070, cap_mib=40_141)
+    found = Estimator([run], now=NOW).estimate(TaskAsk(task=1, key=KEY), GPU, TOTAL)
+    assert found.is_elastic
+    assert found.safe_mib == given
