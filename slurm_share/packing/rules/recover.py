@@ -19,10 +19,12 @@ FREE_TRIES = 3
 FAMILY_DEAD = 3
 """So many tasks of one family that ran out of memory with a GPU to themselves end the rest of the family untried."""
 FLOOR_RESERVED = 1.5
+FLOOR_SILENT = 2.1
 FLOOR_PEAK_MIB = 1024
 FLOOR_RISE = 1.25
 """What a task is known to need after it ran out of memory: the largest of what its log says, its reservation by the
-first, its peak and the second, what was known before by the third."""
+first, its peak and FLOOR_PEAK_MIB, what was known before by FLOOR_RISE. Where its log does not say how much it asked
+for, its reservation by the second: a size is most often too small by half, and then one more try is enough."""
 
 
 class Had(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,8 @@ class Next(Struct, frozen=True, kw_only=True):
 
 def floor(had: Had, before_mib: int) -> int:
     """Return what a task is known to need after it ran out of memory, in MiB; always more than before."""
-    found = [int(FLOOR_RESERVED * had.reserved_mib), int(FLOOR_RISE * before_mib), before_mib + 1]
+    factor = FLOOR_SILENT if had.wanted_mib is None else FLOOR_RESERVED
+    found = [int(factor * had.reserved_mib), int(FLOOR_RISE * before_mib), before_mib + 1]
     if had.wanted_mib is not None:
         found.append(had.wanted_mib)
     if had.peak_mib is not None:

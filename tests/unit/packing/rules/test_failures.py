@@ -343,9 +343,9 @@ def test_siblings_of_a_task_that_ran_out_of_memory_get_its_floor_at_once():
     grow(one, 0, 5000, 5.0)
     one.ended(oom(0, 6.0))
     floors = {task.ask.task: task.floor_mib for task in one.view(6.0).waiting}
-    assert floors == {0: 6024, 1: 6024, 2: 0}
+    assert floors == {0: 8400, 1: 8400, 2: 0}
     one.add(TaskAsk(task=3, key=key("e")), 7.0)
-    assert one.view(7.0).waiting[-1].floor_mib == 6024
+    assert one.view(7.0).waiting[-1].floor_mib == 8400
 
 
 def test_floor_is_forgotten_when_a_run_of_the_same_command_is_done():

@@ -398,8 +398,14 @@ def test_without_figures_a_task_starts_only_where_nothing_else_runs():
 @pytest.mark.parametrize(("figure", "value"), [("sm_ratio", 0.96), ("dram_ratio", 0.81)])
 def test_saturated_gpu_takes_no_further_task_but_an_idle_one_does(figure, value):
     full = gpu(0, **{figure: value})
-    assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)]))) == []
-    assert starts(decide(view([full], [waiting(1, 300)]))) == [(1, "GPU-0")]
+    assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)], sm_guard=0.95))) == []
+    assert starts(decide(view([full], [waiting(1, 300)], sm_guard=0.95))) == [(1, "GPU-0")]
+
+
+def test_busy_multiprocessors_alone_stop_nothing():
+    """Speed is not known, and tasks would only wait longer."""
+    full = gpu(0, sm_ratio=1.0)
+    assert starts(decide(view([full], [waiting(1, 300)], [running(9, 0, 1000)]))) == [(1, "GPU-0")]
 
 
 def test_unknown_figures_stop_nothing():

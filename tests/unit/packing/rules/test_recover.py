@@ -25,7 +25,8 @@ def next_of(kind, what=None, tries=NEW, floor_mib=0, largest=LARGEST, **settings
 @pytest.mark.parametrize(
     ("what", "before", "expected"),
     [
-        (had(6000), 0, 9000),  # 1.5 times the reservation
+        (had(6000), 0, 12600),  # 2.1 times the reservation, as its log says nothing
+        (had(6000, wanted_mib=7000), 0, 9000),  # 1.5 times the reservation
         (had(1000, peak_mib=4000), 0, 5024),  # the peak and 1 GiB
         (had(6000, wanted_mib=12000), 0, 12000),  # what the log says
         (had(1000, peak_mib=None), 20000, 25000),  # a quarter more than before
@@ -48,8 +49,8 @@ def test_floor_always_rises(reserved, before, peak, wanted):
 
 def test_first_failure_goes_to_a_roomier_gpu():
     coming = next_of("gpu memory")
-    assert (coming.is_retried, coming.wants_alone, coming.floor_mib, coming.had_room_mib) == (True, False, 9000, 6000)
-    assert coming.why == "out of GPU memory (needed > 5.9 GiB, had 5.9 reserved); again on a GPU with 8.8 GiB"
+    assert (coming.is_retried, coming.wants_alone, coming.floor_mib, coming.had_room_mib) == (True, False, 12600, 6000)
+    assert coming.why == "out of GPU memory (needed > 5.9 GiB, had 5.9 reserved); again on a GPU with 12.3 GiB"
 
 
 def test_second_failure_goes_to_a_gpu_of_its_own():
