@@ -1,4 +1,4 @@
-"""Text for people: spans of time, lists of numbers, and the order of names."""
+"""Text for people: spans of time, sizes, lists of numbers, and the order of names."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def span_text(seconds: float) -> str:
     if seconds < 119.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def gib_text(mib: float) -> str:
+    """Return a size in MiB as text for people: "6.7 GiB"."""
+    return f"{mib / 1024:.1f} GiB"
 
 
 @lru_cache(maxsize=65_536)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ...core.text import gib_text
 from ..records import (
     Action,
     After,
@@ -36,6 +37,7 @@ from ..records import (
 from . import endings, messages, place, recover, reservation
 from .estimate import elastic
 from .estimate.chain import Estimator
+from .policy import closes_gpu
 from .room import capacity, others, room, usable
 
 FAULT_WINDOW_S = 10.0
@@ -519,7 +521,7 @@ class Board:
         self._running[action.task] = run
         self._running_views = None
         self.seats -= 1
-        closes = not action.is_alone and place.closes_gpu(self.settings, estimate)
+        closes = not action.is_alone and closes_gpu(self.settings, estimate)
         for gpu in gpus:
             for other in gpu.running.values():
                 run.was_joined = other.was_joined = True
@@ -714,5 +716,5 @@ def _blame(blamed: tuple[int, ...], running: Mapping[int, _Run]) -> str:
     parts = []
     for number in blamed:
         one = running[number]
-        parts.append(f"task {number} outgrew its {place.gib(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})")
+        parts.append(f"task {number} outgrew its {gib_text(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})")
     return "; ".join(parts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ...core.text import gib_text
 from ..records import Action, After, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
-from .place import IN_ORDER, NO_SEAT, SAME_AS, gib
+from .refusals import IN_ORDER, NO_CORES, SAME_AS
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
 
@@ -52,7 +53,7 @@ def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:
         lines += [_refusal(other, index) for other in decision.refused if other.task == same and other.gpu]
     if not lines and any(one.ask.task == task for one in view.waiting):
         # The decision ended at a task before this one.
-        last = next((row for row in reversed(decision.refused) if row.why in (NO_SEAT, IN_ORDER)), None)
+        last = next((row for row in reversed(decision.refused) if row.why in (NO_CORES, IN_ORDER)), None)
         if last is not None:
             lines.append(f"does not start: {last.why} (task {last.task} is before it)")
     return tuple(lines)
@@ -74,8 +75,8 @@ def history(task: int, journal: Iterable[tuple[PackView, Decision]]) -> Iterator
 def _of_action(task: int, action: Action) -> str | None:
     match action:
         case Start(task=number) if number == task:
-            cap = "no cap" if action.cap_mib is None else f"a cap of {gib(action.cap_mib)} for each process"
-            return f"starts on {action.why}; {gib(action.reserve_mib)} reserved, {cap}"
+            cap = "no cap" if action.cap_mib is None else f"a cap of {gib_text(action.cap_mib)} for each process"
+            return f"starts on {action.why}; {gib_text(action.reserve_mib)} reserved, {cap}"
         case Reserve(task=number) if number == task:
             return f"its reservation changes, {action.why}"
         case GiveUp(task=number) if number == task:
@@ -94,7 +95,7 @@ def _refusal(row: Refused, index: dict[str, int]) -> str:
 def _sizes(row: Refused) -> str:
     if row.needs_mib is None or row.room_mib is None:
         return ""
-    return f" ({gib(max(row.room_mib, 0))} to be booked, {gib(row.needs_mib)} wanted)"
+    return f" ({gib_text(max(row.room_mib, 0))} to be booked, {gib_text(row.needs_mib)} wanted)"
 
 
 def _same_as(row: Refused) -> int | None:

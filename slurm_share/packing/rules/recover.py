@@ -9,9 +9,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core.text import gib_text
 from ..records import EndKind, PackSettings, Tries
 from .endings import MEMORY_KINDS
-from .place import ROOMIER_MIB, ROOMIER_RATIO, gib
+from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
 
 FREE_TRIES = 3
@@ -112,13 +113,13 @@ def _after_memory(
     )
     if had.is_alone:
         is_sized = had.room_mib < UNKNOWN_MIB
-        said = "out of GPU memory with a GPU to itself" + (f" ({gib(had.room_mib)})" if is_sized else "")
+        said = "out of GPU memory with a GPU to itself" + (f" ({gib_text(had.room_mib)})" if is_sized else "")
         # A second GPU is tried only where it is larger, and only once: `was_alone` says that it has been.
         is_retried = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib and settings.oom_retries > 0
         if is_retried:
-            why = f"{said}; again on a larger GPU ({gib(largest_mib)})"
+            why = f"{said}; again on a larger GPU ({gib_text(largest_mib)})"
         elif is_sized:
-            why = f"{said}; the largest GPU of this node gives {gib(largest_mib)}"
+            why = f"{said}; the largest GPU of this node gives {gib_text(largest_mib)}"
         else:
             why = said
         return Next(
@@ -130,7 +131,7 @@ def _after_memory(
             wants_alone=True,
             is_dead_alone=not is_retried,
         )
-    said = f"out of GPU memory (needed > {gib(max(had.peak_mib or 0, had.cap_mib or had.reserved_mib))}"
+    said = f"out of GPU memory (needed > {gib_text(max(had.peak_mib or 0, had.cap_mib or had.reserved_mib))}"
     said += f", had {had.reserved_mib / 1024:.1f} reserved)"
     if had.by_user:
         said += f"; --gpu-mem={had.reserved_mib}M is too small"
@@ -138,10 +139,10 @@ def _after_memory(
         return Next(
             is_retried=False, why=f"{said}; --oom-retries={settings.oom_retries}", tries=counted, floor_mib=needs
         )
-    roomier = max(needs, had.room_mib + int(min(ROOMIER_MIB, ROOMIER_RATIO * had.room_mib)))
+    roomier = max(needs, roomier_mib(had.room_mib))
     is_last = counted.own_memory >= settings.oom_retries
     wants_alone = is_last or settings.recovery == "exclusive" or settings.policy != "booked" or roomier > largest_mib
-    where = "with a GPU to itself" if wants_alone else f"on a GPU with {gib(roomier)}"
+    where = "with a GPU to itself" if wants_alone else f"on a GPU with {gib_text(roomier)}"
     return Next(
         is_retried=True,
         why=f"{said}; again {where}",
@@ -161,7 +162,7 @@ def _after_others(
     settings: PackSettings,
     largest_mib: int,
 ) -> Next:
-    """A neighbour or the device ended it: tried again without being counted, a few times."""
+    """Return what follows where a neighbour or the device ended it: tried again uncounted, a few times."""
     if kind == "neighbour's memory":
         if tries.neighbour_memory >= FREE_TRIES:
             return _after_memory("gpu memory", reason, had, tries, floor_mib, settings, largest_mib)

@@ -23,6 +23,10 @@ history of the same command, which knows of a late peak (validation, a checkpoin
 STEP_MIB = 64
 """Reservations that follow a peak are rounded up to this, so that a task that grows slowly does not change it at every
 sample, and one that shrinks by less keeps it."""
+ROOMIER_MIB = 5120
+ROOMIER_RATIO = 0.20
+"""After a task ran out of memory, its next GPU has more room than the last one had, by the lesser of the two.
+Yousefzadeh 2025, 7.2, proposes 5 GB for such a retry."""
 
 
 def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_ratio: float) -> int:
@@ -35,6 +39,11 @@ def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_r
     if safe is None:
         safe = int(usable_mib * probe_ratio)
     return max(safe, floor_mib, LEAST_MIB)
+
+
+def roomier_mib(had_room_mib: int) -> int:
+    """Return the room that the next GPU of a task has to have, in MiB, that ran out of memory with `had_room_mib`."""
+    return had_room_mib + int(min(ROOMIER_MIB, ROOMIER_RATIO * had_room_mib))
 
 
 def is_flat(peaks: Sequence[tuple[float, int]], age_s: float, now_s: float, flat_after_s: float) -> bool:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from packing_values import Known, board, facts, key, oom, starts
 
 from slurm_share.packing.records import EndFacts, GiveUp, Hold, PackSettings, Reserve, TaskAsk
-from slurm_share.packing.rules import endings, place
+from slurm_share.packing.rules import endings, refusals
 from slurm_share.packing.rules.board import Board
 
 FAULT = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
@@ -457,7 +457,7 @@ def test_reasons_are_the_same_for_tasks_of_the_same_need():
     for task in range(3):
         one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
     _, decision = one.decide(0.0)
-    assert [row.why for row in decision.refused] == [place.NO_ROOM, place.SAME_AS.format(1)]
+    assert [row.why for row in decision.refused] == [refusals.NO_ROOM, refusals.SAME_AS.format(1)]
 
 
 def test_without_a_cap_and_without_neighbours_a_failure_is_one_with_a_gpu_to_itself():

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from packing_values import Known, board, estimate, gpu, key, oom, running, starts, view, waiting
 
 from slurm_share.packing.records import POLICIES, EndFacts, GiveUp, Hold, PackView, Start, TaskAsk, Tries
-from slurm_share.packing.rules import place, room
-from slurm_share.packing.rules.place import CLOSED, decide
+from slurm_share.packing.rules import booked_policy, room
+from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
+from slurm_share.packing.rules.refusals import CLOSED
 
 SIZES = st.integers(300, 45000)
 RATIO = st.none() | st.floats(0, 1)
@@ -301,12 +302,12 @@ def test_temporary_closing_is_a_reason_of_its_own():
 @MANY
 @given(states(policy="booked", most=8))
 def test_short_reasons_for_tasks_far_behind_change_no_action(state):
-    rows = place.DETAILED_ROWS
+    rows = booked_policy.DETAILED_ROWS
     try:
-        place.DETAILED_ROWS = 0
+        booked_policy.DETAILED_ROWS = 0
         short = decide(state)
-        place.DETAILED_ROWS = 1 << 30
+        booked_policy.DETAILED_ROWS = 1 << 30
         long = decide(state)
     finally:
-        place.DETAILED_ROWS = rows
+        booked_policy.DETAILED_ROWS = rows
     assert short.actions == long.actions

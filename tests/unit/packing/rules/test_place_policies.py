@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from packing_values import A100, estimate, gpu, key, running, starts, view, waiting
 
 from slurm_share.packing.records import GpuFacts, GpuView, Hold, Tries
-from slurm_share.packing.rules import place
+from slurm_share.packing.rules import refusals
 from slurm_share.packing.rules.place import decide
 
 NONE = {"smact_max": None, "free_min_mib": None}
@@ -380,7 +380,7 @@ def test_exclusive_process_mode_without_mps_takes_one_task_a_gpu():
     state = view([gpu(0, is_single=True, is_mps=False)], [waiting(1, 300), waiting(2, 300)])
     decision = decide(state)
     assert starts(decision) == [(1, "GPU-0")]
-    assert [row.why for row in decision.refused if row.task == 2] == [place.SINGLE]
+    assert [row.why for row in decision.refused if row.task == 2] == [refusals.SINGLE]
 
 
 def test_gpu_of_unknown_size_takes_one_task_at_a_time():
@@ -428,7 +428,7 @@ def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
 def test_no_seat_no_start():
     decision = decide(view([gpu(0)], [waiting(1, 300), waiting(2, 300)], seats=1))
     assert starts(decision) == [(1, "GPU-0")]
-    assert decision.refused[-1].why == place.NO_SEAT
+    assert decision.refused[-1].why == refusals.NO_CORES
 
 
 def test_unknown_task_closes_its_gpu_and_a_known_one_does_not():

@@ -1,0 +1,233 @@
+"""What every policy of placing tasks has in common: the GPUs and what was decided so far, in one decision.
+
+The policies themselves: `booked_policy`, `thesis_policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ...core.text import gib_text
+from ..records import (
+    Action,
+    EndKind,
+    Estimate,
+    GiveUp,
+    Hold,
+    PackSettings,
+    PackView,
+    Refused,
+    Reserve,
+    RunningView,
+    Start,
+    WaitingView,
+)
+from . import refusals
+from .endings import MEMORY_KINDS
+from .room import UNKNOWN_MIB, Place
+
+MEMORY_ENDS: tuple[EndKind, ...] = (*MEMORY_KINDS, "neighbour's memory")
+"""Ends after which a task goes before all others, and with RAD-RM has a GPU to itself."""
+
+
+def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
+    """Return whether a start closes its GPU until the task's first memory is seen.
+
+    Policies that read free memory would put the next task onto memory that this one is about to take. With booking,
+    only a task of unknown size closes its GPU: its share of it is a guess.
+    """
+    if settings.policy != "booked":
+        return True
+    return estimate is None or estimate.safe_mib is None
+
+
+class Policy:
+    """One decision: the view, and what has been decided so far. Each policy says in `run` what it decides."""
+
+    def __init__(self, view: PackView) -> None:
+        self.view = view
+        self.now_s = view.now_s
+        self.settings = view.settings
+        self.seats = view.seats
+        self.actions: list[Action] = []
+        self.refused: list[Refused] = []
+        running: dict[str, list[RunningView]] = {gpu.facts.uuid: [] for gpu in view.gpus}
+        for task in view.running:
+            if task.due_mib is not None and task.due_mib != task.reserved_mib:
+                task = self._reserve(task, task.due_mib)
+            for uuid in task.gpus:
+                if uuid in running:
+                    running[uuid].append(task)
+        by_index = sorted(view.gpus, key=lambda gpu: gpu.facts.index)
+        self.places = [Place(gpu, running[gpu.facts.uuid], view.now_s) for gpu in by_index]
+        self.served = [place for place in self.places if not place.view.is_out]
+        self.largest_mib = max((place.capacity for place in self.served), default=0)
+        sizes = [UNKNOWN_MIB if place.facts.total_mib is None else place.facts.total_mib for place in self.served]
+        self.largest_total_mib = max(sizes, default=0)
+        waiting = {task.ask.task for task in view.waiting}
+        for place in self.places:
+            if place.held_for is not None and (place.held_for not in waiting or place.view.is_out):
+                self._release(place, "its task does not wait any more")
+        self.holder: int | None = None
+        """The task for which GPUs are held; there is one at most."""
+        self._find_holder()
+
+    def _find_holder(self) -> None:
+        self.holder = next((place.held_for for place in self.places if place.held_for is not None), None)
+
+    # ---- What has been decided ----
+
+    def _reserve(self, task: RunningView, mib: int) -> RunningView:
+        grows = mib > task.reserved_mib
+        why = f"{gib_text(task.reserved_mib)} -> {gib_text(mib)}: " + (
+            "it has grown" if grows else f"its memory is flat at {gib_text(task.peak_mib or 0)}"
+        )
+        self.actions.append(Reserve(task=task.ask.task, reserve_mib=mib, is_flat=task.is_flat, why=why))
+        return replace(task, reserved_mib=mib, due_mib=None)
+
+    def _release(self, place: Place, why: str) -> None:
+        place.held_for = None
+        self.actions.append(Hold(task=None, gpu=place.uuid, why=why))
+
+    def _hold(self, task: WaitingView, place: Place, why: str) -> None:
+        if place.held_for != task.ask.task:
+            place.held_for = self.holder = task.ask.task
+            self.actions.append(Hold(task=task.ask.task, gpu=place.uuid, why=why))
+
+    def _refuse(self, task: WaitingView, place: Place, why: str, needs_mib: int | None = None) -> None:
+        room = place.room if place.capacity < UNKNOWN_MIB else None
+        self.refused.append(Refused(task.ask.task, place.uuid, why, room, needs_mib))
+
+    def _give_up(
+        self, task: WaitingView, why: str, outcome: Literal["gpu memory", "not started"] = "not started"
+    ) -> None:
+        self.actions.append(GiveUp(task=task.ask.task, outcome=outcome, why=why))
+        self._free_holds(task.ask.task)
+
+    def _free_holds(self, task: int) -> None:
+        if self.holder == task:
+            for place in self.places:
+                if place.held_for == task:
+                    place.held_for = None
+            self._find_holder()
+
+    def _start(
+        self, task: WaitingView, places: Sequence[Place], reserve_mib: int, cap_mib: int | None, *,
+        is_alone: bool, closes: bool, processes: int = 1, why: str,
+    ) -> None:  # fmt: skip
+        number = task.ask.task
+        self.actions.append(
+            Start(
+                task=number,
+                gpus=tuple(place.uuid for place in places),
+                reserve_mib=reserve_mib,
+                cap_mib=cap_mib,
+                is_alone=is_alone,
+                why=why,
+            )
+        )
+        for place in places:
+            place.book(reserve_mib, processes, is_alone=is_alone, closes=closes)
+        self._free_holds(number)
+        self.seats -= 1
+
+    # ---- What both kinds of policy ask ----
+
+    def run(self) -> None:
+        """Decide about the waiting tasks, in the policy's order."""
+        raise NotImplementedError
+
+    def is_hopeless(self, task: WaitingView) -> bool:
+        """Give a task up that no GPU of the node can ever take, and return whether that was done."""
+        ask = task.ask
+        key = ask.key
+        if key is not None and key.family in self.view.dead_families and not self.settings.keep_going:
+            why = "not tried: several tasks of its kind ran out of GPU memory with a GPU to themselves (--keep-going)"
+            self._give_up(task, why, "gpu memory")
+        elif not self.served:
+            self._give_up(task, "no GPU of this node works any more")
+        elif ask.gpus > len(self.served):
+            have = "1 GPU" if len(self.served) == 1 else f"{len(self.served)} GPUs"
+            self._give_up(task, f"wants {ask.gpus} GPUs; this node has {have}")
+        elif ask.gpu_mem_mib is not None and ask.gpu_mem_mib > self.largest_total_mib:
+            largest = gib_text(self.largest_total_mib)
+            self._give_up(task, f"wants {gib_text(ask.gpu_mem_mib)}; the largest GPU of this node has {largest}")
+        elif task.tries.was_alone and self.largest_mib < UNKNOWN_MIB and self.largest_mib <= task.had_room_mib:
+            why = f"needs more than {gib_text(task.had_room_mib)} with a GPU to itself"
+            largest = gib_text(self.largest_mib)
+            self._give_up(task, f"{why}; the largest GPU of this node gives {largest}", "gpu memory")
+        else:
+            return False
+        return True
+
+    def closed_reason(self, place: Place, task: WaitingView, *, fits_before_hold: bool = False) -> str:
+        """Return why no task, or not this one, may start on a GPU now whatever its memory; empty: it may."""
+        if place.view.is_out:
+            return refusals.OUT
+        if place.view.problem:
+            return refusals.PROBLEM
+        if place.held_for is not None and place.held_for != task.ask.task and not fits_before_hold:
+            return refusals.HELD
+        if place.is_shut:
+            return refusals.SHUT
+        if place.is_closed:
+            return refusals.CLOSED
+        if not place.is_empty:
+            if place.facts.is_single:
+                return refusals.SINGLE
+            if place.facts.total_mib is None:
+                return refusals.UNSIZED
+            if not place.view.can_measure:
+                return refusals.NO_FIGURES
+        return ""
+
+    def crowd_reason(self, place: Place, processes: int) -> str:
+        """Return which limit on the number of tasks or processes a further task would pass; empty: none."""
+        if not place.is_idle and place.clients + processes > place.facts.clients_max:
+            return refusals.CLIENTS
+        if self.settings.max_per_gpu is not None and place.count >= self.settings.max_per_gpu:
+            return refusals.MAX_PER_GPU
+        return ""
+
+    def whole(self, task: WaitingView) -> bool:
+        """Start a task on whole empty GPUs, if there are enough of them."""
+        wanted = task.ask.gpus
+        reasons = [(place, self.closed_reason(place, task)) for place in self.places]
+        free = [place for place, why in reasons if not why and place.is_empty]
+        if len(free) < wanted:
+            for place, why in reasons:
+                if why or not place.is_empty:
+                    self._refuse(task, place, why or refusals.NOT_IDLE)
+            return False
+        free.sort(key=lambda place: (place.held_for != task.ask.task, place.index))
+        chosen = sorted(free[:wanted], key=lambda place: place.index)
+        smallest = min(place.usable for place in chosen)
+        self._start(
+            task,
+            chosen,
+            0 if smallest >= UNKNOWN_MIB // 2 else smallest,
+            None,
+            is_alone=True,
+            closes=False,
+            why=f"whole {gpus_text(chosen)}",
+        )
+        return True
+
+
+def gpus_text(places: Sequence[Place]) -> str:
+    """Return GPUs for people: "GPU 2", "GPUs 0, 1"."""
+    if len(places) == 1:
+        return f"GPU {places[0].index}"
+    return "GPUs " + ", ".join(str(place.index) for place in places)
+
+
+def neighbours_text(place: Place, started: Iterable[int]) -> str:
+    """Return the tasks that a new one joins on a GPU: " beside 7, 12"; empty where there are none."""
+    numbers = sorted({task.ask.task for task in place.running} | set(started))
+    if not numbers:
+        return ""
+    shown = ", ".join(str(number) for number in numbers[:4])
+    return f" beside {shown}" + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")

@@ -1,0 +1,167 @@
+"""The policies of Yousefzadeh 2025, 6.2.2 and 6.3.3 (RAD-RM): strictly in order, by the driver's free memory, or by
+what is not booked (`uses_booking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...core.text import gib_text
+from ..records import Estimate, PackView, Refused, WaitingView
+from . import cap, refusals, reservation
+from .policy import MEMORY_ENDS, Policy, neighbours_text
+from .room import UNKNOWN_MIB, Place
+
+
+class Thesis(Policy):
+    """Place tasks by RAD-RM's policies: first in, first out; one after the other; GPUs without a task before others.
+
+    Yousefzadeh 2025, 6.2.2 and 6.3.3, and the code that was published with it (CARMA).
+    """
+
+    def __init__(self, view: PackView) -> None:
+        super().__init__(view)
+        self.last = view.last_gpu
+
+    def run(self) -> None:
+        waiting = self.view.waiting
+        recovering = [task for task in waiting if task.after in MEMORY_ENDS or task.wants_alone]
+        rest = [task for task in waiting if not (task.after in MEMORY_ENDS or task.wants_alone)]
+        is_stopped = False
+        for task in recovering + rest:
+            if is_stopped:
+                self.refused.append(Refused(task.ask.task, "", refusals.IN_ORDER))
+                return
+            if self.is_hopeless(task):
+                continue
+            if self.seats <= 0:
+                self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
+                return
+            is_stopped = not self._place(task, is_recovery=task.after in MEMORY_ENDS or task.wants_alone)
+
+    def _place(self, task: WaitingView, *, is_recovery: bool) -> bool:
+        policy = self.settings.policy
+        if task.ask.gpus > 1:
+            return self.whole(task)
+        if policy == "exclusive" or is_recovery:
+            return self._exclusive(task)
+        estimates = dict(task.estimates)
+        eligible: list[Place] = []
+        for place in self.places:
+            why, needs = self._refusal(task, estimates.get(place.model), place)
+            if why:
+                self._refuse(task, place, why, needs)
+            else:
+                eligible.append(place)
+        if not eligible:
+            return False
+        idle = [place for place in eligible if place.is_idle]
+        busy = [place for place in eligible if not place.is_idle]
+        # The most utilised GPU first is the one policy that wants GPUs with tasks before those without.
+        among = (busy or idle) if policy == "mug" else (idle or busy)
+        best = min(among, key=self._rank())
+        for place in eligible:
+            if place is not best:
+                self._refuse(task, place, refusals.NOT_CHOSEN)
+        self._begin(task, estimates.get(best.model), best)
+        return True
+
+    def _rank(self) -> Callable[[Place], tuple[float, ...]]:
+        """Return the order in which GPUs are preferred, the least first."""
+        policy = self.settings.policy
+        count = max(len(self.places), 1)
+        if policy == "rr":
+            return lambda place: ((place.index - self.last - 1) % count, place.index)
+        if policy in ("magm", "worst-fit"):
+            return lambda place: (-self._free(place), place.index)
+        if policy in ("mug", "best-fit"):
+            return lambda place: (self._free(place), place.index)
+        if policy in ("lug", "oracle-lug"):
+            return lambda place: (1.0 if place.view.sm_ratio is None else place.view.sm_ratio, place.index)
+        return lambda place: (place.index,)
+
+    def _free(self, place: Place) -> int:
+        """Return the free memory that the policy sees, in MiB: the driver's figure, or what is not booked."""
+        used, total = place.view.used_mib, place.facts.total_mib
+        if self.settings.uses_booking or used is None or total is None:
+            return place.room
+        return total - used
+
+    def _refusal(self, task: WaitingView, estimate: Estimate | None, place: Place) -> tuple[str, int | None]:
+        why = self.closed_reason(place, task) or self.crowd_reason(place, 1 if estimate is None else estimate.processes)
+        if why:
+            return why, None
+        settings = self.settings
+        point = None if estimate is None else estimate.point_mib
+        needs = 0
+        if settings.policy in ("first-fit", "best-fit", "worst-fit", "oracle-lug"):
+            needs = (settings.free_min_mib or 0) if point is None else point + settings.fit_margin_mib
+        elif point is not None and settings.policy != "rr":
+            needs = point
+        elif settings.free_min_mib is not None:
+            needs = settings.free_min_mib
+        if settings.uses_booking:
+            needs = max(needs, self._booking(task, estimate, place))
+        needs = min(needs, place.capacity)
+        if needs > self._free(place):
+            return refusals.LITTLE_FREE, needs
+        is_limited = settings.smact_max is not None and place.view.sm_ratio is not None and not place.is_idle
+        if is_limited and (place.view.sm_ratio or 0.0) > (settings.smact_max or 0.0):
+            return refusals.SM_BUSY, needs
+        return "", needs
+
+    def _booking(self, task: WaitingView, estimate: Estimate | None, place: Place) -> int:
+        return min(
+            reservation.at_start(estimate, task.floor_mib, place.usable, self.settings.probe_ratio), place.capacity
+        )
+
+    def _begin(self, task: WaitingView, estimate: Estimate | None, place: Place) -> None:
+        settings = self.settings
+        free = self._free(place)
+        if settings.uses_booking:
+            reserve = self._booking(task, estimate, place)
+            cap_mib = cap.at_start(
+                estimate, reserve, place.room, guard=settings.guard, is_mps=place.facts.is_mps, is_alone=False
+            )
+        else:
+            point = None if estimate is None else estimate.point_mib
+            reserve, cap_mib = point or 0, None
+        beside = neighbours_text(place, ())
+        self._start(
+            task,
+            [place],
+            reserve,
+            cap_mib,
+            is_alone=False,
+            closes=True,
+            processes=1 if estimate is None else estimate.processes,
+            why=f"GPU {place.index}{beside} by {settings.policy}: {gib_text(free)} free",
+        )
+        self.last = place.index
+
+    def _exclusive(self, task: WaitingView) -> bool:
+        """Start a task on the first GPU that nothing runs on."""
+        chosen: Place | None = None
+        for place in self.places:
+            why = self.closed_reason(place, task) or ("" if place.is_empty else refusals.NOT_IDLE)
+            if not why and task.tries.was_alone and place.capacity <= task.had_room_mib:
+                why = refusals.NOT_ROOMIER
+            if why:
+                self._refuse(task, place, why)
+            elif chosen is None:
+                chosen = place
+            else:
+                self._refuse(task, place, refusals.NOT_CHOSEN)
+        if chosen is None:
+            return False
+        self._start(
+            task,
+            [chosen],
+            0 if chosen.capacity >= UNKNOWN_MIB else chosen.usable,
+            None,
+            is_alone=True,
+            closes=False,
+            why=f"GPU {chosen.index} to itself",
+        )
+        self.last = chosen.index
+        return True
