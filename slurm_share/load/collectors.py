@@ -32,7 +32,7 @@ from ..node.step_trees import (
     jobs_of,
     read_stat,
 )
-from ..packing import read_booked
+from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
@@ -192,7 +192,7 @@ class NodeReader:
     def _read_bookings(self, uid: int, gpus: Sequence[str]) -> Iterator[BookingNow]:
         if not gpus:
             return
-        for gpu, bookings in read_booked(self._tmp, uid, gpus, self._lives).items():
+        for gpu, bookings in read_bookings(self._tmp, uid, gpus, self._lives).items():
             for one in bookings:
                 booking = GpuBooking(
                     uid=uid,

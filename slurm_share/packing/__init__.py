@@ -7,8 +7,8 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import known_commands
-    from .booked import Booked, read_booked
-    from .bookings import Booking, Bookings, read_bookings
+    from .bookings import Bookings
+    from .bookings_reader import read_bookings
     from .fingerprint import key_of
     from .journal import DECISIONS, Journal, explain_task, read_journal
     from .observed import GpuSample, TaskSample
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
         TaskKey,
         TaskRun,
         TaskSpec,
-        Tries,
     )
     from .rules.estimate.chain import Estimator
     from .rules.fingerprint import name_software
-    from .rules.messages import GPU_MEMORY_MESSAGES, asked_mib, memory_message
+    from .rules.messages import asked_mib, memory_message
     from .rules.preview import Preview, look_ahead
     from .simulator.requests import SimulationRequest, draw_run, run_simulation, write_picture
     from .sizes import Sizes
@@ -46,8 +45,8 @@ __getattr__, __all__ = exports(
     __name__,
     modules=["known_commands"],
     names={
-        "booked": ["Booked", "read_booked"],
-        "bookings": ["Booking", "Bookings", "read_bookings"],
+        "bookings": ["Bookings"],
+        "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
         "observed": ["GpuSample", "TaskSample"],
@@ -71,11 +70,10 @@ __getattr__, __all__ = exports(
             "TaskKey",
             "TaskRun",
             "TaskSpec",
-            "Tries",
         ],
         "rules.estimate.chain": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.messages": ["GPU_MEMORY_MESSAGES", "asked_mib", "memory_message"],
+        "rules.messages": ["asked_mib", "memory_message"],
         "rules.preview": ["Preview", "look_ahead"],
         "simulator.requests": ["SimulationRequest", "draw_run", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],

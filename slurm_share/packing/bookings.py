@@ -75,7 +75,6 @@ class Elsewhere(Struct, frozen=True):
     booked_mib: int = 0
     memory_mib: int = 0
     clients: int = 0
-    launchers: int = 0
 
 
 class Bookings:
@@ -189,7 +188,7 @@ class Bookings:
         self._files, self._folders, self._lock = {}, {}, -1
 
     def _read_others(self, folder: int) -> Elsewhere:
-        booked = memory = clients = launchers = 0
+        booked = memory = clients = 0
         for name in os.listdir(folder):
             if name == self._name:
                 continue
@@ -198,8 +197,7 @@ class Bookings:
                 booked += max(booking.booked_mib, 0)
                 memory += max(booking.memory_mib, 0)
                 clients += max(booking.clients, 0)
-                launchers += 1
-        return Elsewhere(booked, memory, clients, launchers)
+        return Elsewhere(booked, memory, clients)
 
     def _read_count(self) -> int:
         data = os.pread(self._lock, _COUNT.size, 0)
@@ -210,53 +208,6 @@ class Bookings:
         os.pwrite(self._lock, _COUNT.pack(count), 0)
         if self._count == count - 1:
             self._count = count  # the change is our own
-
-
-def read_bookings(tmp: Path, uid: int) -> dict[str, tuple[Booking, ...]]:
-    """Return the bookings of a user's living launchers, by GPU (UUID); nothing where there are none.
-
-    For people who look: no lock is taken on the folder, and nothing is removed. Raises no error for a folder that
-    cannot be read or is not the user's.
-    """
-    found: dict[str, tuple[Booking, ...]] = {}
-    base = tmp / f"slurm-share-{uid}" / "bookings"
-    try:
-        with os.scandir(base) as entries:
-            folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return {}
-    for gpu in folders:
-        try:
-            fd = os.open(base / gpu, _FOLDER)
-        except OSError:
-            continue
-        try:
-            if os.fstat(fd).st_uid == uid:
-                read = [_read(fd, name) for name in sorted(os.listdir(fd))]  # noqa: PTH208
-                found[gpu] = tuple(booking for booking in read if booking is not None)
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
-    return {gpu: bookings for gpu, bookings in found.items() if bookings}
-
-
-def _read(folder: int, name: str) -> Booking | None:
-    """Return a booking whose launcher lives, by its pid: to try the lock would be to hold it for a moment."""
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return None
-    try:
-        booking = _parse(os.pread(fd, _MOST_BYTES, 0))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    if booking is None:
-        return None
-    launcher = process.identify(booking.pid)
-    return booking if launcher is not None and launcher.start_ticks == booking.start_ticks else None
 
 
 def _read_or_remove(folder: int, name: str) -> Booking | None:

@@ -48,7 +48,7 @@ class TaskSample(Struct, frozen=True, kw_only=True):
 def signature(ask: TaskAsk) -> object:
     """Return what makes two tasks the same to a decision where as much is expected of both."""
     family = None if ask.key is None else ask.key.family
-    return (family, ask.gpus, ask.gpu_mem_mib, ask.host_mem_mib, ask.name)
+    return (family, ask.gpus, ask.gpu_mem_mib, ask.name)
 
 
 class Observed:
@@ -115,7 +115,6 @@ class Observed:
         seconds: float,
         unix_s: float,
         wanted_mib: int | None,
-        driver: str,
         sharing: str,
         software: str,
         cpu_cores: float | None,
@@ -131,7 +130,6 @@ class Observed:
             **more,
             gpu_model=facts.model,
             gpu_total_mib=facts.total_mib,
-            driver=driver,
             sharing=sharing,
             kind=kind,
             seconds=round(seconds, 3),

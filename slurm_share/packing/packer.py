@@ -57,7 +57,6 @@ class Packer:
         journal: Journal,
         bookings: Bookings | None,
         unix_s: float,
-        driver: str = "",
         sharing: str = "",
         software: str = "",
         say: Callable[[str], None],
@@ -85,7 +84,7 @@ class Packer:
         self._keep = keep
         self._tell = tell
         self._unix_s = unix_s
-        self._driver, self._sharing, self._software = driver, sharing, software
+        self._sharing, self._software = sharing, software
         self._is_due = True
         self._next_s: float | None = 0.0
         self._vacant: list[Observed] = []
@@ -379,7 +378,6 @@ class Packer:
             seconds=seconds,
             unix_s=unix_s,
             wanted_mib=messages.asked_mib(facts.log_tail) if is_own else None,
-            driver=self._driver,
             sharing=self._sharing,
             software=self._software,
             cpu_cores=cpu_cores,

@@ -58,7 +58,6 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     """More than one: whole idle GPUs, without MPS, since a process reaches one MPS daemon only."""
     gpu_mem_mib: int | None = None
     """The user's own number: reservation and cap. None: nothing was written."""
-    host_mem_mib: int | None = None
     name: str = ""
     """The family's name, where the user gave one."""
     submitted_s: float = 0.0
@@ -441,7 +440,6 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As in TaskKey; in the file, the names are hashes, too."""
     gpu_model: str = ""
     gpu_total_mib: int | None = None
-    driver: str = ""
     sharing: str = ""
     """The backend's name."""
     kind: EndKind

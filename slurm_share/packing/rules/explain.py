@@ -1,38 +1,14 @@
-"""Say decisions in sentences for people: the lines of the job's log, and why a task went where it did."""
+"""Say decisions in sentences for people: why a task went where it did, and why not to the other GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from ...core.text import gib_text
-from ..records import Action, After, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
+from ..records import Action, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
 from .refusals import IN_ORDER, NO_CORES, SAME_AS
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
-
-
-def log_line(action: Action) -> str | None:
-    """Return what the job's log says of an action; None: nothing, as of a reservation that changes.
-
-    "task 31 -> GPU 2 beside 7, 12: 6.7 of 11.2 GiB free booked"
-    """
-    match action:
-        case Start():
-            return f"task {action.task} -> {action.why}"
-        case Hold():
-            return action.why if action.task is not None else None
-        case GiveUp():
-            return f"task {action.task} ends without another attempt: {action.why}"
-        case Reserve():
-            return None
-
-
-def end_line(task: int, after: After) -> str | None:
-    """Return what the job's log says of the end of an attempt; None: nothing, as of a task that is done.
-
-    "task 18 out of GPU memory (needed > 9.1 GiB, had 6.0 reserved); again on a GPU with 14.0 GiB"
-    """
-    return None if after.kind in ("done", "unfinished") else f"task {task} {after.why}"
 
 
 def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def test_two_launchers_see_each_others_bookings_and_not_their_own(tmp_path: Path
         first.write({GPU: Booking(booked_mib=7000, memory_mib=5000, clients=3, tasks=2)})
         assert first.others()[GPU] == bookings.Elsewhere()
     with second.section():
-        assert second.others()[GPU] == bookings.Elsewhere(7000, 5000, 3, 1)
+        assert second.others()[GPU] == bookings.Elsewhere(7000, 5000, 3)
     with first.section():
         first.write({GPU: Booking()})
     with second.section():
@@ -111,10 +111,8 @@ time.sleep(600)
     assert other.stdout.readline() == "booked\n"
     with mine.section():
         assert mine.others()[GPU].booked_mib == 30000
-    assert [one.booked_mib for one in bookings.read_bookings(tmp_path, os.getuid())[GPU]] == [30000]
     other.kill()
     other.communicate()
-    assert bookings.read_bookings(tmp_path, os.getuid()) == {}
     time.sleep(bookings.FRESH_S + 0.1)
     with mine.section():
         assert mine.others()[GPU] == bookings.Elsewhere()

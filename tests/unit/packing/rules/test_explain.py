@@ -2,7 +2,6 @@
 
 from packing_values import gpu, running, view, waiting
 
-from slurm_share.packing.records import After, Hold, Reserve
 from slurm_share.packing.rules import explain
 from slurm_share.packing.rules.place import decide
 
@@ -11,24 +10,10 @@ def said(task, state):
     return explain.of_task(task, state, decide(state))
 
 
-def test_log_says_a_start_with_its_neighbours_and_what_it_books():
+def test_a_start_is_said_with_its_neighbours_and_what_it_books():
     state = view([gpu(0)], [waiting(31, 6861)], [running(7, 0, 20000), running(12, 0, 8672)])
     (start,) = decide(state).actions
-    assert explain.log_line(start) == "task 31 -> GPU 0 beside 7, 12: 6.7 of 11.2 GiB free booked"
-
-
-def test_log_says_a_hold_and_leaves_out_reservations():
-    assert explain.log_line(Hold(task=17, gpu="GPU-1", why="GPU 1 is kept free for task 17")) == (
-        "GPU 1 is kept free for task 17"
-    )
-    assert explain.log_line(Hold(task=None, gpu="GPU-1", why="")) is None
-    assert explain.log_line(Reserve(task=1, reserve_mib=5, is_flat=True, why="")) is None
-
-
-def test_log_says_a_memory_failure_and_nothing_of_a_task_that_is_done():
-    after = After(kind="gpu memory", is_retried=True, why="out of GPU memory; again")
-    assert explain.end_line(18, after) == "task 18 out of GPU memory; again"
-    assert explain.end_line(18, After(kind="done", is_retried=False, why="")) is None
+    assert start.why == "GPU 0 beside 7, 12: 6.7 of 11.2 GiB free booked"
 
 
 def test_refusals_name_each_gpu_with_what_it_has_and_what_is_wanted():

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.process import identify
-from slurm_share.packing import Booked, read_booked
-from slurm_share.packing.booked import MOST_FILES
+from slurm_share.packing import read_bookings
+from slurm_share.packing.bookings_reader import MOST_FILES, BookingRead
 
 GPU = "GPU-5131aaaa"
 LAUNCHER = """
@@ -64,8 +64,8 @@ class Folders:
         file.write_text(text)
         return file
 
-    def read(self, uid: int | None = None) -> tuple[Booked, ...]:
-        found = read_booked(self.tmp, os.getuid() if uid is None else uid, (GPU, "GPU-other"), lives)
+    def read(self, uid: int | None = None) -> tuple[BookingRead, ...]:
+        found = read_bookings(self.tmp, os.getuid() if uid is None else uid, (GPU, "GPU-other"), lives)
         assert set(found) <= {GPU}
         return found.get(GPU, ())
 
@@ -172,12 +172,12 @@ def test_a_folder_of_very_many_files_takes_no_longer(folders: Folders) -> None:
 
 def test_without_folders_there_is_nothing(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        assert read_booked(folder, os.getuid(), (GPU, "..", "a/b", ""), lives) == {}
+        assert read_bookings(folder, os.getuid(), (GPU, "..", "a/b", ""), lives) == {}
 
 
 def test_a_gpus_name_leads_nowhere_else(folders: Folders) -> None:
     folders.write("a.1", json.dumps(own()))
-    assert read_booked(folders.tmp, os.getuid(), (f"../bookings/{GPU}", f"{GPU}/"), lives) == {}
+    assert read_bookings(folders.tmp, os.getuid(), (f"../bookings/{GPU}", f"{GPU}/"), lives) == {}
 
 
 def test_no_file_stays_open(folders: Folders) -> None:

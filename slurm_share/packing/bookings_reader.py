@@ -27,7 +27,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Booked(Struct, frozen=True, kw_only=True):
+class BookingRead(Struct, frozen=True, kw_only=True):
     """What one launcher has booked of one GPU."""
 
     booked_mib: Count = 0
@@ -55,7 +55,7 @@ Lives = Callable[[int, int, int], bool]
 """(pid, start time, uid) -> whether that process of that user lives."""
 
 
-def read_booked(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dict[str, tuple[Booked, ...]]:
+def read_bookings(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dict[str, tuple[BookingRead, ...]]:
     """Return what a user's living launchers have booked, by GPU (UUID); GPUs without a booking are left out.
 
     Raises no error: what cannot be read is as good as not there.
@@ -105,16 +105,16 @@ def _open_folder(parent: int | None, name: str, uid: int) -> int | None:
     return None
 
 
-def _read_all(folder: int, uid: int) -> list[Booked]:
+def _read_all(folder: int, uid: int) -> list[BookingRead]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in islice(entries, MOST_FILES))
     except OSError:
         return []
-    return [booked for name in names if (booked := _read(folder, name, uid)) is not None]
+    return [booking for name in names if (booking := _read(folder, name, uid)) is not None]
 
 
-def _read(folder: int, name: str, uid: int) -> Booked | None:
+def _read(folder: int, name: str, uid: int) -> BookingRead | None:
     try:
         fd = os.open(name, _FILE, dir_fd=folder)
     except OSError:
@@ -125,7 +125,7 @@ def _read(folder: int, name: str, uid: int) -> Booked | None:
             return None
         for _ in range(TRIES):
             try:
-                return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=Booked)
+                return msgspec.json.decode(os.pread(fd, MOST_BYTES, 0), type=BookingRead)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
     except OSError:
