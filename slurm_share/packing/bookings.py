@@ -61,6 +61,8 @@ class Booking(Struct, frozen=True, kw_only=True):
     tasks: int = 0
     held_for: int | None = None
     """The task for which the GPU is kept free."""
+    held_since: float | None = None
+    """Unix time, seconds; None: it is not kept free."""
     job: str = ""
     pid: int = 0
     start_ticks: int = 0

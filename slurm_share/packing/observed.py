@@ -119,8 +119,9 @@ class Observed:
         software: str,
         cpu_cores: float | None,
         is_elastic: bool,
+        probe_mib: float | None,
     ) -> TaskRun:
-        """Return the attempt as one run of the history."""
+        """Return the attempt as one run of the history. `probe_mib`: what a dry run said; None: there was none."""
         key, estimate = self.ask.key, self.estimate
         reached = {age: peak for age, peak in self.peak_at.items() if seconds >= age}
         was_alone = self.alone_s >= ALONE_RATIO * seconds > 0
@@ -141,6 +142,7 @@ class Observed:
             source="unknown" if estimate is None else estimate.source,
             estimate_mib=None if estimate is None else estimate.point_mib,
             safe_mib=None if estimate is None else estimate.safe_mib,
+            probe_mib=None if probe_mib is None else round(probe_mib),
             is_elastic=is_elastic,
             is_censored=kind in _OWN,
             wanted_mib=wanted_mib,

@@ -78,8 +78,8 @@ class Packer:
         """In the order in which they came."""
         self.retried: set[int] = set()
         """Those of them that have had an attempt."""
-        self.held: dict[str, int] = {}
-        """GPU that is kept free -> for which task."""
+        self.held: dict[str, tuple[int, float]] = {}
+        """GPU that is kept free -> for which task, and since when (Unix time)."""
         self._say = say
         self._keep = keep
         self._tell = tell
@@ -92,6 +92,8 @@ class Packer:
         self._answers: dict[object, tuple[float, Start]] = {}
         """What was last decided for tasks of one command, and when."""
         self._unseen: dict[str, int] = {}
+        self._dry_runs: dict[str, float] = {}
+        """Command -> what a dry run with fake tensors said of its memory, in MiB."""
         self._is_blind = False
         self._out: dict[str, str] = {}
         """GPU on which nothing may start -> why."""
@@ -146,7 +148,9 @@ class Packer:
         return any(one.source in ("unknown", "sibling") for one in found)
 
     def offered(self, key: TaskKey, source: Source, mib: float) -> None:
-        """Note a size of a command that a formula or a dry run gives."""
+        """Note a size of a command that a formula or a dry run gives, in MiB."""
+        if source == "probe":
+            self._dry_runs[key.exact] = mib
         for model in {facts.model for facts in self.facts.values()}:
             self.estimator.offer(key, model, source, mib)
         self.board.learned(key.family)
@@ -258,6 +262,7 @@ class Packer:
                 model = self.facts[action.gpus[0]].model
                 estimate = next((found for name, found in waiting.estimates if name == model), None)
                 ask = self.waiting.pop(action.task)
+                self._drop_hold(action.task)
                 its = Observed(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
                 self.running[action.task] = its
                 is_first = action.task not in self.retried
@@ -270,11 +275,17 @@ class Packer:
             elif isinstance(action, GiveUp):
                 self.waiting.pop(action.task, None)
                 self.retried.discard(action.task)
+                self._drop_hold(action.task)
             elif isinstance(action, Hold):
                 if action.task is None:
                     self.held.pop(action.gpu, None)
                 else:
-                    self.held[action.gpu] = action.task
+                    self.held[action.gpu] = (action.task, round(self._unix_s + now_s, 3))
+
+    def _drop_hold(self, task: int) -> None:
+        """Note that no GPU is kept free for a task: its start, or its end, says so without an action of its own."""
+        if self.held:
+            self.held = {uuid: hold for uuid, hold in self.held.items() if hold[0] != task}
 
     def _reserve(self, action: Reserve, now_s: float) -> None:
         its = self.running.get(action.task)
@@ -303,8 +314,8 @@ class Packer:
                     clients=before.clients + its.clients,
                     tasks=before.tasks + 1,
                 )
-        for uuid, task in self.held.items():
-            found[uuid] = replace(found[uuid], held_for=task)
+        for uuid, (task, since) in self.held.items():
+            found[uuid] = replace(found[uuid], held_for=task, held_since=since)
         return found
 
     def _repeat(self, now_s: float) -> Start | None:
@@ -382,6 +393,7 @@ class Packer:
             software=self._software,
             cpu_cores=cpu_cores,
             is_elastic=is_elastic,
+            probe_mib=self._dry_runs.get(key.exact),
         )
         self.estimator.learn(run)
         if is_seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from packing_values import facts
 from slurm_share.core.errors import StateError
 from slurm_share.packing import bookings, journal
 from slurm_share.packing.bookings import Booking, Bookings
+from slurm_share.packing.bookings_reader import read_bookings
 from slurm_share.packing.observed import GpuSample, TaskSample
 from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
 from slurm_share.packing.records import (
@@ -349,3 +351,43 @@ def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node
     assert not made.packer.is_unknown(TaskAsk(task=1, key=key))
     made.add(1)
     assert made.starts(0.0)[1].reserve_mib == 5000
+
+
+def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[..., Node]) -> None:
+    """So that later dry runs are corrected by it."""
+    made = node()
+    key = TaskKey(exact="e", family="f")
+    made.packer.offered(key, "probe", 4000.0)
+    made.add(1)
+    made.starts(0.0)
+    made.see(5.0, t1=6000)
+    made.end(1, 60.0)
+    (run,) = made.kept
+    assert (run.probe_mib, run.peak_mib) == (4000, 6000)
+
+
+def test_since_when_a_gpu_is_kept_free_is_told_to_people_who_look(node: Callable[..., Node], tmp_path: Path) -> None:
+    """Unix time; the clock of the packer of this test begins at 0."""
+    booked = Bookings(tmp_path, "4711", ["GPU-0"])
+    made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
+    made.add(1, mib=30_000)
+    made.starts(0.0)
+    made.add(2, 1.0, mib=30_000)
+    made.starts(40.0)
+    made.packer.heard(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
+    made.starts(50.0)
+    (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
+    assert (seen.held_for, seen.held_since) == (2, 40.0)
+
+
+def test_a_gpu_is_not_told_as_kept_free_once_its_task_runs(node: Callable[..., Node], tmp_path: Path) -> None:
+    booked = Bookings(tmp_path, "4711", ["GPU-0"])
+    made = node(gpus=[facts(0, is_mps=True)], bookings=booked, patience_s=30.0)
+    made.add(1, mib=30_000)
+    made.starts(0.0)
+    made.add(2, 1.0, mib=30_000)
+    made.starts(40.0)
+    made.end(1, 60.0)
+    assert set(made.starts(60.0)) == {2}
+    (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
+    assert (seen.held_for, seen.held_since) == (None, None)
