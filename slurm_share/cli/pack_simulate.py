@@ -95,8 +95,10 @@ def add_to(commands: Any) -> None:
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate and print. Raises UsageError, StateError, SimulationError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..packing import SimulationRequest, draw_run, run_simulation, write_picture
+    from ..packing import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
 
+    if arguments.picture is not None:
+        check_picture(arguments.picture)
     if arguments.recorded:
         if arguments.picture is None:
             raise UsageError("--recorded draws what happened; say where to, with --picture FILE.svg")

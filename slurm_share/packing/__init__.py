@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .rules.fingerprint import name_software
     from .rules.messages import asked_mib, memory_message
     from .rules.preview import Preview, look_ahead
-    from .simulator.requests import SimulationRequest, draw_run, run_simulation, write_picture
+    from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .sizes import Sizes
     from .task_history import History, Writer, read_history, read_site
 
@@ -75,7 +75,7 @@ __getattr__, __all__ = exports(
         "rules.fingerprint": ["name_software"],
         "rules.messages": ["asked_mib", "memory_message"],
         "rules.preview": ["Preview", "look_ahead"],
-        "simulator.requests": ["SimulationRequest", "draw_run", "run_simulation", "write_picture"],
+        "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],
         "task_history": ["History", "Writer", "read_history", "read_site"],
     },

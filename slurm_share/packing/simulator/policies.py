@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ...core.errors import UsageError
+from ...core.errors import UsageError, shown
 from ..records import POLICIES, PackSettings, PolicyName
 from .records import Policy
 
@@ -32,8 +32,10 @@ def parse(text: str, **settings: Any) -> Policy:
     name, *modifiers = (part.strip() for part in text.split(","))
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"--policy {text}: there is no policy {name!r}; {hint}There are {', '.join(NAMES)}")
+        hint = f"; did you mean {near[0]}?" if near else "."
+        raise UsageError(
+            f"--policy {shown(text)}: there is no policy {shown(name)!r}{hint} There are {', '.join(NAMES)}"
+        )
     chosen: dict[str, Any] = {"policy": cast(PolicyName, name), **settings}
     if name != "booked":
         chosen |= {"recovery": "exclusive", "backfills": False}
@@ -57,8 +59,8 @@ def parse(text: str, **settings: Any) -> Policy:
         elif equals and key == "sm_guard":
             chosen["sm_guard"] = None if value == "none" else _ratio(text, value)
         elif equals and key == "free_min":
-            chosen["free_min_mib"] = None if value == "none" else mib(text, value)
-        elif equals and key == "max_per_gpu" and value.isdecimal() and int(value) > 0:
+            chosen["free_min_mib"] = None if value == "none" else mib(f"--policy {text}", value)
+        elif equals and key == "max_per_gpu" and value.isascii() and value.isdecimal() and int(value) > 0:
             chosen["max_per_gpu"] = int(value)
         else:
             raise UsageError(f"--policy {text}: {modifier!r} is not known; behind the name may stand {MODIFIERS}")
@@ -95,7 +97,7 @@ def mib(text: str, value: str) -> int:
     """Return a size such as 5G, 512M or 5120 (MiB). Raises UsageError, which shows `text`."""
     number, unit = (value[:-1], value[-1].upper()) if value[-1:].isalpha() else (value, "M")
     try:
-        size = float(number) * {"M": 1, "G": 1024, "T": 1024 * 1024}[unit]
+        size = (float(number) if number.isascii() else 0.0) * {"M": 1, "G": 1024, "T": 1024 * 1024}[unit]
     except (ValueError, KeyError):
         size = 0.0
     if not 1 <= size < 2**40:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +17,11 @@ from .records import Bar
 
 RESULTS = "results.jsonl"
 FILE_MOST_BYTES = 256 << 20
+SECONDS_MOST = 1e9
+"""Of a task; 30 years."""
+UNIX_MOST_S = 1e11
+MIB_MOST = 1 << 24
+"""16 TiB; no GPU has more memory."""
 
 
 class Attempt(Struct):
@@ -50,6 +57,8 @@ class Recorded(Struct, frozen=True):
     """Of all nodes; those that only results name are of unknown size."""
     seen: dict[tuple[int, int], Seen]
     """(task, attempt) -> what the journals say of it; not all attempts are in them."""
+    passed_over: int = 0
+    """Lines of results that are none: half a line, which a crash or a full disk has left."""
 
 
 class RecordedError(Exception):
@@ -63,32 +72,52 @@ def read(folder: Path) -> Recorded:
         raise RecordedError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
     attempts: list[Attempt] = []
     entries: list[journal.Entry] = []
+    passed_over = 0
     for file in files:
-        attempts += _attempts(file)
+        found, bad = _attempts(file)
+        attempts += found
+        passed_over += bad
         decisions = file.parent / journal.DECISIONS
         if decisions.is_file():
-            entries += journal.read_journal(_bytes(decisions))
-    return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries))
+            entries += journal.read_journal(read_bytes(decisions, FILE_MOST_BYTES))
+    return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries), passed_over)
 
 
-def _bytes(file: Path) -> bytes:
+def read_bytes(file: Path, most: int) -> bytes:
+    """Return the content of a file. Raises RecordedError for one that is larger than `most`, and for what is no file:
+    reading a fifo or a device may never end."""
     try:
-        if file.stat().st_size > FILE_MOST_BYTES:
-            raise RecordedError(file, None, f"it is larger than {FILE_MOST_BYTES >> 20} MiB")
-        return file.read_bytes()
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as opened:
+            seen = os.fstat(fd)
+            if stat.S_ISDIR(seen.st_mode):
+                raise RecordedError(file, None, "it is a folder, and not a file")
+            if not stat.S_ISREG(seen.st_mode):
+                raise RecordedError(file, None, "it is not a file")
+            if seen.st_size > most:
+                raise RecordedError(file, None, f"it is larger than {most >> 20} MiB")
+            return opened.read(most)
     except OSError as error:
         raise RecordedError(file, None, f"it cannot be read ({error.strerror})") from error
 
 
-def _attempts(file: Path) -> list[Attempt]:
-    found = []
-    for number, line in enumerate(_bytes(file).split(b"\n"), 1):
-        if line.strip():
-            try:
-                found.append(msgspec.json.decode(line, type=Attempt))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise RecordedError(file, number, f"this is not how an attempt ended ({error})") from error
-    return found
+def _attempts(file: Path) -> tuple[list[Attempt], int]:
+    """Return what a file has of attempts, and how many of its lines say nothing of one."""
+    found, bad = [], 0
+    for line in read_bytes(file, FILE_MOST_BYTES).split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            one = msgspec.json.decode(line, type=Attempt)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            bad += 1
+            continue
+        is_sane = 0.0 <= one.seconds <= SECONDS_MOST and abs(one.started) <= UNIX_MOST_S
+        if is_sane and 0 <= (one.peak_gpu_mib or 0) <= MIB_MOST:
+            found.append(one)
+        else:
+            bad += 1
+    return found, bad
 
 
 def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tuple[GpuFacts, ...]:
@@ -123,7 +152,7 @@ def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
 
 def sm_alone(seen: Seen | None) -> float | None:
     """Return the mean SM activity of an attempt while nothing else ran on its GPU; None: it was never seen alone."""
-    return fmean(seen.sm_alone) if seen is not None and seen.sm_alone else None
+    return min(1.0, max(0.0, fmean(seen.sm_alone))) if seen is not None and seen.sm_alone else None
 
 
 def bars(recorded: Recorded) -> list[Bar]:
@@ -169,4 +198,4 @@ def sizes_mib(recorded: Recorded, drawn: Iterable[Bar]) -> list[int]:
     most = [0] * len(recorded.gpus)
     for bar in drawn:
         most[bar.gpu] += max((mib for _, mib in bar.memory), default=0)
-    return [gpu.total_mib or max(mib, 1) for gpu, mib in zip(recorded.gpus, most, strict=True)]
+    return [max(gpu.total_mib or mib, 1) for gpu, mib in zip(recorded.gpus, most, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...core.errors import StateError, UsageError
+from ...core.errors import StateError, UsageError, shown
 from . import policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
 
 TASKS_MOST = 200_000
 RUNS_MOST = 10_000
 GPUS_MOST = 1024
-MIB_MOST = 1 << 24
-"""16 TiB; no GPU has more memory."""
 
 
 class SimulationRequest(Struct, frozen=True, kw_only=True):
@@ -106,6 +105,8 @@ def _traces(request: SimulationRequest) -> Callable[[int], Trace]:
     """Return what makes the trace of a seed: a generator, or the same file for each. Raises UsageError."""
     generator = traces.GENERATORS.get(request.trace)
     if generator is not None and request.format is None:
+        if request.throughputs is not None:
+            raise UsageError(f"--throughputs {request.throughputs}: it goes with a trace of Gavel's")
         return lambda seed: _changed(generator(seed), request)
     if request.format is not None and request.format not in trace_files.FORMATS:
         raise UsageError(f"--format {request.format}: one of {', '.join(trace_files.FORMATS)}")
@@ -126,7 +127,7 @@ def _changed(trace: Trace, request: SimulationRequest) -> Trace:
         changes["nodes"] = request.nodes
     if request.gpu_memory is not None:
         changes["gpu_mib"] = policies.mib(f"--gpu-memory {request.gpu_memory}", request.gpu_memory)
-        if changes["gpu_mib"] > MIB_MOST:
+        if changes["gpu_mib"] > recorded.MIB_MOST:
             raise UsageError(f"--gpu-memory {request.gpu_memory}: no GPU has so much")
     trace = msgspec.structs.replace(trace, **changes)
     if len(trace.tasks) > TASKS_MOST:
@@ -192,6 +193,14 @@ def draw_run(folder: Path) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def check_picture(file: Path) -> None:
+    """Raise UsageError for a picture that has no place: better before a long simulation than after it."""
+    if os.path.isdir(file):  # noqa: PTH112 - Path.is_dir() raises where a name is too long
+        raise UsageError(f"--picture {shown(str(file))}: this is a folder; write a file's name")
+    if not os.path.isdir(file.parent):  # noqa: PTH112
+        raise UsageError(f"--picture {shown(str(file))}: there is no folder {shown(str(file.parent))}")
 
 
 def write_picture(picture: str, file: Path) -> None:

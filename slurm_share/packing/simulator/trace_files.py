@@ -7,7 +7,9 @@ assumed, and the trace's notes say so.
 from __future__ import annotations
 
 import ast
+import difflib
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +20,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...core.errors import UsageError
+from ...core.errors import UsageError, shown
 from ..records import TaskRun
+from ..task_history import VERSION, is_sane
 from . import recorded, traces
 from .records import SimTask, Trace
 
@@ -39,7 +42,7 @@ class TraceError(UsageError):
         super().__init__(file, line, why)
 
     def __str__(self) -> str:
-        where = str(self.file) if self.line is None else f"{self.file}, line {self.line}"
+        where = shown(str(self.file), 400) if self.line is None else f"{shown(str(self.file), 400)}, line {self.line}"
         return f"{where}: {self.why}"
 
 
@@ -49,6 +52,15 @@ def read(path: Path, form: str | None = None, *, throughputs: Path | None = None
     form: one of FORMATS; None: told by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
     """
     form = form or _form(path)
+    try:
+        return _read_form(path, form, throughputs, gpu_model)
+    except recorded.RecordedError as error:
+        raise TraceError(*error.args) from error
+
+
+def _read_form(path: Path, form: str, throughputs: Path | None, gpu_model: str) -> Trace:
+    if form != "gavel" and throughputs is not None:
+        raise TraceError(throughputs, None, "--throughputs goes with a trace of Gavel's")
     if form == "gavel":
         return read_gavel(path, throughputs, gpu_model)
     if form == "carma":
@@ -59,11 +71,15 @@ def read(path: Path, form: str | None = None, *, throughputs: Path | None = None
 
 
 def _form(path: Path) -> str:
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises where a name is too long
         return "run"
     known = {".trace": "gavel", ".sh": "carma", ".jsonl": "history"}.get(path.suffix)
     if known is None:
-        why = "there is no such file or folder" if not path.exists() else "its name does not tell its format"
+        why = "there is no such file or folder"
+        if os.path.lexists(path):
+            why = "its name does not tell its format"
+        elif near := difflib.get_close_matches(str(path), traces.TRACES, n=1):
+            why = f"{why} (did you mean {near[0]}?)"
         raise TraceError(
             path,
             None,
@@ -74,12 +90,7 @@ def _form(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > FILE_MOST_BYTES:
-            raise TraceError(path, None, f"it is larger than {FILE_MOST_BYTES >> 20} MiB; no trace is")
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(path, None, f"it cannot be read ({error.strerror})") from error
+    return recorded.read_bytes(path, FILE_MOST_BYTES).decode("utf-8", errors="replace")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -88,13 +99,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _number(path: Path, line: int, what: str, text: str, least: float = 0.0) -> float:
+def _number(path: Path, line: int, what: str, text: str, least: float = 0.0, most: float = 1e12) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= least):
-        raise TraceError(path, line, f"{what} is {text!r}, and not a number of at least {least:g}")
+        raise TraceError(path, line, f"{what} is {shown(text)!r}, and not a number of at least {least:g}")
+    if value > most:
+        raise TraceError(path, line, f"{what} is {shown(text)!r}, and more than {most:g}")
     return value
 
 
@@ -228,7 +241,9 @@ def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]
                 rates[None] = _rate(path, job_key, value)
             elif (other := _job(path, other_key)) is not None:
                 if not isinstance(value, list) or len(value) != 2:
-                    raise TraceError(path, None, f"{job_key} beside {other_key} has {value!r}, and not two rates")
+                    raise TraceError(
+                        path, None, f"{shown(job_key)} beside {shown(other_key)} has {value!r}, and not two rates"
+                    )
                 rates[other] = _rate(path, job_key, value[0])
     return found
 
@@ -237,14 +252,14 @@ def _job(path: Path, key: str) -> str | None:
     """Return the job type in a key "('A3C', 1)"; None: it has more than one GPU."""
     try:
         job, gpus = ast.literal_eval(key)
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise TraceError(path, None, f"{key!r} is not a job type and its number of GPUs") from error
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise TraceError(path, None, f"{shown(key)!r} is not a job type and its number of GPUs") from error
     return str(job) if gpus == 1 else None
 
 
 def _rate(path: Path, key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise TraceError(path, None, f"a rate of {key} is {value!r}, and not a number of at least 0")
+        raise TraceError(path, None, f"a rate of {shown(key)} is {value!r}, and not a number of at least 0")
     return float(value)
 
 
@@ -393,14 +408,11 @@ def _carma_task(number: int, time: float, rad: _Rad, workload: traces.Workload |
 
 
 def read_run(path: Path) -> Trace:
-    """Return the tasks of a run as they were measured. Raises TraceError.
+    """Return the tasks of a run as they were measured. Raises TraceError, RecordedError.
 
     Durations are those beside the neighbours that they had; all tasks are submitted when the run begins.
     """
-    try:
-        run = recorded.read(path)
-    except recorded.RecordedError as error:
-        raise TraceError(*error.args) from error
+    run = recorded.read(path)
     best: dict[int, recorded.Attempt] = {}
     for attempt in run.attempts:
         if attempt.outcome == "done":
@@ -410,7 +422,7 @@ def read_run(path: Path) -> Trace:
     made = [_measured(one, run.seen.get((one.task, one.attempt))) for _, one in sorted(best.items())]
     unseen = sum(one.peak_gpu_mib is None for one in best.values())
     guessed = sum(recorded.sm_alone(run.seen.get((one.task, one.attempt))) is None for one in best.values())
-    sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib}
+    sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib and 0 < gpu.total_mib <= recorded.MIB_MOST}
     notes = [
         "durations are as measured, beside the neighbours that the tasks had: make-spans are too long",
         "every task is submitted when the run begins; its GPUs are taken to be of one node",
@@ -422,6 +434,8 @@ def read_run(path: Path) -> Trace:
     lost = len({attempt.task for attempt in run.attempts} - set(best))
     if lost:
         notes.append(f"{lost} tasks were never done and are left out")
+    if run.passed_over:
+        notes.append(f"{run.passed_over} lines of {recorded.RESULTS} cannot be read and are left out")
     if not sizes:
         notes.append("the size of the GPUs is not known: 40 GiB, or as --gpu-memory says")
     return Trace(
@@ -461,6 +475,8 @@ def read_history(path: Path) -> Trace:
             run = msgspec.json.decode(line.encode(), type=TaskRun)
         except msgspec.DecodeError as error:
             raise TraceError(path, number, f"this is no line of a history ({error})") from error
+        if why := _why_not(run):
+            raise TraceError(path, number, f"this is no line of a history ({why})")
         if run.kind != "done":
             continue
         made.append(
@@ -481,3 +497,19 @@ def read_history(path: Path) -> Trace:
         raise TraceError(path, None, "no task in it was done: there is nothing to play again")
     notes.append(f"SM activity {UNKNOWN_SM:g} is assumed where it was not measured; durations are as measured")
     return Trace(name=path.name, tasks=_sorted(made), notes=tuple(notes))
+
+
+def _why_not(run: TaskRun) -> str:
+    """Return why a line cannot be one of ours; empty: it can."""
+    if run.version != VERSION:
+        return f"version {run.version}; known is {VERSION}"
+    if not is_sane(run):
+        return "its text is not hashes and short names"
+    if not (0.0 <= run.seconds <= recorded.SECONDS_MOST and run.when <= recorded.UNIX_MOST_S):
+        return f"at {run.when:g} s it ended after {run.seconds:g} s"
+    if not 0 <= (run.peak_mib or 0) <= recorded.MIB_MOST:
+        return f"a peak of {run.peak_mib} MiB"
+    for ratio in (run.sm_ratio, run.util_ratio):
+        if ratio is not None and not 0.0 <= ratio <= 1.0:
+            return f"a part of {ratio:g}; it is from 0 to 1"
+    return ""

@@ -139,8 +139,10 @@ def watts(sm: float, exponent: float, assumed: Assumptions) -> float:
     return assumed.idle_w + (assumed.full_w - assumed.idle_w) * (sm**exponent if sm > 0.0 else 0.0)
 
 
-def lower_bound_s(trace: Trace, assumed: Assumptions) -> float:
+def lower_bound_s(trace: Trace, assumed: Assumptions, most_per_gpu: int = 2) -> float:
     """Return a make-span that no policy can undercut: the longest task, or all work at the full capacity of all GPUs.
+
+    most_per_gpu: tasks on a GPU, where interference is measured; the capacity model holds for any number.
 
     A task takes d / soft(d) of a GPU's capacity at full speed, not d: the capacity model gives a GPU that is shared by
     tasks of high demand more than 1 in sum of demand x speed. The noise of pairs is left out.
@@ -151,13 +153,8 @@ def lower_bound_s(trace: Trace, assumed: Assumptions) -> float:
     first = tasks[0].submitted_s
     longest = max(task.submitted_s - first + task.work_s for task in tasks)
     if trace.speeds:
-        # The best that any measured pair reaches, for every GPU at all times.
-        best = max(
-            (speed + trace.speeds.get((other, name), 0.0) for (name, other), speed in trace.speeds.items()), default=1.0
-        )
-        return max(
-            longest, sum(task.work_s * task.gpus for task in tasks) / max(1.0, best) / (trace.gpus * trace.nodes)
-        )
+        best = _best_measured(trace, most_per_gpu)
+        return max(longest, sum(task.work_s * task.gpus for task in tasks) / best / (trace.gpus * trace.nodes))
     if assumed.sharing == "time-slicing":
         work = sum(
             task.work_s * task.gpus * min(1.0, BUSY_FACTOR * task.busy_ratio) * task.busy_ratio for task in tasks
@@ -165,3 +162,18 @@ def lower_bound_s(trace: Trace, assumed: Assumptions) -> float:
     else:
         work = sum(task.work_s * task.gpus * Load(task, assumed).of_soft for task in tasks)
     return max(longest, work / (trace.gpus * trace.nodes))
+
+
+def _best_measured(trace: Trace, most_per_gpu: int) -> float:
+    """Return the most work that the tasks of a trace do on one GPU in a second, by their measured pairs.
+
+    Each of n tasks has the product of n - 1 speeds of pairs: together they do at most n x (highest speed)^(n-1).
+    """
+    names = {task.name for task in trace.tasks}
+    pairs = {pair: speed for pair, speed in trace.speeds.items() if names.issuperset(pair)}
+    highest = max(pairs.values(), default=0.0)
+    return max(
+        1.0,
+        max((speed + pairs.get((other, name), 0.0) for (name, other), speed in pairs.items()), default=1.0),
+        max((count * highest ** (count - 1) for count in range(3, most_per_gpu + 1)), default=1.0),
+    )

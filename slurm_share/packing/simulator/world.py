@@ -709,6 +709,7 @@ class World:
             self._tasks[one.task].work_s * self._tasks[one.task].gpus for one in outcomes if one.kind == "done"
         )
         busy_s = sum(gpu.busy_s for gpu in self._gpus)
+        most = SEATS_PER_GPU * self._trace.gpus
         return Result(
             policy=self._policy.name,
             seed=self._seed,
@@ -725,7 +726,9 @@ class World:
                 (exponent, sum(gpu.energy_j[index] for gpu in self._gpus))
                 for index, exponent in enumerate(self._assumed.power_exponents)
             ),
-            lower_bound_s=truth.lower_bound_s(self._trace, self._assumed),
+            lower_bound_s=truth.lower_bound_s(
+                self._trace, self._assumed, min(most, self._settings.max_per_gpu or most)
+            ),
             wasted_s=self._wasted_gpu_s,
             waste=_mean(self._wastes) if self._wastes else None,
             decisions=self._decisions,

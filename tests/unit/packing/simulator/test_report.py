@@ -113,17 +113,12 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(given, code, capsys):
 
 
 def test_a_picture_that_cannot_be_written_is_said(tmp_path, capsys):
-    """Exit code 1, after the report."""
-    given = [
-        "sweep",
-        "--policy",
-        "booked",
-        "--alpha",
-        "1",
-        "--settle",
-        "30",
-        "--picture",
-        str(tmp_path / "no" / "x.svg"),
-    ]
-    assert main.main(["pack", "simulate", *given]) == 1
+    """Exit code 1, after the report; a place that cannot be one is refused before the simulation."""
+    given = ["pack", "simulate", "sweep", "--policy", "booked", "--alpha", "1", "--settle", "30", "--picture"]
+    assert main.main([*given, "/dev/full"]) == 1
     assert "the picture cannot be written" in capsys.readouterr().err
+    for place, why in ((tmp_path / "no" / "x.svg", "there is no folder"), (tmp_path, "this is a folder")):
+        assert main.main([*given, str(place)]) == 2
+        out, error = capsys.readouterr()
+        assert why in error
+        assert not out

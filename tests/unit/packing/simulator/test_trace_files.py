@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import msgspec
 import pytest
 
+from slurm_share.cli import main
 from slurm_share.packing.records import TaskRun
 from slurm_share.packing.simulator import trace_files
 from slurm_share.packing.simulator.trace_files import TraceError
@@ -54,6 +57,7 @@ def test_gavel_lines_of_both_kinds_are_read(gavel):
         ("B4D\tx\t-s\t1\t800\t5.0\t1", "line 2: simulation_throughputs.json has no rate of 'B4D'"),
         ("A3C\tx\t-s\t1\tmany\t5.0\t1", "line 2: the number of steps is 'many'"),
         ("A3C\tx\t-s\t1\t800\tnan\t1", "line 2: the arrival is 'nan'"),
+        ("A3C\tx\t-s\t1\t800\t1e308\t1", r"line 2: the arrival is '1e308', and more than 1e[+]12"),
         ("A3C\tx\t-s\t1\t800\t5.0\t0", "line 2: the number of GPUs is '0'"),
     ],
 )
@@ -178,11 +182,13 @@ def test_a_run_is_read_from_its_results(tmp_path):
     assert any("the memory of 1 tasks was not seen" in note for note in trace.notes)
 
 
-def test_a_torn_line_of_results_is_named(tmp_path):
-    """File and line."""
-    (tmp_path / "results.jsonl").write_text(ended(0) + '{"task": 1, "atte')
-    with pytest.raises(TraceError, match=r"results.jsonl, line 2: this is not how an attempt ended"):
-        trace_files.read(tmp_path)
+def test_lines_that_are_no_results_are_left_out_and_counted(tmp_path):
+    """A launcher that was killed leaves half a line; the next one goes on in a line of its own."""
+    nonsense = ended(3, seconds=-1.0) + ended(4, seconds=1e300) + ended(5, peak_gpu_mib=-7) + ended(6, started=1e300)
+    (tmp_path / "results.jsonl").write_text(ended(0) + '{"task": 1, "atte\n' + ended(2) + nonsense + '{"task"')
+    trace = trace_files.read(tmp_path)
+    assert [task.name for task in trace.tasks] == ["task 0", "task 2"]
+    assert "6 lines of results.jsonl cannot be read and are left out" in trace.notes
 
 
 @pytest.mark.parametrize(
@@ -212,6 +218,67 @@ def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
     file.write_bytes(file.read_bytes() + b"{}\n")
     with pytest.raises(TraceError, match="line 4: this is no line of a history"):
         trace_files.read(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"version": 7}, "version 7; known is 1"),
+        ({"seconds": -5.0}, "after -5 s"),
+        ({"seconds": 1e308}, "after 1e[+]308 s"),
+        ({"when": 1e300}, "at 1e[+]300 s"),
+        ({"peak_mib": -5}, "a peak of -5 MiB"),
+        ({"peak_mib": 10**15}, "a peak of 1000000000000000 MiB"),
+        ({"sm_ratio": -5.0}, "a part of -5"),
+        ({"util_ratio": 1e300}, "a part of 1e[+]300"),
+        ({"family": "x\u001b[2J"}, "hashes and short names"),
+    ],
+)
+def test_a_line_of_a_history_that_cannot_be_true_is_named(tmp_path, capsys, changes, why):
+    """Exit code 2 and a sentence, whatever the figures are."""
+    file = tmp_path / "2026-11.jsonl"
+    line = {"when": 1000.0, "seconds": 100.0, "kind": "done", "peak_mib": 3000}
+    file.write_text(json.dumps(line) + "\n" + json.dumps(line | changes) + "\n")
+    assert main.main(["pack", "simulate", str(file), "--alpha", "1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"slurm-share: {file}, line 2: this is no line of a history (")
+    assert re.search(why, error)
+
+
+@pytest.mark.parametrize("name", ["x.trace", "x.jsonl", "x.sh"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_never_ends_is_not_read(tmp_path, capsys, name, kind):
+    """A fifo without a writer, and a device, as a trace and as the matrix of rates."""
+    file = tmp_path / name
+    if kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    (tmp_path / "simulation_throughputs.json").write_text(json.dumps(RATES))
+    assert main.main(["pack", "simulate", str(file)]) == 2
+    assert capsys.readouterr().err == f"slurm-share: {file}: it is not a file\n"
+    trace = tmp_path / "y.trace"
+    trace.write_text("A3C\tx\t-s\t1\t800\t5.0\t1\n")
+    assert main.main(["pack", "simulate", str(trace), "--throughputs", str(file)]) == 2
+    assert "it is not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["a" * 5000], "there is no such file or folder"),
+        (["thesis6O"], "did you mean thesis60?"),
+        (["thesis60", "--throughputs", "x"], "goes with a trace of Gavel's"),
+        (["thesis60", "--gpu-memory", "\u0663G"], "not a size"),
+    ],
+)
+def test_a_name_that_is_none_gets_a_short_sentence(capsys, given, why):
+    """Exit code 2."""
+    assert main.main(["pack", "simulate", *given]) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert len(error) < 800
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.packing.simulator import traces, truth
+from slurm_share.packing.simulator import policies, traces, truth
 from slurm_share.packing.simulator.records import Assumptions, SimTask, Trace
+from slurm_share.packing.simulator.world import simulate
 
 QUIET = Assumptions(pair_sigma=0.0, run_sigma=0.0, sm_noise=0.0)
 
@@ -102,6 +103,18 @@ def test_no_number_of_tasks_together_does_more_than_the_bound_allows():
             load.of_soft * speed for load, speed in zip(loads, truth.Interference(QUIET, 1).speeds(loads), strict=True)
         )
         assert used <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("most", [2, 3, 8])
+def test_no_measured_tasks_together_do_more_than_the_bound_allows(most):
+    """Twelve tasks on one GPU, two or more at once, that hardly slow each other down; pairs of others do not count."""
+    tasks = tuple(task(task=number, submitted_s=0.0, memory_mib=100) for number in range(12))
+    trace = Trace(name="t", tasks=tasks, gpus=1, speeds={("a", "a"): 0.95, ("b", "b"): 1.0})
+    policy = policies.settled(policies.parse(f"booked,oracle,max_per_gpu={most}"), 1.0)
+    result = simulate(trace, policy, QUIET, 1)
+    assert result.make_span_s >= result.lower_bound_s
+    if most == 2:
+        assert result.lower_bound_s == pytest.approx(12 * 100.0 / 1.9)
 
 
 def test_durations_of_a_run_are_noisy_and_the_same_for_every_policy():
