@@ -323,25 +323,30 @@ class Board:
             peak_mib=view.peak_mib,
             room_mib=self._had_room(view, before_room, cap_mib, had_all=had_all),
             is_alone=had_all,
-            by_user=view.estimate.source == "user",
+            by_user=view.estimate.source == "user" and view.reserved_mib == view.ask.gpu_mem_mib,
             wanted_mib=messages.wanted_mib(facts.log_tail, view.peak_mib),
         )
         cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
         kind, reason = endings.classify(facts, cap_ratio)
         blamed: tuple[int, ...] = ()
+        is_suspect = False
         if kind in ("gpu memory", "gpu memory likely"):
             blamed = self._blamed(run, had)
             if blamed:
                 kind = "neighbour's memory"
                 reason = _blame(blamed, self._running)
-            elif before_room < 0 and not had_all and _stayed_within(run, had):
+            elif before_room < 0 and not had_all and _stayed_within(run, had) and not _had_its_grant(run, facts):
                 kind = "neighbour's memory"
                 reason = f"other processes took memory of its GPU that was booked ({reason})"
         elif kind in ("failed", "signal") and endings.is_fault(facts):
             culprit = self._culprit(run, facts)
             if culprit is not None:
                 blamed, kind = (culprit,), "neighbour's fault"
-                reason = f"a CUDA fault of task {culprit} ended it ({reason})"
+                reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"
+            elif run.gpus[0].facts.is_mps and len(run.gpus[0].running) > 1 and not view.is_alone:
+                # Which client of an MPS server caused a fault cannot be seen: the first to end may be a victim, too.
+                kind, is_suspect = "neighbour's fault", True
+                reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
         elif kind == "device":
             for one in run.gpus:
                 one.is_out, one.problem, one.view = True, one.problem or reason, None
@@ -349,6 +354,7 @@ class Board:
         if kind == "done":
             insort(self._durations, facts.now_s - view.started_s)
         largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
+        had = replace(had, is_suspect=is_suspect)
         coming = recover.after(kind, reason, had, view.tries, run.floor_mib, self.settings, largest)
         self._teach(run, kind, coming, facts.now_s)
         if coming.is_retried:
@@ -651,14 +657,16 @@ class Board:
         return tuple(sorted(found))
 
     def _culprit(self, run: _Run, facts: EndFacts) -> int | None:
-        """Return the task that was first to end by a CUDA fault on the same GPU just before; None: this one is."""
+        """Return the task that was first to end by a CUDA fault on the same GPU just before; None: this one is.
+
+        A task that was started after that fault has met another one.
+        """
         for gpu in run.gpus:
-            if gpu.fault is not None and facts.now_s - gpu.fault[0] <= FAULT_WINDOW_S and gpu.fault[1] != facts.task:
-                first = self._waiting.get(gpu.fault[1])
-                if first is not None and not first.view.wants_alone:
-                    first.view = replace(first.view, wants_alone=True)
-                    self._waiting_views = None
-                return gpu.fault[1]
+            if gpu.fault is None or gpu.fault[1] == facts.task:
+                continue
+            at_s, first = gpu.fault
+            if run.view.started_s <= at_s and facts.now_s - at_s <= FAULT_WINDOW_S:
+                return first
         for gpu in run.gpus:
             gpu.fault = (facts.now_s, facts.task)
         return None
@@ -701,6 +709,17 @@ _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
 def _stayed_within(run: _Run, had: recover.Had) -> bool:
     """Return whether a task neither had nor asked for more than it was granted."""
     return max(had.peak_mib or 0, had.wanted_mib or 0) <= run.granted_mib
+
+
+def _had_its_grant(run: _Run, facts: EndFacts) -> bool:
+    """Return whether its GPU had all that it was granted and had not taken free: then its own cap ended it.
+
+    What other launchers have just started is counted twice for a moment, as booked and as memory of nobody.
+    """
+    total_mib = run.gpus[0].facts.total_mib
+    if total_mib is None or facts.room_ratio is None:
+        return False
+    return facts.room_ratio * total_mib >= run.granted_mib - (run.view.memory_mib or 0)
 
 
 def _same(ask: TaskAsk) -> object:

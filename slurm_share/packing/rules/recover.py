@@ -42,6 +42,8 @@ class Had(Struct, frozen=True, kw_only=True):
     """Its reservation was the user's own number."""
     wanted_mib: int | None = None
     """What it had and asked for in vain, as its log says."""
+    is_suspect: bool = False
+    """A CUDA fault ended it first of all tasks on its GPU: the fault may be its own."""
 
 
 class Next(Struct, frozen=True, kw_only=True):
@@ -163,6 +165,7 @@ def _after_others(
     largest_mib: int,
 ) -> Next:
     """Return what follows where a neighbour or the device ended it: tried again uncounted, a few times."""
+    wants_alone = False
     if kind == "neighbour's memory":
         if tries.neighbour_memory >= FREE_TRIES:
             return _after_memory("gpu memory", reason, had, tries, floor_mib, settings, largest_mib)
@@ -171,8 +174,11 @@ def _after_others(
         if tries.neighbour_fault >= FREE_TRIES:
             return after("failed", reason, had, tries, floor_mib, settings, largest_mib)
         counted = replace(tries, neighbour_fault=tries.neighbour_fault + 1)
+        # Alone, a fault is its own. Whoever is ended twice may sit beside the cause, or be it.
+        wants_alone = had.is_suspect or tries.neighbour_fault > 0
     else:
         if tries.device >= FREE_TRIES:
             return after("failed", reason, had, tries, floor_mib, settings, largest_mib)
         counted = replace(tries, device=tries.device + 1)
-    return Next(is_retried=True, why=f"{reason}; runs again", tries=counted, floor_mib=floor_mib)
+    again = "runs again with a GPU to itself" if wants_alone else "runs again"
+    return Next(is_retried=True, why=f"{reason}; {again}", tries=counted, floor_mib=floor_mib, wants_alone=wants_alone)
