@@ -18,6 +18,9 @@ from .sampler import Sampler
 
 WINDOW_S = 60.0
 """Load is given as the mean over this time."""
+STALE_S = 3.0
+"""With an older sample, the driver is taken to hang."""
+LOOK_PAUSE_S = 0.002
 RETRY_S = 5.0
 """Between two attempts to find a lost GPU again."""
 
@@ -73,6 +76,21 @@ class PackSampler(Sampler):
                     for leader, used in memory.items()
                 ),
             )
+
+    def look(self, patience_s: float) -> NodeSample | None:
+        """Take a sample now, and return it; return None if that takes longer than `patience_s`, or there is no driver.
+
+        A driver that has not answered for a while is not asked.
+        """
+        asked = time.monotonic()
+        if self.latest is None or asked - self.latest.at > STALE_S:
+            return None
+        self._now.set()
+        while time.monotonic() - asked < patience_s:
+            if self.latest.at >= asked:
+                return self.latest
+            time.sleep(LOOK_PAUSE_S)
+        return None
 
     def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
         util = self._mean(gpu.uuid, "util", gpu.utilization_percent, at)

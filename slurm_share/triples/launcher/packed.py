@@ -25,6 +25,7 @@ from ...packing import (
     EndKind,
     Estimator,
     GiveUp,
+    GpuSample,
     History,
     Hold,
     Journal,
@@ -80,6 +81,10 @@ OUTCOMES: Mapping[EndKind, Outcome] = {
 }
 LOST = "GPU is lost"
 """NVML's GPU_IS_LOST, as the reader of GPUs writes it."""
+LOOK_S = 0.25
+"""The driver is not asked again within this time because of another failed task."""
+LOOK_PATIENCE_S = 0.2
+"""For its answer; the other tasks' ends wait meanwhile."""
 
 
 class Packed:
@@ -118,6 +123,7 @@ class Packed:
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self._say_at = 0.0
+        self._looked_s = -LOOK_S
         self._events: list[str] = []
         """For the job's log, at the next tick."""
         self._begun: list[tuple[int, str]] = []
@@ -387,7 +393,7 @@ class Packed:
             log_tail=ending.log_tail,
             room_ratio=min(rooms, default=None),
             sample_age_s=None if latest is None else time.monotonic() - latest.at,
-            is_device_lost=any(sample.problem == LOST for sample in samples),
+            is_device_lost=is_failed and not ending.stopped_by_us and self._is_lost(start, samples),
             is_daemon_lost=bool(gone),
         )
         cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
@@ -396,6 +402,20 @@ class Packed:
         for uuid in gone:
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
         return after
+
+    def _is_lost(self, start: Start, samples: Sequence[GpuSample]) -> bool:
+        """Return whether the driver says that a GPU of a failed task is lost: at the last sample, or now.
+
+        What ran on it fails at once, and what waits would be started there until the next sample.
+        """
+        if any(sample.problem == LOST for sample in samples):
+            return True
+        now = self._now()
+        if now - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = now
+        found = self.sampler.look(LOOK_PATIENCE_S)
+        return found is not None and any(found.gpus[uuid].problem == LOST for uuid in start.gpus if uuid in found.gpus)
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
         """See Strategy."""

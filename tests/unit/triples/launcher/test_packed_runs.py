@@ -390,6 +390,29 @@ def test_the_mps_daemon_dies_and_the_tasks_go_on_elsewhere_free_of_charge(machin
     assert "no further task starts on GPU" in said
 
 
+def test_tasks_that_a_lost_gpu_ends_are_free_even_before_the_next_sample_and_the_rest_runs_elsewhere(
+    machine: Machine,
+) -> None:
+    """Programs on it fail at once, and so do those that are started there until the driver is asked again."""
+    short = "for i in $(seq 40); do sleep 0.1; [ -e DOWN ] && case $CUDA_VISIBLE_DEVICES in *UUID*) exit 1;; esac; done"
+    down = machine.home / "down"
+    uuid = next(
+        text.partition("=")[2] for text in (machine.state / "gpu0").read_text().splitlines() if text.startswith("uuid=")
+    )
+    short = short.replace("DOWN", str(down)).replace("UUID", uuid)
+    run = machine.run([short] * 24, specs=[TaskSpec(gpu_mem_mib=4096)] * 24, at_once=8)
+    process = run.start()
+    wait_for(lambda: sum(1 for _ in run.folder.glob("p*/mix.log.*")) >= 8)
+    time.sleep(0.6)
+    with (machine.state / "gpu0").open("a") as file:
+        file.write("lost=1\n")
+    down.touch()
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    assert all(tried[-1] == "done" for tried in run.outcomes().values())
+    assert "failed" not in {outcome for tried in run.outcomes().values() for outcome in tried}
+
+
 def test_a_task_killed_by_hand_is_no_memory_failure(machine: Machine) -> None:
     run = machine.run([task("38G", 60), task("1G", 1)], specs=[TaskSpec(gpu_mem_mib=39000), TaskSpec(gpu_mem_mib=1500)])
     process = run.start()
