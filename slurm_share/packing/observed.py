@@ -177,7 +177,7 @@ class Account:
         """Of attempts whose work was lost for one of these."""
         self.done = 0
         self.waits = array("d")
-        """Seconds from the submission to the first start of each task."""
+        """Seconds from the beginning of the launcher to the first start of each task."""
         self.learned: set[str] = set()
         """Commands whose size was seen."""
 

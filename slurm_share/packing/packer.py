@@ -267,7 +267,7 @@ class Packer:
                 self.running[action.task] = its
                 is_first = action.task not in self.retried
                 self.retried.discard(action.task)
-                self.account.started(now_s - ask.submitted_s if is_first else None)
+                self.account.started(now_s if is_first else None)
                 if its.is_plain:
                     self._answers[its.signature] = (now_s, action)
             elif isinstance(action, Reserve):
@@ -347,7 +347,7 @@ class Packer:
         self.board.apply((start,), now_s)
         del self.waiting[task]
         self.running[task] = Observed(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus))
-        self.account.started(now_s - ask.submitted_s)
+        self.account.started(now_s)
         self.journal.repeat(now_s, its.ask.task, task)
         return start
 

@@ -391,3 +391,13 @@ def test_a_gpu_is_not_told_as_kept_free_once_its_task_runs(node: Callable[..., N
     assert set(made.starts(60.0)) == {2}
     (seen,) = read_bookings(tmp_path, os.getuid(), ["GPU-0"], lambda pid, start_ticks, uid: True)["GPU-0"]
     assert (seen.held_for, seen.held_since) == (None, None)
+
+
+def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: Callable[..., Node]) -> None:
+    """A long list is taken in parts: what has not been taken yet waits, too."""
+    made = node()
+    made.add(0, mib=4000)
+    made.starts(0.0)
+    made.add(1, 600.0, mib=4000)
+    made.starts(600.0)
+    assert any("a task waited 5 min for its start" in one for one in made.packer.account.sentences("LLSUB.1"))
