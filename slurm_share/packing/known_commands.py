@@ -7,7 +7,7 @@ written now; of the name that its user gave it; or of the path of its script, of
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -58,7 +58,7 @@ def read_known(folder: Path, name: str = "") -> KnownCommands:
         families = tuple(one for one in families if one.family == hashes.name_family(name))
     return KnownCommands(
         families=families,
-        names=find_scripts(folder) if families else {},
+        names=find_scripts(folder, {one.script for one in families}),
         runs=len(history.runs),
         passed_over=history.passed_over,
         notes=history.notes,
@@ -83,16 +83,16 @@ def read_command(argv: Sequence[str], folder: Path, name: str = "") -> KnownComm
     )
 
 
-def find_scripts(folder: Path) -> dict[str, str]:
-    """Return the hashes of the paths of a folder's files, with their names."""
+def find_scripts(folder: Path, scripts: Container[str]) -> dict[str, str]:
+    """Return which of those hashes are of the paths of a folder's files, with the files' names."""
     found = {}
     try:
         with os.scandir(folder) as entries:
             for count, entry in enumerate(entries):
                 if count == FILES_MOST:
                     break
-                if entry.is_file():
-                    found[hashes.name_script(os.path.realpath(entry.path))] = entry.name
+                if entry.is_file() and (script := hashes.name_script(os.path.realpath(entry.path))) in scripts:
+                    found[script] = entry.name
     except OSError:
         return found  # a folder that cannot be listed names no script
     return found
@@ -110,7 +110,7 @@ def forget(what: str, folder: Path) -> int:
     Raises UsageError where nothing is known by that, or more than one family by those digits; OSError, StateError.
     """
     script = hashes.name_script(os.path.realpath(folder / what)) if "\0" not in what else ""
-    families = {run.family for run in task_history.read_history().runs if _is_meant(run, what, script)}
+    families = {run.family for run in task_history.every_run() if _is_meant(run, what, script)}
     if not families:
         raise UsageError(
             f"{shown(what)}: nothing is known by that; slurm-share pack history lists what is, by script and hash"

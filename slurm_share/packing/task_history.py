@@ -36,6 +36,14 @@ LOCK_S = 2.0
 SITE_BYTES = 16 << 20
 MONTHS_MOST = 8
 """180 days lie in at most seven months; one more for a clock that is ahead."""
+AHEAD_S = 86400.0
+"""A run whose end lies further ahead than this was written while the clock was wrong. It is passed over: it would count
+as the newest of its command for ever."""
+SECONDS_MOST = 1e9
+"""Of a task; 30 years."""
+UNIX_MOST_S = 1e11
+MIB_MOST = 1 << 24
+"""16 TiB; no GPU has more memory."""
 
 _decode = msgspec.json.Decoder(TaskRun).decode
 _decode_site = msgspec.json.Decoder(SiteFamily).decode
@@ -93,15 +101,14 @@ def _read_folder(fd: int, place: Path, now: float) -> History:
     notes: list[str] = []
     passed_over = 0
     oldest = time.strftime("%Y-%m", time.gmtime(max(now - OLDEST_S, 0)))
-    for name in _months(fd)[:MONTHS_MOST]:
-        if name < oldest:
-            break
+    newest = time.strftime("%Y-%m.jsonl", time.gmtime(max(now + AHEAD_S, 0)))
+    for name in [name for name in _months(fd) if oldest <= name <= newest][:MONTHS_MOST]:
         try:
             lines = _last_lines(fd, name)
         except (OSError, StateError) as error:
             notes.append(f"sizes of earlier tasks: {_why(place / name, error)}; it is passed over")
             continue
-        found, bad = _parse(lines, NEWEST_RUNS - len(runs), now - OLDEST_S)
+        found, bad = _parse(lines, NEWEST_RUNS - len(runs), now)
         passed_over += bad
         runs = found + runs
         if len(runs) >= NEWEST_RUNS:
@@ -150,7 +157,7 @@ def _read_all(fd: int, start: int, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _parse(lines: Sequence[bytes], most: int, oldest: float) -> tuple[list[TaskRun], int]:
+def _parse(lines: Sequence[bytes], most: int, now: float) -> tuple[list[TaskRun], int]:
     """Return the newest `most` runs, oldest first, and how many lines were passed over until they were found."""
     runs: list[TaskRun] = []
     bad = 0
@@ -167,20 +174,25 @@ def _parse(lines: Sequence[bytes], most: int, oldest: float) -> tuple[list[TaskR
         except _NOT_A_RUN:
             bad += 1
             continue
-        if run.version != VERSION or not is_sane(run):
+        if run.version != VERSION or not is_sane(run) or run.when > now + AHEAD_S:
             bad += 1
-        elif run.when >= oldest:
+        elif run.when >= now - OLDEST_S:
             runs.append(run)
     runs.reverse()
     return runs, bad
 
 
 def is_sane(run: TaskRun) -> bool:
-    """Return whether the text of a run is what we write: hashes, tags and short names, so that it can be shown."""
+    """Return whether a run is what we write: hashes, tags and short names, which can be shown, and possible figures."""
     return (
         all(len(text) <= 128 and text.isprintable() for text in (run.exact, run.family, run.series, run.script))
         and all(len(text) <= 256 and text.isprintable() for text in (run.gpu_model, run.sharing, run.software))
-        and run.when >= 0
+        and 0 <= run.when <= UNIX_MOST_S
+        and 0 <= run.seconds <= SECONDS_MOST
+        and all(
+            mib is None or 0 <= mib <= MIB_MOST
+            for mib in (run.peak_mib, run.gpu_total_mib, run.reserved_mib, run.cap_mib)
+        )
     )
 
 
@@ -332,6 +344,29 @@ def _lock(fd: int, name: str, deadline: Deadline) -> None:
 
 
 # ---- Forgetting ----
+
+
+def every_run(folder: Path | None = None) -> Iterator[TaskRun]:
+    """Yield all runs on disk, also those that are too old or too many to count. Raises OSError, StateError."""
+    place = find_folder() if folder is None else folder
+    try:
+        fd = _open_folder(place, makes=False)
+    except FileNotFoundError:
+        return
+    try:
+        for name in _months(fd):
+            opened = os.open(name, os.O_RDONLY | _FILE, dir_fd=fd)
+            try:
+                _own_file(opened, str(place / name))
+                for line in _lines(opened):
+                    try:
+                        yield _decode(line)
+                    except _NOT_A_RUN:
+                        continue
+            finally:
+                os.close(opened)
+    finally:
+        os.close(fd)
 
 
 def forget(matches: Callable[[TaskRun], bool], folder: Path | None = None) -> int:

@@ -13,15 +13,11 @@ from msgspec import Struct
 
 from .. import journal
 from ..records import GpuFacts, TaskAsk
+from ..task_history import MIB_MOST, SECONDS_MOST, UNIX_MOST_S
 from .records import Bar
 
 RESULTS = "results.jsonl"
 FILE_MOST_BYTES = 256 << 20
-SECONDS_MOST = 1e9
-"""Of a task; 30 years."""
-UNIX_MOST_S = 1e11
-MIB_MOST = 1 << 24
-"""16 TiB; no GPU has more memory."""
 
 
 class Attempt(Struct):

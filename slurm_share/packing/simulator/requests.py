@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import StateError, UsageError, shown
+from ..task_history import MIB_MOST
 from . import policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
 
@@ -127,7 +128,7 @@ def _changed(trace: Trace, request: SimulationRequest) -> Trace:
         changes["nodes"] = request.nodes
     if request.gpu_memory is not None:
         changes["gpu_mib"] = policies.mib(f"--gpu-memory {request.gpu_memory}", request.gpu_memory)
-        if changes["gpu_mib"] > recorded.MIB_MOST:
+        if changes["gpu_mib"] > MIB_MOST:
             raise UsageError(f"--gpu-memory {request.gpu_memory}: no GPU has so much")
     trace = msgspec.structs.replace(trace, **changes)
     if len(trace.tasks) > TASKS_MOST:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from ...core.errors import UsageError, shown
 from ..records import TaskRun
-from ..task_history import VERSION, is_sane
+from ..task_history import MIB_MOST, VERSION, is_sane
 from . import recorded, traces
 from .records import SimTask, Trace
 
@@ -422,7 +422,7 @@ def read_run(path: Path) -> Trace:
     made = [_measured(one, run.seen.get((one.task, one.attempt))) for _, one in sorted(best.items())]
     unseen = sum(one.peak_gpu_mib is None for one in best.values())
     guessed = sum(recorded.sm_alone(run.seen.get((one.task, one.attempt))) is None for one in best.values())
-    sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib and 0 < gpu.total_mib <= recorded.MIB_MOST}
+    sizes = {gpu.total_mib for gpu in run.gpus if gpu.total_mib and 0 < gpu.total_mib <= MIB_MOST}
     notes = [
         "durations are as measured, beside the neighbours that the tasks had: make-spans are too long",
         "every task is submitted when the run begins; its GPUs are taken to be of one node",
@@ -504,11 +504,10 @@ def _why_not(run: TaskRun) -> str:
     if run.version != VERSION:
         return f"version {run.version}; known is {VERSION}"
     if not is_sane(run):
-        return "its text is not hashes and short names"
-    if not (0.0 <= run.seconds <= recorded.SECONDS_MOST and run.when <= recorded.UNIX_MOST_S):
-        return f"at {run.when:g} s it ended after {run.seconds:g} s"
-    if not 0 <= (run.peak_mib or 0) <= recorded.MIB_MOST:
-        return f"a peak of {run.peak_mib} MiB"
+        return (
+            f"its text is not hashes and short names, or its figures cannot be: at {run.when:g} s after "
+            f"{run.seconds:g} s, a peak of {run.peak_mib} MiB"
+        )
     for ratio in (run.sm_ratio, run.util_ratio):
         if ratio is not None and not 0.0 <= ratio <= 1.0:
             return f"a part of {ratio:g}; it is from 0 to 1"

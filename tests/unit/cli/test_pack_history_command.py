@@ -161,3 +161,61 @@ def test_lines_that_cannot_be_read_are_counted(project, capsys):
         opened.write(b"torn\n")
     assert main.main(["pack", "history"]) == 0
     assert "1 line of the history cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"when": 1e300},
+        {"when": NOW + 1e8},
+        {"seconds": 1e308},
+        {"peak_mib": 10**18},
+        {"peak_mib": -5},
+        {"gpu_total_mib": -1},
+    ],
+)
+def test_figures_that_cannot_be_count_for_nothing(project, capsys, wrong):
+    """Nor does a run that a clock far ahead has dated: it would be the newest of its command for ever."""
+    before = known(capsys)
+    file = next(task_history.find_folder().glob("*.jsonl"))
+    lines = file.read_text()
+    file.write_text(lines + json.dumps(json.loads(lines.splitlines()[0]) | wrong) + "\n")
+    assert known(capsys) == before
+    assert main.main(["pack", "history"]) == 0
+    assert "1 line of the history cannot be read and counts for nothing" in capsys.readouterr().out
+
+
+def known(capsys):
+    """Return what is known of all families, and of one command."""
+    assert main.main(["pack", "history", "--json"]) == 0
+    families = json.loads(capsys.readouterr().out)["families"]
+    assert main.main(["pack", "history", "--", "python", "train.py", "--batch-size", "64"]) == 0
+    return families, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("days", [200, 0])
+def test_what_no_longer_counts_can_be_forgotten(project, capsys, monkeypatch, days):
+    """A run that is too old, or one behind thousands of newer ones: no hash of it stays on the disk."""
+    monkeypatch.setattr(task_history, "NEWEST_RUNS", 3)
+    key = fingerprint.key_of(["python", "old.py"], project)
+    folder = task_history.find_folder()
+    newer = [file.read_text() for file in folder.glob("*.jsonl")]
+    when = time.time() - days * 86400
+    for file in folder.glob("*.jsonl"):
+        file.unlink()
+    assert task_history.Writer().append(run(key, 1000, when=when)) is None
+    file = folder / time.strftime("%Y-%m.jsonl", time.gmtime())
+    file.touch(mode=0o600)
+    with file.open("a") as opened:
+        opened.write("".join(newer))
+    assert main.main(["pack", "history", "--forget", "old.py"]) == 0
+    assert capsys.readouterr().out == "1 run forgotten\n"
+    assert not any(key.family in file.read_text() for file in folder.glob("*.jsonl"))
+    assert main.main(["pack", "history", "--forget", "train.py"]) == 0
+
+
+def test_json_names_no_file_that_is_not_known(project, capsys):
+    """The other files of the folder are nobody's affair."""
+    (project / "diary.txt").write_text("x")
+    assert main.main(["pack", "history", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["names"].values()) == ["train.py"]
