@@ -20,20 +20,21 @@ from ..slurm import submit
 from ..slurm.script import OWN_MAGIC
 from ..triples import (
     ENV_TASK,
+    DryRun,
     PackOptions,
     Run,
     Tasks,
     Triple,
     follow,
     pack_options,
-    pack_preview,
+    packed_dry_run,
     planning,
     run_folder,
     submission,
     submitting,
 )
 from ..triples import triple as rule_triple
-from . import llsub_options, llsub_preview
+from . import llsub_dry_run, llsub_options
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -365,18 +366,18 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     _show_command(argv)
     _say_notes(plan.notes)
     print(f"\n{planning.launch_script(plan, folder, argv)}")
-    for line in _layout(plan) if plan.run.pack is None else _packing(plan):
+    if plan.run.pack is not None:
+        _show_packing(plan.run, packed_dry_run.preview_plan(plan))
+        return
+    for line in _layout(plan):
         print(line)
 
 
-def _packing(plan: planning.Plan) -> list[str]:
-    """Return what is known of the tasks of a packed run, and of its first placements on a node of the first kind."""
-    kind = plan.kinds[0] if plan.kinds else None
-    count = sum(number for _, number in plan.grant.gpus) or (0 if kind is None else kind.gpu_count)
-    settings = planning.read_settings(None if kind is None else kind.partition)
-    ahead = pack_preview.look(plan.run, plan.tasks, (), kind, count, settings)
-    _say_notes(ahead.notes)
-    return list(llsub_preview.lines_of(plan.run, ahead))
+def _show_packing(run: Run, preview: DryRun, notes: Sequence[str] = ()) -> None:
+    """Print what is known of the tasks of a packed run, and its first placements."""
+    _say_notes((*notes, *preview.notes))
+    for line in llsub_dry_run.lines_of(run, preview):
+        print(line)
 
 
 def _layout(plan: planning.Plan) -> list[str]:
@@ -387,7 +388,7 @@ def _layout(plan: planning.Plan) -> list[str]:
     if not plan.kinds:
         return [first]
     kind = plan.kinds[0]
-    gpus = sum(count for _, count in plan.grant.gpus) or kind.gpu_count
+    gpus = planning.gpus_of_a_node(plan)
     cores = kind.cores if plan.grant.tasks is None else max(1, plan.grant.tasks // kind.threads_per_core)
     machine = [Core((number,)) for number in range(cores)]
     layout = rule_triple.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
@@ -407,10 +408,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
     if dry_run:
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
         if here.run.pack is not None:
-            ahead = pack_preview.look(here.run, tasks, here.gpus, None, 0, planning.read_settings(None))
-            _say_notes((*here.notes, *ahead.notes))
-            for line in llsub_preview.lines_of(here.run, ahead):
-                print(line)
+            _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)
         return names.EXIT_OK
     folder = submitting.make_here(here.run, tasks)
     print(f"{_how_many(here.run)}; logs are in {folder}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names, terminal
 from ..core.errors import StateError, UsageError
-from ..core.text import span_text
+from ..core.text import gib_range_text, span_text
 
 if TYPE_CHECKING:
     from ..packing import known_commands
@@ -143,8 +143,7 @@ def _size(one: known_commands.Known) -> str:
         return "all it gets"
     if one.least_mib is None or one.most_mib is None:
         return "unknown"
-    least, most = f"{one.least_mib / 1024:.1f}", f"{one.most_mib / 1024:.1f}"
-    return f"{most} GiB" if least == most else f"{least}-{most} GiB"
+    return gib_range_text(one.least_mib, one.most_mib)
 
 
 def command_lines(command: known_commands.KnownCommand) -> list[str]:

@@ -24,6 +24,12 @@ def gib_text(mib: float) -> str:
     return f"{mib / 1024:.1f} GiB"
 
 
+def gib_range_text(least_mib: float, most_mib: float) -> str:
+    """Return two sizes in MiB as text for people: "2.0-6.7 GiB", or "6.7 GiB" where they look the same."""
+    least, most = f"{least_mib / 1024:.1f}", gib_text(most_mib)
+    return most if most == f"{least} GiB" else f"{least}-{most}"
+
+
 @lru_cache(maxsize=65_536)
 def natural(text: str) -> str:
     """Return what names are sorted and compared by, so that n2 stands before n10, whatever the capitals.

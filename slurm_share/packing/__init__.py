@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .rules.estimate.chain import Estimator
     from .rules.fingerprint import name_software
     from .rules.messages import asked_mib, memory_message
-    from .rules.preview import Preview, look_ahead
+    from .rules.preview import Preview, preview_run
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .sizes import Sizes
     from .task_history import History, Writer, read_history, read_site
@@ -74,7 +74,7 @@ __getattr__, __all__ = exports(
         "rules.estimate.chain": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.messages": ["asked_mib", "memory_message"],
-        "rules.preview": ["Preview", "look_ahead"],
+        "rules.preview": ["Preview", "preview_run"],
         "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],
         "sizes": ["Sizes"],
         "task_history": ["History", "Writer", "read_history", "read_site"],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         map_failures,
         map_planning,
         map_submitting,
-        pack_preview,
+        packed_dry_run,
         planning,
         run_folder,
         run_results,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, Request, plan_map
     from .pack_decisions import explain_task
-    from .pack_preview import Ahead
+    from .packed_dry_run import DryRun
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
     from .rules import mapreduce, pack_options, submission, triple
     from .rules.pack_options import PackOptions
@@ -42,7 +42,7 @@ __getattr__, __all__ = exports(
         "map_failures",
         "map_planning",
         "map_submitting",
-        "pack_preview",
+        "packed_dry_run",
         "planning",
         "rules.mapreduce",
         "rules.pack_options",
@@ -57,7 +57,7 @@ __getattr__, __all__ = exports(
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "Request", "plan_map"],
         "pack_decisions": ["explain_task"],
-        "pack_preview": ["Ahead"],
+        "packed_dry_run": ["DryRun"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],

@@ -271,6 +271,11 @@ def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[No
     return min((kind.gpu_count for kind in kinds), default=None)
 
 
+def gpus_of_a_node(plan: Plan) -> int:
+    """Return how many GPUs the run has on a node of the first kind that it may get; 0: none, or not known."""
+    return sum(count for _, count in plan.grant.gpus) or (plan.kinds[0].gpu_count if plan.kinds else 0)
+
+
 def scheduler_command(plan: Plan, folder: str, wishes: Wishes) -> list[str]:
     """Return the command that submits the run in `folder`."""
     return submission.triple_argv(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)

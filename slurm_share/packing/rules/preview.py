@@ -38,7 +38,7 @@ class Preview(Struct, frozen=True):
     """Tasks that cannot run on these GPUs, and why."""
 
 
-def look_ahead(
+def preview_run(
     asks: Sequence[TaskAsk], gpus: Sequence[GpuFacts], seats: int, settings: PackSettings, estimator: Estimator
 ) -> Preview:
     """Return the sizes of the tasks, and the first placements on these GPUs, which are idle.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from ...core import names
@@ -70,17 +69,6 @@ def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
         if why is not None:
             raise UsageError(f"{source}: line {number} {why}")
     return [line.removesuffix(b"\r") for line in lines]
-
-
-def task_argv(run: Run, line: str) -> tuple[str, ...]:
-    """Return program and arguments of a task; `line`: its line of the tasks file, empty where there is none."""
-    if run.task_kind == "command":
-        return ("/bin/sh", "-c", line)
-    if run.task_kind == "input":
-        return (*run.command, line)
-    if run.task_kind == "arguments":
-        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
-    return run.command
 
 
 class Directive(Struct, frozen=True):

@@ -7,7 +7,7 @@ import pytest
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey, TaskRun
 from slurm_share.packing.rules import preview
 from slurm_share.packing.rules.estimate.chain import Estimator
-from slurm_share.packing.rules.preview import SizeGroup, look_ahead
+from slurm_share.packing.rules.preview import SizeGroup, preview_run
 
 GPUS = tuple(
     GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40_960, reserve_mib=1_000, is_mps=True)
@@ -24,7 +24,7 @@ def ask(task: int, mib: int | None = None, gpus: int = 1, kind: str = "") -> Tas
 def test_sizes_are_grouped_by_their_source_and_unknown_ones_come_last() -> None:
     asks = [ask(0, kind="a"), ask(1, 6144), ask(2, 2048), ask(3, kind="b"), ask(4, kind="c"), ask(5, kind="c")]
     runs = [TaskRun(when=1.0, exact="c", family="f", gpu_model="A100", kind="done", seconds=60, peak_mib=4_000)]
-    found = look_ahead(asks, GPUS, 8, PackSettings(), Estimator(runs))
+    found = preview_run(asks, GPUS, 8, PackSettings(), Estimator(runs))
     unknown, by_user = found.groups[-1], SizeGroup(2, 2048, 6144, "--gpu-mem")
     assert unknown == SizeGroup(2, None, None, UNKNOWN)
     assert by_user in found.groups[:2]
@@ -36,40 +36,40 @@ def test_sizes_are_grouped_by_their_source_and_unknown_ones_come_last() -> None:
 
 def test_first_placements_are_those_of_the_policy_on_idle_gpus() -> None:
     asks = [ask(number, 30_000) for number in range(6)]
-    found = look_ahead(asks, GPUS, 8, PackSettings(), Estimator())
+    found = preview_run(asks, GPUS, 8, PackSettings(), Estimator())
     assert found.placements == ((0, (0,)), (1, (1,)), (2, (2,)), (3, (3,)))
     small = [ask(number, 10_000) for number in range(20)]
-    found = look_ahead(small, GPUS[:1], 8, PackSettings(), Estimator())
+    found = preview_run(small, GPUS[:1], 8, PackSettings(), Estimator())
     assert found.placements == ((0, (0, 1, 2)),)
 
 
 def test_no_more_start_than_there_are_seats() -> None:
-    found = look_ahead([ask(number, 1_000) for number in range(9)], GPUS, 2, PackSettings(), Estimator())
+    found = preview_run([ask(number, 1_000) for number in range(9)], GPUS, 2, PackSettings(), Estimator())
     assert sum(len(tasks) for _, tasks in found.placements) == 2
 
 
 def test_a_task_of_several_gpus_is_named_and_has_them_whole() -> None:
-    found = look_ahead([ask(0, gpus=3), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
+    found = preview_run([ask(0, gpus=3), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
     assert found.whole == ((0, 3),)
     assert sorted(tasks for _, tasks in found.placements) == [(0,), (0,), (0,), (1,)]
 
 
 def test_a_task_larger_than_every_gpu_is_given_up_with_a_reason() -> None:
-    found = look_ahead([ask(0, 90_000), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
+    found = preview_run([ask(0, 90_000), ask(1, 1_000)], GPUS, 8, PackSettings(), Estimator())
     assert [task for task, _ in found.given_up] == [0]
     assert found.placements[0] == (0, (1,))
 
 
 def test_without_gpus_there_are_sizes_and_no_placements() -> None:
-    found = look_ahead([ask(0, 1_000), ask(1)], (), 8, PackSettings(), Estimator())
+    found = preview_run([ask(0, 1_000), ask(1)], (), 8, PackSettings(), Estimator())
     assert found.placements == ()
     assert len(found.groups) == 2
 
 
 def test_policies_without_booking_book_nothing_for_an_unknown_task() -> None:
-    found = look_ahead([ask(0)], (), 8, PackSettings(policy="lug"), Estimator())
+    found = preview_run([ask(0)], (), 8, PackSettings(policy="lug"), Estimator())
     assert found.groups == (SizeGroup(1, None, None, "first of a kind"),)
-    booked = look_ahead([ask(0)], (), 8, PackSettings(policy="lug", uses_booking=True), Estimator())
+    booked = preview_run([ask(0)], (), 8, PackSettings(policy="lug", uses_booking=True), Estimator())
     assert booked.groups == (SizeGroup(1, None, None, UNKNOWN),)
 
 
@@ -81,7 +81,7 @@ def test_many_sources_are_put_together(kinds: int) -> None:
         for _ in range(kind + 1)
     ]
     asks = [ask(number, kind=str(number)) for number in range(kinds)] + [ask(kinds)]
-    found = look_ahead(asks, (), 8, PackSettings(), Estimator(runs))
+    found = preview_run(asks, (), 8, PackSettings(), Estimator(runs))
     assert sum(group.tasks for group in found.groups) == kinds + 1
     assert len(found.groups) <= preview.ROWS
     assert found.groups[-1].least_mib is None

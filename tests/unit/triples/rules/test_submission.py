@@ -16,7 +16,7 @@ from slurm_share.core import gpu_option
 from slurm_share.core.errors import OptionError, UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
-from slurm_share.triples.records import Run, TaskKind, Triple
+from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import fitting, submission
 from slurm_share.triples.rules.fitting import Grant, Sharing
 from slurm_share.triples.rules.submission import Directive, Wishes
@@ -123,20 +123,6 @@ def test_each_line_is_a_task_with_or_without_a_last_newline() -> None:
 def test_a_line_that_is_no_task_is_refused_with_its_number(data: bytes, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         submission.parse_tasks(data, "f")
-
-
-@pytest.mark.parametrize(
-    ("kind", "line", "argv"),
-    [
-        ("command", "a 'b c' | d", ("/bin/sh", "-c", "a 'b c' | d")),
-        ("input", "x y", ("/t.sh", "-v", "x y")),
-        ("arguments", '["x", "y z"]', ("/t.sh", "-v", "x", "y z")),
-        ("rank", "", ("/t.sh", "-v")),
-    ],
-)
-def test_a_line_becomes_a_program_with_arguments(kind: TaskKind, line: str, argv: tuple[str, ...]) -> None:
-    run = Run(name="t", command=("/t.sh", "-v"), cwd="/", triple=None, processes=1, tasks=1, task_kind=kind)
-    assert submission.task_argv(run, line) == argv
 
 
 # ---- #SBATCH lines ----

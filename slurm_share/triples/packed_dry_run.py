@@ -1,4 +1,4 @@
-"""Look at a packed run before it is submitted: the sizes of its tasks by the user's history, and the first starts."""
+"""Say before a packed run is submitted what its tasks' sizes are by the user's history, and the first starts."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from msgspec.structs import replace
 
 from ..core.settings import Settings
 from ..node.records import Gpu
-from ..packing import Estimator, GpuFacts, Preview, TaskAsk, TaskRun, TaskSpec, key_of, look_ahead, read_history
+from ..packing import Estimator, GpuFacts, Preview, TaskAsk, TaskRun, TaskSpec, key_of, preview_run, read_history
 from ..share import limits
 from ..slurm.records import NodeKind
+from . import planning
+from .planning import LocalPlan, Plan
 from .records import Run
-from .rules import submission
+from .rules import task_command
 from .rules.packed import CLIENTS
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
-"""Tasks that are looked at: a key and an estimate of each take a second or two together."""
+"""Tasks that are previewed: a key and an estimate of each take a second or two together."""
 UNSIZED = "for Slurm does not say how large a GPU is, and your history has none; the launcher reads that on the node"
 UNREAD = "for the GPUs cannot be read here; the launcher will say why"
 
 
-class Ahead(Struct, frozen=True, kw_only=True):
+class DryRun(Struct, frozen=True, kw_only=True):
     """A preview, and what it rests on."""
 
     preview: Preview
     tasks: int
-    """The tasks that were looked at."""
+    """The tasks that were previewed."""
     gpus: tuple[GpuFacts, ...]
     """Of a node; empty: not known."""
     assumed: str = ""
@@ -41,12 +43,25 @@ class Ahead(Struct, frozen=True, kw_only=True):
     """What is wrong with the history."""
 
 
-def look(run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, count: int, settings: Settings) -> Ahead:
-    """Return the preview of a packed run.
+def preview_plan(plan: Plan) -> DryRun:
+    """Return the preview of a planned run, on a node of the first kind that it may get.
 
-    gpus: of this machine, where the run is for it. Else the node has `count` GPUs as sinfo names them in `kind`, and
-    of what size these are is taken from the newest run in the user's history.
+    Such a node's GPUs are taken to be as large as those of the newest run in the user's history.
     """
+    kind = plan.kinds[0] if plan.kinds else None
+    settings = planning.read_settings(None if kind is None else kind.partition)
+    return _preview(plan.run, plan.tasks, (), kind, planning.gpus_of_a_node(plan), settings)
+
+
+def preview_here(here: LocalPlan, tasks: Tasks) -> DryRun:
+    """Return the preview of a run on this machine."""
+    return _preview(here.run, tasks, here.gpus, None, 0, planning.read_settings(None))
+
+
+def _preview(
+    run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, count: int, settings: Settings
+) -> DryRun:
+    """Return the preview. `gpus`: of this machine; none: the node has `count` GPUs as sinfo names them in `kind`."""
     assert run.pack is not None
     wants_history = run.pack.estimate != "none"
     history = read_history() if wants_history else None
@@ -57,8 +72,8 @@ def look(run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, cou
     estimator = Estimator(runs, now=time.time())
     asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
     seats = run.processes if run.triple is None else run.triple.per_node
-    preview = look_ahead(asks, facts, seats, run.pack.settings, estimator)
-    return Ahead(
+    preview = preview_run(asks, facts, seats, run.pack.settings, estimator)
+    return DryRun(
         preview=preview,
         tasks=len(asks),
         gpus=facts,
@@ -71,7 +86,7 @@ def look(run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, cou
 def _ask(run: Run, tasks: Tasks, task: int) -> TaskAsk:
     assert run.pack is not None
     spec: TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
-    argv = submission.task_argv(run, tasks.lines[task] if tasks.lines else "")
+    argv = task_command.task_argv(run, tasks.lines[task] if tasks.lines else "")
     key = key_of(argv, Path(run.cwd), spec.name)
     return TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
 

@@ -1,0 +1,67 @@
+"""The text of `llsub --pack --dry-run`: sizes of tasks with their sources, and the first placements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.text import gib_range_text, gib_text
+from ..triples import DryRun, Run, submission
+
+TASKS_SHOWN = 12
+"""Tasks of a GPU, or of a remark, that are listed by number."""
+
+
+def lines_of(run: Run, found: DryRun) -> Iterator[str]:
+    """Yield the lines."""
+    assert run.triple is not None
+    nodes = submission.counted(run.triple.nodes, "node")
+    gpus = _gpus(found, ", on each " if run.triple.nodes > 1 else ", ")
+    yield f"{submission.counted(run.tasks, 'task')} on {nodes}{gpus}"
+    if found.tasks < run.tasks:
+        yield f"of these, the first {found.tasks}:"
+    sizes = [_size(group.least_mib, group.most_mib) for group in found.preview.groups]
+    width = max([len("GPU MEM"), *map(len, sizes)])
+    yield f"   TASKS  {'GPU MEM':{width}}  FROM"
+    for group, size in zip(found.preview.groups, sizes, strict=True):
+        yield f"{group.tasks:8}  {size:{width}}  {group.words}"
+    placements = [
+        f"GPU {index} task{'s' * (len(tasks) > 1)} {_numbers(tasks)}"
+        for index, tasks in found.preview.placements
+        if tasks
+    ]
+    if placements:
+        yield f"first placements: {'; '.join(placements)}"
+    elif not found.gpus:
+        yield f"first placements: not known before the run, {found.why_no_gpus}"
+    if found.preview.whole:
+        many = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
+        more = len(found.preview.whole) - len(many)
+        yield f"not packed: {', '.join(many)}{f' and {more} more tasks' if more > 0 else ''}: whole ones"
+    for task, why in found.preview.given_up[:TASKS_SHOWN]:
+        yield f"cannot run: task {task}: {why}"
+    if len(found.preview.given_up) > TASKS_SHOWN:
+        yield f"cannot run: {len(found.preview.given_up) - TASKS_SHOWN} more tasks"
+
+
+def _gpus(found: DryRun, before: str) -> str:
+    if not found.gpus:
+        return ""
+    first = found.gpus[0]
+    is_alike = all((gpu.model, gpu.total_mib) == (first.model, first.total_mib) for gpu in found.gpus)
+    kind = f" {first.model}" if is_alike else " of several kinds"
+    usable = ""
+    if is_alike and first.total_mib is not None:
+        usable = f" ({gib_text(first.total_mib - first.reserve_mib)} usable each)"
+    assumed = f", taken to be {found.assumed}" if found.assumed else ""
+    return f"{before}{submission.counted(len(found.gpus), 'GPU')}{kind}{usable}{assumed}"
+
+
+def _size(least_mib: int | None, most_mib: int | None) -> str:
+    if least_mib is None or most_mib is None:
+        return "unknown"
+    return gib_range_text(least_mib, most_mib)
+
+
+def _numbers(tasks: tuple[int, ...]) -> str:
+    more = len(tasks) - TASKS_SHOWN
+    return " ".join(map(str, tasks[:TASKS_SHOWN])) + (f" and {more} more" if more > 0 else "")
