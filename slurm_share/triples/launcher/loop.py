@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ...core.errors import StateError
@@ -38,7 +37,7 @@ from ..records import (
     Run,
 )
 from ..result_files import Results
-from ..rules import deal, failing, outcomes
+from ..rules import deal, failing, outcomes, task_command
 from . import environment, leftovers, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
@@ -433,15 +432,7 @@ class Loop:
             os.close(self.logs.pop(log))
 
     def _argv(self, task: int) -> tuple[str, ...]:
-        run = self.what
-        if run.task_kind == "rank":
-            return run.command
-        line = self.lines[task]
-        if run.task_kind == "command":
-            return ("/bin/sh", "-c", line)
-        if run.task_kind == "input":
-            return (*run.command, line)
-        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+        return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
 
     # ---- A task's end ----
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -45,7 +44,7 @@ from ...packing import (
 )
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Ended, Outcome, Run
-from ..rules import outcomes, pack_sentences
+from ..rules import outcomes, pack_sentences, task_command
 from ..rules.account import OUTCOME_TEXTS
 from ..rules.outcomes import Ending
 from . import environment, task_process
@@ -259,15 +258,7 @@ class Packed:
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        run = self.what
-        line = "" if run.task_kind == "rank" else self.lines[task]
-        if run.task_kind == "command":
-            return ("/bin/sh", "-c", line)
-        if run.task_kind == "input":
-            return (*run.command, line)
-        if run.task_kind == "arguments":
-            return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
-        return run.command
+        return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
 
     def _decide(self, now: float) -> None:
         for action in self.packer.decide(now):
