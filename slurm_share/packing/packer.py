@@ -181,6 +181,8 @@ class Packer:
         self.account.ended(its, after, seconds)
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
+        for uuid in after.returned:
+            self._out.pop(uuid, None)
         self._learn(its, after, facts, seconds, unix_s, cpu_cores, is_elastic=is_elastic)
         if after.is_retried:
             self.waiting[facts.task] = its.ask

@@ -421,6 +421,8 @@ class After(Struct, frozen=True, kw_only=True):
     """Tasks on the same GPU that had outgrown their reservation."""
     needs_mib: int | None = None
     """Of an attempt that ran out of memory: what the task is known to need now."""
+    returned: tuple[str, ...] = ()
+    """GPUs (UUIDs) that are back in service, since it was the task and not they that failed."""
 
 
 # ---- What is learned ----

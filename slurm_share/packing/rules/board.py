@@ -71,6 +71,7 @@ class _Gpu:
         "is_out",
         "memory_elsewhere",
         "others_seen",
+        "out_by",
         "problem",
         "running",
         "sm",
@@ -85,6 +86,7 @@ class _Gpu:
         self.dram: float | None = None
         self.problem = ""
         self.is_out = False
+        self.out_by: int | None = None  # the task whose log took it out of service, while nobody else has said so
         self.booked_elsewhere = 0
         self.memory_elsewhere = 0
         self.clients_elsewhere = 0
@@ -329,6 +331,7 @@ class Board:
         cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
         kind, reason = endings.classify(facts, cap_ratio)
         blamed: tuple[int, ...] = ()
+        returned: tuple[str, ...] = ()
         is_suspect = False
         if kind in ("gpu memory", "gpu memory likely"):
             blamed = self._blamed(run, had)
@@ -348,8 +351,13 @@ class Board:
                 kind, is_suspect = "neighbour's fault", True
                 reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
         elif kind == "device":
-            for one in run.gpus:
-                one.is_out, one.problem, one.view = True, one.problem or reason, None
+            if facts.is_device_lost or self._is_believed(run):
+                for one in run.gpus:
+                    one.out_by = None if facts.is_device_lost or one.is_out else facts.task
+                    one.is_out, one.problem, one.view = True, one.problem or reason, None
+            else:
+                kind, reason = "failed", f"{reason}, which the driver does not say"
+                returned = self._give_back(facts.task)
         self._leave(facts.task)
         if kind == "done":
             insort(self._durations, facts.now_s - view.started_s)
@@ -375,7 +383,14 @@ class Board:
             )
             self._enqueue(_Wait(again, run.seq))
         needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
-        return After(kind=kind, is_retried=coming.is_retried, why=coming.why, blamed=blamed, needs_mib=needs_mib)
+        return After(
+            kind=kind,
+            is_retried=coming.is_retried,
+            why=coming.why,
+            blamed=blamed,
+            needs_mib=needs_mib,
+            returned=returned,
+        )
 
     def is_elastic(self, task: int) -> bool:
         """Return whether a running task takes what it is given."""
@@ -670,6 +685,25 @@ class Board:
         for gpu in run.gpus:
             gpu.fault = (facts.now_s, facts.task)
         return None
+
+    def _is_believed(self, run: _Run) -> bool:
+        """Return whether a task's log is enough to take its GPU out of service.
+
+        Not if it says the same of a second GPU that nobody else complains of, nor if no other GPU would be left: one
+        program that prints such words is not to end the run.
+        """
+        others = [gpu for gpu in self._gpus.values() if gpu not in run.gpus]
+        if any(gpu.out_by == run.view.ask.task for gpu in others):
+            return False
+        return any(not (gpu.is_out or gpu.problem) for gpu in others)
+
+    def _give_back(self, task: int) -> tuple[str, ...]:
+        """Put the GPUs back into service that only this task's log took out; return their UUIDs."""
+        found = tuple(uuid for uuid, gpu in self._gpus.items() if gpu.out_by == task)
+        for uuid in found:
+            gpu = self._gpus[uuid]
+            gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None
+        return found
 
     def _teach(self, run: _Run, kind: EndKind, coming: recover.Next, now_s: float) -> None:
         """Let the queue know what an end says about the tasks of the same kind."""

@@ -319,6 +319,56 @@ def test_lost_gpu_is_out_of_service_and_its_tasks_run_elsewhere():
     assert one.view(6.0).gpus[0].is_out
 
 
+GONE = b"NVRM: GPU has fallen off the bus\n"
+
+
+def test_gpu_of_which_a_log_says_that_it_is_gone_is_out_of_service():
+    one = board(2)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    after = one.ended(failed(0, 5.0, GONE))
+    assert (after.kind, after.is_retried) == ("device", True)
+    assert one.view(6.0).gpus[0].is_out
+
+
+def test_task_that_says_of_every_gpu_that_it_is_gone_fails_and_the_gpus_are_back():
+    one = board(2)
+    for task in range(2):
+        one.add(TaskAsk(task=task, gpu_mem_mib=30000), 0.0)
+    one.decide(0.0)
+    assert one.ended(failed(0, 5.0, GONE)).kind == "device"
+    one.ended(done(1, 6.0))
+    assert starts(one.decide(6.0)[1]) == [(0, "GPU-1")]
+    after = one.ended(failed(0, 7.0, GONE))
+    assert (after.kind, after.is_retried, after.returned) == ("failed", False, ("GPU-0",))
+    assert not any(gpu.is_out for gpu in one.view(8.0).gpus)
+    one.add(TaskAsk(task=2, gpu_mem_mib=4096), 8.0)
+    assert starts(one.decide(8.0)[1]) == [(2, "GPU-0")]
+
+
+def test_only_gpu_is_not_taken_out_of_service_by_the_log_of_a_task():
+    one = board(1)
+    one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
+    one.decide(0.0)
+    assert one.ended(failed(0, 5.0, GONE)).kind == "failed"
+    assert not one.view(6.0).gpus[0].is_out
+
+
+def test_gpu_of_which_two_tasks_say_that_it_is_gone_stays_out():
+    one = board(3)
+    for task in range(4):
+        one.add(TaskAsk(task=task, gpu_mem_mib=15000), 0.0)
+    there = dict(starts(one.decide(0.0)[1]))
+    pair = [task for task, gpu in there.items() if gpu == there[0]]
+    assert len(pair) == 2
+    for task in pair:
+        assert one.ended(failed(task, 5.0, GONE)).kind == "device"
+    one.decide(6.0)
+    again = one.ended(failed(0, 7.0, GONE))
+    assert (again.kind, again.returned) == ("device", ())
+    assert [gpu.is_out for gpu in one.view(8.0).gpus].count(True) == 2
+
+
 def test_blind_driver_stops_starts_beside_others_until_it_answers_again():
     one = board(1)
     for task in range(2):

@@ -413,6 +413,17 @@ def test_tasks_that_a_lost_gpu_ends_are_free_even_before_the_next_sample_and_the
     assert "failed" not in {outcome for tried in run.outcomes().values() for outcome in tried}
 
 
+def test_a_task_that_only_prints_that_its_gpu_is_lost_fails_and_all_others_are_done(machine: Machine) -> None:
+    lines = ["echo GPU is lost; exit 1", *("sleep 1.2" for _ in range(9))]
+    run = machine.run(lines, specs=[TaskSpec(gpu_mem_mib=4096)] * 10, at_once=4)
+    code, said = run.go()
+    assert code == 1
+    outcomes = run.outcomes()
+    assert outcomes[0] == ["disturbed", "failed"]
+    assert all(outcomes[number] == ["done"] for number in range(1, 10)), said
+    assert {one.gpu for one in run.ended() if one.started > run.attempts()[0][1].started + 0.5} == {0, 1}
+
+
 def test_a_task_killed_by_hand_is_no_memory_failure(machine: Machine) -> None:
     run = machine.run([task("38G", 60), task("1G", 1)], specs=[TaskSpec(gpu_mem_mib=39000), TaskSpec(gpu_mem_mib=1500)])
     process = run.start()
