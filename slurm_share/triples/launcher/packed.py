@@ -80,6 +80,8 @@ OUTCOMES: Mapping[EndKind, Outcome] = {
 }
 LOST = "GPU is lost"
 """NVML's GPU_IS_LOST, as the reader of GPUs writes it."""
+FIRST_SAMPLE_S = 3.0
+"""How long the first start waits for the first sample: what others have on the GPUs is not known before."""
 LOOK_S = 0.25
 """The driver is not asked again within this time because of another failed task."""
 LOOK_PATIENCE_S = 0.2
@@ -261,6 +263,9 @@ class Packed:
         return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
 
     def _decide(self, now: float) -> None:
+        self._take_sample(now)
+        if not self._sample_at and now < FIRST_SAMPLE_S:
+            return
         for action in self.packer.decide(now):
             if isinstance(action, Start):
                 self._ready.append(action)
@@ -463,11 +468,7 @@ class Packed:
     def tick(self) -> None:
         """See Strategy: read the sampler, look for hung tasks, and say what has happened."""
         now = self._now()
-        latest = self.sampler.latest
-        if latest is not None and latest.at != self._sample_at:
-            self._sample_at = latest.at
-            gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
-            self.packer.sampled(gpus, latest.tasks, latest.at - self._zero, now)
+        self._take_sample(now)
         self.packer.look(now)
         self.packer.journal.flush()
         self._decide(now)
@@ -475,6 +476,14 @@ class Packed:
         self.hangs.look(list(self.running.values()), self._is_busy)
         self._stop_without_gpus()
         self.flush()
+
+    def _take_sample(self, now: float) -> None:
+        """Tell the packer of the newest sample, if it has not seen it yet."""
+        latest = self.sampler.latest
+        if latest is not None and latest.at != self._sample_at:
+            self._sample_at = latest.at
+            gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
+            self.packer.sampled(gpus, latest.tasks, latest.at - self._zero, now)
 
     def _is_busy(self, task: Running) -> bool:
         """Return whether anything computes on the GPUs of a task, or that is not known."""

@@ -424,6 +424,22 @@ def test_a_task_that_only_prints_that_its_gpu_is_lost_fails_and_all_others_are_d
     assert {one.gpu for one in run.ended() if one.started > run.attempts()[0][1].started + 0.5} == {0, 1}
 
 
+def test_memory_of_others_counts_from_the_first_start_on(machine: Machine) -> None:
+    """A notebook has 30 GiB of GPU 0 when the run begins: no task is put there to run out of memory."""
+    notebook = subprocess.Popen([*task("30G", 60).split(), "--device", "0"], env=machine.environ)
+    try:
+        wait_for(lambda: any((machine.state / "clients").iterdir()))
+        time.sleep(0.3)
+        run = machine.run([task("15G", 1) for _ in range(4)], specs=[TaskSpec(gpu_mem_mib=16000)] * 4)
+        code, said = run.go()
+    finally:
+        notebook.kill()
+        notebook.wait()
+    assert code == 0, said
+    assert run.outcomes() == {number: ["done"] for number in range(4)}
+    assert {one.gpu for one in run.ended()} == {1}
+
+
 def test_a_task_killed_by_hand_is_no_memory_failure(machine: Machine) -> None:
     run = machine.run([task("38G", 60), task("1G", 1)], specs=[TaskSpec(gpu_mem_mib=39000), TaskSpec(gpu_mem_mib=1500)])
     process = run.start()
