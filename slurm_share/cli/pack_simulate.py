@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..core import names
+from ..core import names, terminal
 from ..core.errors import UsageError
 
 EPILOG = """\
@@ -78,7 +78,8 @@ def add_to(commands: Any) -> None:
         action="append",
         default=[],
         metavar="SECONDS",
-        help="a GPU is closed after a start; may be repeated (default: 30, 90)",
+        help="the published policies close a GPU for so long after the first memory of a new task is seen; may be "
+        "repeated (default: 30, 90)",
     )
     parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
     parser.add_argument("--format", metavar="NAME", help="gavel, carma, run or history (default: told by the name)")
@@ -120,6 +121,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             settles_s=tuple(arguments.settles_s),
             sharing="time-slicing" if arguments.time_slicing else "mps",
             has_picture=arguments.picture is not None,
+            width=terminal.width(),
         ),
         _progress if sys.stderr.isatty() else None,
     )

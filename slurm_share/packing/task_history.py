@@ -199,6 +199,8 @@ def is_sane(run: TaskRun) -> bool:
 def _why(place: Path, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{place}: {error.strerror or error}"
+    if isinstance(error, StateError) and not error.file.startswith("/"):
+        return f"{place}: {error.why}"
     return str(error)
 
 
@@ -381,6 +383,8 @@ def forget(matches: Callable[[TaskRun], bool], folder: Path | None = None) -> in
         return 0
     try:
         return sum(_forget_in(fd, name, matches) for name in _months(fd))
+    except OSError as error:
+        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
     finally:
         os.close(fd)
 
@@ -397,6 +401,8 @@ def forget_all(folder: Path | None = None) -> int:
         for name in names:
             os.unlink(name, dir_fd=fd)
         return len(names)
+    except OSError as error:
+        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
     finally:
         os.close(fd)
 

@@ -25,7 +25,7 @@ def explain_task(folder: Path, task: int) -> Iterator[str]:
     if not 0 <= task < run.tasks:
         raise UsageError(f"{folder}: there is no task {task}; its tasks are 0 to {run.tasks - 1}")
     lines: list[tuple[float, str]] = []
-    files = sorted((folder / run.log_folder).glob(f"p*_*/{DECISIONS}"))
+    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{DECISIONS}")) if file.is_file()]
     for file in files:
         try:
             data = file.read_bytes()

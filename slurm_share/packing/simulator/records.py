@@ -71,7 +71,8 @@ class Assumptions(Struct, frozen=True, kw_only=True):
     alpha: float = 1.0
     """All SM activities are multiplied by it: no table of the published tasks has them."""
     settle_s: float = 30.0
-    """A GPU is closed so long after a start. Source: CARMA's warm-up, 30 s."""
+    """With the published policies, a GPU is closed so long after the first memory of a new task is seen. Source:
+    CARMA's warm-up, 30 s."""
     ramp_s: float = 40.0
     """Age at which a task's memory is flat."""
     context_s: float = 5.0

@@ -95,21 +95,28 @@ reserved and not used, over what was used."""
 
 
 def cell(values: Sequence[float], form: str) -> str:
-    """Return a median with its range: "36764 (35100-40211)"; "-" where there is no figure."""
+    """Return a median with its range: "36764 (35100-40211)", or "+3 (-2 to +5)" with signs; "-" without a figure."""
     if not values:
         return "-"
     middle, low, high = (format(value, form) for value in (statistics.median(values), min(values), max(values)))
-    return middle if low == high else f"{middle} ({low}-{high})"
+    to = " to " if form.startswith("+") else "-"
+    return middle if low == high else f"{middle} ({low}{to}{high})"
 
 
-def table(results: Sequence[Result]) -> str:
-    """Return a line for each policy: medians, and the ranges over settings and seeds."""
+def table(results: Sequence[Result], width: int | None = None) -> str:
+    """Return a line for each policy: medians, and the ranges over settings and seeds. Where the lines would be longer
+    than `width`: a line for each figure of a policy."""
     names = list(dict.fromkeys(result.policy for result in results))
     lines = [["POLICY", *(title for title, _, _ in COLUMNS)]]
     for name in names:
         own = [result for result in results if result.policy == name]
         lines.append([name, *(cell([v for one in own for v in values(one)], form) for _, form, values in COLUMNS)])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        first = max(len(title) for title in lines[0])
+        return "\n".join(
+            f"{title.ljust(first)}  {text}" for line in lines[1:] for title, text in zip(lines[0], line, strict=True)
+        )
     return "\n".join(
         "  ".join(
             text.ljust(width) if column == 0 else text.rjust(width)
@@ -161,8 +168,8 @@ def _jct(result: Result) -> float:
     return result.jct_s
 
 
-def text(trace: Trace, results: Sequence[Result]) -> str:
-    """Return the whole report for people."""
+def text(trace: Trace, results: Sequence[Result], width: int | None = None) -> str:
+    """Return the whole report for people. `width`: of their terminal; None: any."""
     settings = {(one.assumptions.alpha, one.assumptions.settle_s) for one in results}
     seeds = sorted({one.seed for one in results})
     exponents = sorted({exponent for one in results for exponent, _ in one.energy_j})
@@ -173,7 +180,7 @@ def text(trace: Trace, results: Sequence[Result]) -> str:
         f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds[:8]))}"
         f"{', ...' if len(seeds) > 8 else ''})",
         f"settings: SM activity x {_list(alpha for alpha, _ in settings)}; a GPU is closed for "
-        f"{_list(settle for _, settle in settings)} s after a start; power exponent {_list(exponents)}",
+        f"{_list(settle for _, settle in settings)} s after a task's first memory; power exponent {_list(exponents)}",
         "each figure: median (lowest-highest) over settings and seeds",
         "",
     ]
@@ -184,7 +191,7 @@ def text(trace: Trace, results: Sequence[Result]) -> str:
         if (count := max(one.unfinished for one in results if one.policy == name))
     ]
     notes = [f"note: {note}" for note in trace.notes]
-    return "\n".join([*head, table(results), *tail, *unfinished, *notes])
+    return "\n".join([*head, table(results, width), *tail, *unfinished, *notes])
 
 
 def _list(values: Any) -> str:

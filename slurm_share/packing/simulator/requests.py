@@ -39,6 +39,8 @@ class SimulationRequest(Struct, frozen=True, kw_only=True):
     sharing: Sharing = "mps"
     missing_ratio: float = 0.0
     has_picture: bool = False
+    width: int | None = None
+    """Of the terminal that shows the text; None: any."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int],
         if on_progress is not None:
             on_progress(len(results), every)
     return Answer(
-        text=report.text(first, results),
+        text=report.text(first, results, request.width),
         record={
             "schema": 1,
             "note": report.NOTE,

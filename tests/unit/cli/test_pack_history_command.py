@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -219,3 +220,17 @@ def test_json_names_no_file_that_is_not_known(project, capsys):
     (project / "diary.txt").write_text("x")
     assert main.main(["pack", "history", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["names"].values()) == ["train.py"]
+
+
+def test_a_file_that_cannot_be_forgotten_is_named_with_its_folder(project, capsys):
+    """And one that is no file is named so where it is read."""
+    file = task_history.find_folder() / "2026-01.jsonl"
+    file.mkdir()
+    assert main.main(["pack", "history", "--forget", "--all"]) == 1
+    assert capsys.readouterr().err == f"slurm-share: {file}: Is a directory\n"
+    file.rmdir()
+    file = task_history.find_folder() / time.strftime("%Y-%m.jsonl", time.gmtime())
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    assert main.main(["pack", "history"]) == 0
+    assert f"{file}: is no file of yours alone" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from slurm_share.cli import main
+from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError
 from slurm_share.packing.simulator import report, requests
 from slurm_share.packing.simulator.requests import SimulationRequest, run_simulation
@@ -122,3 +123,23 @@ def test_a_picture_that_cannot_be_written_is_said(tmp_path, capsys):
         out, error = capsys.readouterr()
         assert why in error
         assert not out
+
+
+def test_a_narrow_terminal_gets_a_line_for_each_figure(capsys, monkeypatch):
+    """No line of the table is folded; the figures are the same."""
+    given = ["pack", "simulate", "sweep", "--alpha", "1", "--settle", "30"]
+    monkeypatch.setattr(terminal, "width", lambda: 1000)
+    assert main.main(given) == 0
+    wide = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("booked "))
+    monkeypatch.setattr(terminal, "width", lambda: 80)
+    assert main.main(given) == 0
+    _, _, block = capsys.readouterr().out.partition("POLICY       booked\n")
+    lines = block.splitlines()[: len(report.COLUMNS)]
+    assert all(len(line) <= 80 for line in lines)
+    assert wide.split()[1:] == " ".join(line[13:] for line in lines).split()
+
+
+def test_ranges_of_signed_figures_have_no_double_dash():
+    """A reduction is negative."""
+    assert report.cell([-38.0, -22.0, -31.0], "+.0f") == "-31 (-38 to -22)"
+    assert report.cell([1.0, 2.0, 4.0], ".0f") == "2 (1-4)"

@@ -1,0 +1,45 @@
+"""slurm-share pack explain, as it is typed, on folders that are not as a launcher leaves them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from slurm_share.cli import main
+from slurm_share.packing.records import PackRequest, PackSettings
+from slurm_share.triples import run_folder
+from slurm_share.triples.records import Run, Triple
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A packed run of two tasks on one node, without a journal."""
+    run = Run(
+        name="mix", command=(), cwd="/", triple=Triple(1, 2), processes=2, tasks=2, task_kind="command",
+        pack=PackRequest(settings=PackSettings()),
+    )  # fmt: skip
+    (tmp_path / run_folder.RUN).write_bytes(run_folder.render_run(run))
+    (tmp_path / "p0-p1_n1").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["none", "fifo", "folder", "empty", "torn"])
+def test_a_journal_that_says_nothing_is_no_error(folder, capsys, kind):
+    """A fifo is not read: that would never end."""
+    file = folder / "p0-p1_n1" / "decisions.jsonl"
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    elif kind != "none":
+        file.write_text("" if kind == "empty" else '{"t":0.0,"begin":{"version":1,"job":"7"')
+    assert main.main(["pack", "explain", str(folder), "1"]) == 0
+    assert capsys.readouterr().out == "task 1: no decision has looked at it yet\n"
+
+
+@pytest.mark.parametrize("task", ["2", "-1"])
+def test_a_task_that_the_run_does_not_have_is_refused(folder, capsys, task):
+    """With the numbers that there are."""
+    assert main.main(["pack", "explain", str(folder), "--", task]) == 2
+    assert "its tasks are 0 to 1" in capsys.readouterr().err
