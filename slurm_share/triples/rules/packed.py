@@ -15,7 +15,7 @@ from ...core import names
 from ...core.errors import UsageError
 from ...core.records import ShareRequest
 from ...packing import PackRequest, TaskSpec
-from ...share import limits
+from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
 from . import fitting
@@ -99,6 +99,10 @@ def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | 
 
     gpus, written, plugin: as in `fitting.sharing`.
     """
+    if written is not None and written != names.OPTION_OFF and written[:1].isalpha():
+        alone = option.parse(f"1,{written}")
+        if alone is not None:
+            check_share(alone)  # before what is said of a number that is missing: with it, these would be refused, too
     slots = limits.tasks_per_gpu(triple.per_node, gpus) if gpus else 0
     if gpus and slots > names.SHARE_MAX and (plugin or written is not None):
         raise UsageError(

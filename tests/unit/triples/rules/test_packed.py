@@ -174,6 +174,13 @@ def test_a_share_without_meaning_beside_pack_is_refused(written: str, why: str) 
         packed.sharing(Triple(1, 8), PACK, written, 4, plugin=True)
 
 
+@pytest.mark.parametrize(("written", "why"), [("mem=8G", "write --gpu-mem=8192M"), ("sm=even", "such as sm=50")])
+def test_it_is_refused_so_where_no_gpu_is_known(written: str, why: str) -> None:
+    """And not for a number that is missing: with it, it would be refused again."""
+    with pytest.raises(UsageError, match=why):
+        packed.sharing(Triple(1, 8), PACK, written, None, plugin=True)
+
+
 def test_more_workers_than_slots_can_be_is_refused_with_a_triple_that_works() -> None:
     with pytest.raises(UsageError, match=r"needs 128 slots on each of 1 GPU, .* at most 60; write \[1,60\]"):
         packed.sharing(Triple(1, 128), PACK, None, 1, plugin=True)
