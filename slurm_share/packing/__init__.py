@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .bookings_reader import read_bookings
     from .fingerprint import key_of
     from .journal import DECISIONS, Journal, explain_task, read_journal
-    from .observed import GpuSample, TaskSample
     from .outside import OutsideSizes
     from .packer import Packer
     from .records import (
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         EndKind,
         GiveUp,
         GpuFacts,
+        GpuSample,
         Guard,
         Hold,
         Order,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TaskAsk,
         TaskKey,
         TaskRun,
+        TaskSample,
         TaskSpec,
     )
     from .rules.estimate.chain import Estimator
@@ -49,7 +50,6 @@ __getattr__, __all__ = exports(
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
-        "observed": ["GpuSample", "TaskSample"],
         "outside": ["OutsideSizes"],
         "packer": ["Packer"],
         "records": [
@@ -58,6 +58,7 @@ __getattr__, __all__ = exports(
             "EndKind",
             "GiveUp",
             "GpuFacts",
+            "GpuSample",
             "Guard",
             "Hold",
             "Order",
@@ -69,6 +70,7 @@ __getattr__, __all__ = exports(
             "TaskAsk",
             "TaskKey",
             "TaskRun",
+            "TaskSample",
             "TaskSpec",
         ],
         "rules.estimate.chain": ["Estimator"],

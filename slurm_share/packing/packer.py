@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from ..core.errors import StateError
 from .bookings import Booking, Bookings, BookingsBusyError
 from .journal import Journal
-from .observed import Account, GpuSample, Observed, TaskSample, signature
 from .records import (
     Action,
     After,
     EndFacts,
     GiveUp,
     GpuFacts,
+    GpuSample,
     Hold,
     PackRequest,
     PackView,
@@ -29,11 +29,15 @@ from .records import (
     TaskAsk,
     TaskKey,
     TaskRun,
+    TaskSample,
     Tries,
 )
 from .rules import messages
 from .rules.board import Board
+from .rules.endings import MEMORY_KINDS
 from .rules.estimate.chain import Estimator
+from .run_totals import RunTotals
+from .running_task import RunningTask, signature
 
 AGAIN_S = 1.0
 """For so long a decision about a command counts for the next tasks of the same command that take an ended one's
@@ -72,8 +76,8 @@ class Packer:
         self.estimator = estimator
         self.journal = journal
         self.bookings = bookings
-        self.account = Account(gpus)
-        self.running: dict[int, Observed] = {}
+        self.totals = RunTotals(gpus)
+        self.running: dict[int, RunningTask] = {}
         self.waiting: dict[int, TaskAsk] = {}
         """In the order in which they came."""
         self.retried: set[int] = set()
@@ -87,7 +91,7 @@ class Packer:
         self._sharing, self._software = sharing, software
         self._is_due = True
         self._next_s: float | None = 0.0
-        self._vacant: list[Observed] = []
+        self._vacant: list[RunningTask] = []
         """Tasks that were done since the last decision, whose place another one of the same command may take."""
         self._answers: dict[object, tuple[float, Start]] = {}
         """What was last decided for tasks of one command, and when."""
@@ -131,7 +135,7 @@ class Packer:
                 dram_ratio=gpu.dram_ratio,
                 problem=self._out.get(gpu.uuid) or gpu.problem,
             )
-        self.account.sample(gpus, self.running, taken_s)
+        self.totals.sample(gpus, self.running, taken_s)
         self._sampled_s = taken_s
         self._is_due = True
 
@@ -178,7 +182,7 @@ class Packer:
         is_elastic = self.board.is_elastic(facts.task)
         after = self.board.ended(facts)
         seconds = max(facts.now_s - its.started_s, 0.0)
-        self.account.ended(its, after, seconds)
+        self.totals.ended(its, after, seconds)
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
         for uuid in after.returned:
@@ -265,11 +269,11 @@ class Packer:
                 estimate = next((found for name, found in waiting.estimates if name == model), None)
                 ask = self.waiting.pop(action.task)
                 self._drop_hold(action.task)
-                its = Observed(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
+                its = RunningTask(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
                 self.running[action.task] = its
                 is_first = action.task not in self.retried
                 self.retried.discard(action.task)
-                self.account.started(now_s if is_first else None)
+                self.totals.started(now_s if is_first else None)
                 if its.is_plain:
                     self._answers[its.signature] = (now_s, action)
             elif isinstance(action, Reserve):
@@ -348,12 +352,12 @@ class Packer:
         start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
         self.board.apply((start,), now_s)
         del self.waiting[task]
-        self.running[task] = Observed(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus))
-        self.account.started(now_s)
+        self.running[task] = RunningTask(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus))
+        self.totals.started(now_s)
         self.journal.repeat(now_s, its.ask.task, task)
         return start
 
-    def _is_alike(self, ask: TaskAsk, its: Observed) -> bool:
+    def _is_alike(self, ask: TaskAsk, its: RunningTask) -> bool:
         """Return whether as much is expected of a waiting task as of one that was done."""
         found, before = self.board.estimate(ask.task, self.facts[its.start.gpus[0]].model), its.estimate
         return (
@@ -366,7 +370,7 @@ class Packer:
 
     def _learn(
         self,
-        its: Observed,
+        its: RunningTask,
         after: After,
         facts: EndFacts,
         seconds: float,
@@ -380,7 +384,7 @@ class Packer:
         if key is None or not facts.was_started or after.kind in ("not started", "unfinished"):
             return
         is_seen = bool(its.peak_mib)
-        is_own = after.kind in ("gpu memory", "gpu memory likely", "gpu memory suspected")
+        is_own = after.kind in MEMORY_KINDS
         if not is_seen and not is_own:
             count = self._unseen[key.family] = self._unseen.get(key.family, 0) + 1
             if count > UNSEEN_LEARNED:
@@ -399,6 +403,6 @@ class Packer:
         )
         self.estimator.learn(run)
         if is_seen:
-            self.account.learned.add(key.exact)
+            self.totals.learned.add(key.exact)
         if self.request.learns and (is_seen or is_own):
             self._keep(run)

@@ -6,6 +6,7 @@ seconds, ratios are from 0 to 1. Times of a view are seconds of a monotonic cloc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -302,6 +303,34 @@ class PackView(Struct, frozen=True, kw_only=True):
     """Median duration of the tasks of this run that are done; None: none is. A task is old only after twice that."""
     dead_families: tuple[str, ...] = ()
     """Families of which several tasks ran out of memory with a GPU to themselves: the rest is not tried."""
+
+
+# ---- Samples ----
+
+
+class GpuSample(Struct, frozen=True, kw_only=True):
+    """A GPU at one moment. None: not known."""
+
+    uuid: str
+    used_mib: int | None = None
+    sm_ratio: float | None = None
+    """SM activity, mean over the last minute; where only utilisation is known, that."""
+    dram_ratio: float | None = None
+    util_ratio: float | None = None
+    energy_j: float | None = None
+    """Since the driver was loaded."""
+    problem: str | None = None
+    """None: as before."""
+
+
+class TaskSample(Struct, frozen=True, kw_only=True):
+    """A running task at one moment."""
+
+    task: int
+    memory_mib: Mapping[str, int]
+    """GPU's UUID -> the memory of all its processes there."""
+    clients: int = 1
+    """CUDA processes."""
 
 
 # ---- Decisions ----

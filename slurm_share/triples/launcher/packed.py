@@ -522,7 +522,7 @@ class Packed:
             self._tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
         self.flush(is_last=True)
         self.packer.journal.close()
-        return [f"{self.node.name}: {one}" for one in self.packer.account.sentences(self.folder.name)]
+        return [f"{self.node.name}: {one}" for one in self.packer.totals.sentences(self.folder.name)]
 
     # ---- What is learned ----
 

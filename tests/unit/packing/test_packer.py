@@ -14,17 +14,18 @@ from slurm_share.core.errors import StateError
 from slurm_share.packing import bookings, journal
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
-from slurm_share.packing.observed import GpuSample, TaskSample
 from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
 from slurm_share.packing.records import (
     EndFacts,
     GiveUp,
+    GpuSample,
     PackRequest,
     PackSettings,
     Start,
     TaskAsk,
     TaskKey,
     TaskRun,
+    TaskSample,
 )
 from slurm_share.packing.rules.estimate.chain import Estimator
 
@@ -260,8 +261,8 @@ def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Ca
         "e0", "done", 3000, ((30, 1500),), 4000,
     )  # fmt: skip
     assert (second.exact, second.is_censored, second.wanted_mib) == ("e1", True, 2048)
-    assert made.packer.account.own == 1
-    assert made.packer.account.learned == {"e0", "e1"}
+    assert made.packer.totals.own == 1
+    assert made.packer.totals.learned == {"e0", "e1"}
 
 
 def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., Node]) -> None:
@@ -281,7 +282,7 @@ def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., N
     made.end(0, 20.0)
     (run,) = made.kept
     assert (run.alone_seconds, run.sm_ratio, run.energy_j) == (10.0, 0.4, None)
-    assert made.packer.account.energy_j == pytest.approx(2000.0)
+    assert made.packer.totals.energy_j == pytest.approx(2000.0)
 
 
 def test_the_sentences_at_the_end_say_what_was_measured_and_nothing_else(node: Callable[..., Node]) -> None:
@@ -291,7 +292,7 @@ def test_the_sentences_at_the_end_say_what_was_measured_and_nothing_else(node: C
     for second in range(2, 13):
         made.see(float(second), t0=2048)
     made.end(0, 12.0)
-    said = "\n".join(made.packer.account.sentences("LLSUB.3"))
+    said = "\n".join(made.packer.totals.sentences("LLSUB.3"))
     assert "GPU memory booked 5 %, used 2 %; GPUs with work 50 % of the time; SM activity 0.50" in said
     assert "out of GPU memory: 0 own, 0 by a neighbour" in said
     assert "waited 2.0 s" in said

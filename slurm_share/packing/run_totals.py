@@ -1,0 +1,133 @@
+"""The sums of a node's packed run, and the sentences about them at its end."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from .records import After, EndKind, GpuFacts, GpuSample
+from .rules.endings import MEMORY_KINDS
+from .running_task import RunningTask
+
+GAP_S = 30.0
+"""A longer time between two samples is not counted: the machine slept, or the driver hung."""
+_FREE: frozenset[EndKind] = frozenset({"neighbour's memory", "neighbour's fault", "device"})
+
+
+class RunTotals:
+    """The sums of a node's packed run. Only what was measured is in them."""
+
+    def __init__(self, gpus: Sequence[GpuFacts]) -> None:
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self._energy: dict[str, float] = {}
+        """GPU -> its counter at the last sample."""
+        self._at: float | None = None
+        self.seconds = 0.0
+        """That were sampled, of each GPU."""
+        self.memory_mib_s = self.booked_mib_s = self.used_mib_s = 0.0
+        self.busy_s = 0.0
+        """GPU seconds with a task."""
+        self.sm_s = self.sm_over_s = 0.0
+        self.energy_j = self.idle_j = 0.0
+        self.own = self.neighbours = self.free = 0
+        """Attempts that ran out of memory by their own need; by a neighbour's; that a fault or a device ended."""
+        self.wasted_s = 0.0
+        """Of attempts whose work was lost for one of these."""
+        self.done = 0
+        self.waits = array("d")
+        """Seconds from the beginning of the launcher to the first start of each task."""
+        self.learned: set[str] = set()
+        """Commands whose size was seen."""
+
+    def started(self, waited_s: float | None) -> None:
+        """Note a start; `waited_s` None: it is not the task's first."""
+        if waited_s is not None:
+            self.waits.append(max(waited_s, 0.0))
+
+    def ended(self, its: RunningTask, after: After, seconds: float) -> None:
+        """Note the end of an attempt."""
+        if after.kind == "done":
+            self.done += 1
+        elif after.kind in MEMORY_KINDS:
+            self.own += 1
+            self.wasted_s += seconds
+        elif after.kind in _FREE:
+            self.neighbours += after.kind == "neighbour's memory"
+            self.free += after.kind != "neighbour's memory"
+            self.wasted_s += seconds
+
+    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, RunningTask], now_s: float) -> None:
+        """Add the time since the last sample."""
+        before, self._at = self._at, now_s
+        seconds = 0.0 if before is None else now_s - before
+        counted = 0 < seconds <= GAP_S
+        there: dict[str, list[RunningTask]] = {uuid: [] for uuid in self._gpus}
+        for its in running.values():
+            for uuid in its.start.gpus:
+                there[uuid].append(its)
+        self.seconds += seconds if counted else 0.0
+        for uuid, facts in self._gpus.items():
+            gpu, tasks = gpus.get(uuid), there[uuid]
+            joules = self._joules(gpu)
+            if not counted or gpu is None:
+                continue
+            self.busy_s += seconds if tasks else 0.0
+            if facts.total_mib and gpu.used_mib is not None:
+                self.memory_mib_s += facts.total_mib * seconds
+                self.used_mib_s += gpu.used_mib * seconds
+                booked = sum(max(its.reserved_mib, its.memory_mib.get(uuid, 0)) for its in tasks)
+                self.booked_mib_s += min(booked, facts.total_mib) * seconds
+            if gpu.sm_ratio is not None:
+                self.sm_s += gpu.sm_ratio * seconds
+                self.sm_over_s += seconds
+            self.energy_j += joules
+            if not tasks:
+                self.idle_j += joules
+            if len(tasks) == 1:
+                tasks[0].was_alone(gpu, seconds)
+                tasks[0].energy_j += joules
+
+    def _joules(self, gpu: GpuSample | None) -> float:
+        """Return what a GPU has used since its last sample; 0 where that is not known, or its counter began anew."""
+        if gpu is None or gpu.energy_j is None:
+            return 0.0
+        before, self._energy[gpu.uuid] = self._energy.get(gpu.uuid), gpu.energy_j
+        return 0.0 if before is None or gpu.energy_j < before else gpu.energy_j - before
+
+    def sentences(self, folder: str) -> list[str]:
+        """Return the sentences at the end of a node's run. `folder`: the run's, as its user writes it."""
+        said = []
+        if self.memory_mib_s:
+            booked, used = (100 * one / self.memory_mib_s for one in (self.booked_mib_s, self.used_mib_s))
+            busy = 100 * self.busy_s / (self.seconds * len(self._gpus))
+            sm = f"; SM activity {self.sm_s / self.sm_over_s:.2f}" if self.sm_over_s else ""
+            said.append(
+                f"GPU memory booked {booked:.0f} %, used {used:.0f} %; GPUs with work {busy:.0f} % of the time{sm}"
+            )
+        lost = f"; wasted {_span(self.wasted_s)}" if self.wasted_s else ""
+        faults = f"; {self.free} ended by a neighbour's fault or a failed GPU" if self.free else ""
+        said.append(f"out of GPU memory: {self.own} own, {self.neighbours} by a neighbour{faults}{lost}")
+        if self.waits:
+            total, middle = sum(self.waits) / len(self.waits), median(self.waits)
+            said.append(f"a task waited {_span(total)} for its start (median {_span(middle)})")
+        if self.energy_j:
+            each = f", {_joules_text(self.energy_j / self.done)} a task that is done" if self.done else ""
+            idle = f"; {_joules_text(self.idle_j)} of it while idle" if self.idle_j else ""
+            said.append(f"energy {_joules_text(self.energy_j)}{each}{idle}")
+        if self.learned:
+            commands = "1 command" if len(self.learned) == 1 else f"{len(self.learned)} commands"
+            said.append(f"learned the size of {commands}; next time --dry-run shows it")
+        said.append(f"slurm-share pack explain {folder} TASK says why a task went where it did")
+        return said
+
+
+def _span(seconds: float) -> str:
+    """Return a duration as text: 4.2 s, 11 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _joules_text(joules: float) -> str:
+    return f"{joules / 1e6:.2f} MJ" if joules >= 1e5 else f"{joules / 1e3:.1f} kJ"

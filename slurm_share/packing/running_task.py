@@ -1,0 +1,124 @@
+"""What is seen of a running task between its start and its end, for the user's history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .records import EndKind, Estimate, GpuFacts, GpuSample, Start, TaskAsk, TaskRun, TaskSample
+from .rules.endings import MEMORY_KINDS
+
+AGES_S = (30, 60, 120, 300, 900)
+"""At these ages the peak so far is kept: how much a peak may still grow is learned from it."""
+ALONE_RATIO = 0.95
+"""Energy is a task's own only if it was alone on its GPU for this part of its time."""
+
+
+def signature(ask: TaskAsk) -> object:
+    """Return what makes two tasks the same to a decision where as much is expected of both."""
+    family = None if ask.key is None else ask.key.family
+    return (family, ask.gpus, ask.gpu_mem_mib, ask.name)
+
+
+class RunningTask:
+    """One attempt that runs, with what its samples have shown."""
+
+    def __init__(
+        self, ask: TaskAsk, start: Start, started_s: float, attempt: int, estimate: Estimate | None, *, neighbours: int
+    ) -> None:
+        self.ask = ask
+        self.start = start
+        self.started_s = started_s
+        self.attempt = attempt
+        self.estimate = estimate
+        self.neighbours = neighbours
+        """Tasks on its GPUs when it started."""
+        self.reserved_mib = start.reserve_mib
+        self.memory_mib: Mapping[str, int] = {}
+        self.peak_mib: int | None = None
+        """On the GPU where it is largest."""
+        self.peak_at: dict[int, int] = {}
+        self.clients = 1
+        self.is_flat = False
+        """Its memory has stopped rising."""
+        self.alone_s = 0.0
+        self.energy_j = 0.0
+        self.signature = signature(ask)
+        self.is_plain = ask.key is not None and len(start.gpus) == 1 and not start.is_alone and attempt == 1
+        """Another task of the same command may take its place without a decision of its own."""
+        self._sums: dict[str, tuple[float, float]] = {}
+        """Figure -> (sum of its values times seconds, seconds), while it was alone."""
+
+    def reserve(self, mib: int) -> None:
+        """Note another reservation."""
+        self.reserved_mib = mib
+
+    def see(self, sample: TaskSample, now_s: float) -> None:
+        """Note its memory."""
+        self.memory_mib = sample.memory_mib
+        self.clients = max(sample.clients, 1)
+        peak = self.peak_mib = max(self.peak_mib or 0, *sample.memory_mib.values())
+        age_s = now_s - self.started_s
+        for age in AGES_S:
+            if age_s <= age:
+                self.peak_at[age] = peak
+
+    def was_alone(self, gpu: GpuSample, seconds: float) -> None:
+        """Note figures of its GPU while nothing else ran there."""
+        self.alone_s += seconds
+        figures = (("sm", gpu.sm_ratio), ("dram", gpu.dram_ratio), ("util", gpu.util_ratio))
+        for name, value in figures:
+            if value is not None:
+                total, over = self._sums.get(name, (0.0, 0.0))
+                self._sums[name] = (total + value * seconds, over + seconds)
+
+    def _mean(self, name: str) -> float | None:
+        total, over = self._sums.get(name, (0.0, 0.0))
+        return round(total / over, 4) if over else None
+
+    def run(
+        self,
+        *,
+        kind: EndKind,
+        facts: GpuFacts,
+        seconds: float,
+        unix_s: float,
+        wanted_mib: int | None,
+        sharing: str,
+        software: str,
+        cpu_cores: float | None,
+        is_elastic: bool,
+        probe_mib: float | None,
+    ) -> TaskRun:
+        """Return the attempt as one run of the history. `probe_mib`: what a dry run said; None: there was none."""
+        key, estimate = self.ask.key, self.estimate
+        reached = {age: peak for age, peak in self.peak_at.items() if seconds >= age}
+        was_alone = self.alone_s >= ALONE_RATIO * seconds > 0
+        more = {} if key is None else {name: getattr(key, name) for name in key.__struct_fields__}
+        return TaskRun(
+            when=unix_s,
+            **more,
+            gpu_model=facts.model,
+            gpu_total_mib=facts.total_mib,
+            sharing=sharing,
+            kind=kind,
+            seconds=round(seconds, 3),
+            alone_seconds=round(self.alone_s, 3),
+            peak_mib=self.peak_mib,
+            peak_at_mib=tuple(sorted(reached.items())),
+            reserved_mib=self.reserved_mib,
+            cap_mib=self.start.cap_mib,
+            source="unknown" if estimate is None else estimate.source,
+            estimate_mib=None if estimate is None else estimate.point_mib,
+            safe_mib=None if estimate is None else estimate.safe_mib,
+            probe_mib=None if probe_mib is None else round(probe_mib),
+            is_elastic=is_elastic,
+            is_censored=kind in MEMORY_KINDS,
+            wanted_mib=wanted_mib,
+            clients=self.clients,
+            sm_ratio=self._mean("sm"),
+            dram_ratio=self._mean("dram"),
+            util_ratio=self._mean("util"),
+            cpu_cores=cpu_cores,
+            energy_j=round(self.energy_j, 3) if was_alone and self.energy_j else None,
+            software=software,
+        )
