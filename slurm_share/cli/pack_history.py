@@ -14,7 +14,7 @@ from ..core.errors import StateError, UsageError
 from ..core.text import gib_range_text, span_text
 
 if TYPE_CHECKING:
-    from ..packing import known_commands
+    from ..packing import history_queries
 
 SCHEMA = 1
 EPILOG = """\
@@ -59,34 +59,34 @@ def history(arguments: argparse.Namespace) -> int:
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from msgspec import to_builtins
 
-    from ..packing import known_commands
+    from ..packing import history_queries
 
     folder = Path.cwd()
     if arguments.forget is not None or arguments.all:
         return _forget(arguments, folder)
     if arguments.publish:
-        for one in known_commands.publish():
+        for one in history_queries.publish():
             print(json.dumps(to_builtins(one)))
         return names.EXIT_OK
     if arguments.command:
-        command = known_commands.read_command(arguments.command, folder, arguments.name)
+        command = history_queries.read_command(arguments.command, folder, arguments.name)
         if arguments.json:
             print(json.dumps({"schema": SCHEMA, **to_builtins(command)}, indent=2))
         else:
             terminal.print_lines(command_lines(command))
         return names.EXIT_OK
-    found = known_commands.read_known(folder, arguments.name)
+    found = history_queries.read_summary(folder, arguments.name)
     if arguments.json:
         print(json.dumps({"schema": SCHEMA, **to_builtins(found)}, indent=2))
     else:
-        terminal.print_lines(list_lines(found, known_commands.SHORT, terminal.width()))
+        terminal.print_lines(list_lines(found, history_queries.SHORT, terminal.width()))
     for note in found.notes:
         print(f"slurm-share: {note}", file=sys.stderr)
     return names.EXIT_OK
 
 
 def _forget(arguments: argparse.Namespace, folder: Path) -> int:
-    from ..packing import known_commands
+    from ..packing import history_queries
 
     if arguments.forget is None:
         raise UsageError("--all goes with --forget: slurm-share pack history --forget --all removes everything")
@@ -94,16 +94,16 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
         raise UsageError("--forget wants one name, script or hash of slurm-share pack history, or --all")
     try:
         if arguments.all:
-            files = known_commands.forget_all()
+            files = history_queries.forget_all()
             print(f"everything is forgotten ({_count(files, 'file')} removed)")
         else:
-            print(f"{_count(known_commands.forget(arguments.forget, folder), 'run')} forgotten")
+            print(f"{_count(history_queries.forget(arguments.forget, folder), 'run')} forgotten")
     except OSError as error:
         raise StateError(str(error.filename or "the history"), str(error.strerror)) from error
     return names.EXIT_OK
 
 
-def list_lines(found: known_commands.KnownCommands, short: int, width: int) -> list[str]:
+def list_lines(found: history_queries.HistorySummary, short: int, width: int) -> list[str]:
     """Return the table for people."""
     passed = f"{_count(found.passed_over, 'line')} of the history cannot be read and counts for nothing"
     if not found.families:
@@ -138,7 +138,7 @@ def list_lines(found: known_commands.KnownCommands, short: int, width: int) -> l
     return [*lines, *([passed] if found.passed_over else [])]
 
 
-def _size(one: known_commands.Known) -> str:
+def _size(one: history_queries.FamilyHistory) -> str:
     if one.is_elastic:
         return "all it gets"
     if one.least_mib is None or one.most_mib is None:
@@ -146,7 +146,7 @@ def _size(one: known_commands.Known) -> str:
     return gib_range_text(one.least_mib, one.most_mib)
 
 
-def command_lines(command: known_commands.KnownCommand) -> list[str]:
+def command_lines(command: history_queries.CommandHistory) -> list[str]:
     """Return what is known of one command, for people."""
     if not command.estimates:
         return ["nothing is known of this command, of its script, or of a name that it was given"]

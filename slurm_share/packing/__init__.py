@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import known_commands
+    from . import history_queries
     from .bookings import Bookings
     from .bookings_reader import read_bookings
     from .fingerprint import key_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=["known_commands"],
+    modules=["history_queries"],
     names={
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],

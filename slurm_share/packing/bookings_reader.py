@@ -46,7 +46,7 @@ class BookingRead(Struct, frozen=True, kw_only=True):
 
     @property
     def job_number(self) -> int | None:
-        """Slurm's number of its job; None: it runs outside."""
+        """Return Slurm's number of its job; None: it runs outside."""
         text = str(self.job)
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
 

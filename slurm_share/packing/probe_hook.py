@@ -150,7 +150,7 @@ class Probe:
         self.patch_optimisers()
 
     def patch_modules(self, module_class):
-        """Module.to and Module.cuda replace parameters and buffers by fake ones."""
+        """Let Module.to and Module.cuda replace parameters and buffers by fake ones."""
         move, torch = module_class.to, self.torch
 
         def to(module, *args, **kwargs):
@@ -173,7 +173,7 @@ class Probe:
         module_class.cuda = lambda module, device=None: to(module, "cuda")
 
     def patch_tensors(self, tensor_class):
-        """Tensor.to and Tensor.cuda give fake tensors; what asks for a fake tensor's value gets zeros."""
+        """Let Tensor.to and Tensor.cuda give fake tensors; what asks for a fake tensor's value gets zeros."""
         move, probe, torch = tensor_class.to, self, self.torch
 
         def to(tensor, *args, **kwargs):

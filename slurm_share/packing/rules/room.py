@@ -94,12 +94,12 @@ class Place:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of this launcher runs on it."""
+        """Return whether nothing of this launcher runs on it."""
         return self.count == 0
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of any launcher of this user runs on it."""
+        """Return whether nothing of any launcher of this user runs on it."""
         return self.count == 0 and not self.view.booked_elsewhere_mib and not self.view.clients_elsewhere
 
     def book(self, mib: int, clients: int, *, is_alone: bool, closes: bool) -> None:

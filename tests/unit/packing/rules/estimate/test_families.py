@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_share.packing.records import TaskRun
-from slurm_share.packing.rules.estimate.known import group, publish
+from slurm_share.packing.rules.estimate.families import group, publish
 
 
 def run(peak, when=0.0, **other):

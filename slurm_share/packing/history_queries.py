@@ -7,6 +7,7 @@ written now; of the name that its user gave it; or of the path of its script, of
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from ..core.errors import UsageError, shown
 from . import fingerprint, task_history
 from .records import Estimate, SiteFamily, TaskAsk, TaskKey, TaskRun
 from .rules import fingerprint as hashes
-from .rules.estimate import known
+from .rules.estimate import families as family_rules
 from .rules.estimate.chain import Estimator
-from .rules.estimate.known import Known as Known
+from .rules.estimate.families import FamilyHistory as FamilyHistory
 
 FILES_MOST = 5000
 """Files of a folder that are tried."""
@@ -28,7 +29,7 @@ SHORTEST = 4
 """Digits that are taken for the beginning of a hash."""
 
 
-class KnownCommand(Struct, frozen=True, kw_only=True):
+class CommandHistory(Struct, frozen=True, kw_only=True):
     """What is known of one command."""
 
     key: TaskKey
@@ -38,10 +39,10 @@ class KnownCommand(Struct, frozen=True, kw_only=True):
     """GPU model -> what would be reserved there."""
 
 
-class KnownCommands(Struct, frozen=True, kw_only=True):
+class HistorySummary(Struct, frozen=True, kw_only=True):
     """What a history knows."""
 
-    families: tuple[Known, ...]
+    families: tuple[FamilyHistory, ...]
     names: Mapping[str, str]
     """Hash of a script -> its file in the folder that was looked at."""
     runs: int
@@ -49,14 +50,14 @@ class KnownCommands(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def read_known(folder: Path, name: str = "") -> KnownCommands:
+def read_summary(folder: Path, name: str = "") -> HistorySummary:
     """Return what is known of all families, or of the one to which its user gave that name. `folder`: where scripts
     are looked for."""
     history = task_history.read_history()
-    families = known.group(history.runs)
+    families = family_rules.group(history.runs)
     if name:
         families = tuple(one for one in families if one.family == hashes.name_family(name))
-    return KnownCommands(
+    return HistorySummary(
         families=families,
         names=find_scripts(folder, {one.script for one in families}),
         runs=len(history.runs),
@@ -65,17 +66,15 @@ def read_known(folder: Path, name: str = "") -> KnownCommands:
     )
 
 
-def read_command(argv: Sequence[str], folder: Path, name: str = "") -> KnownCommand:
+def read_command(argv: Sequence[str], folder: Path, name: str = "") -> CommandHistory:
     """Return what is known of a command, were it started in that folder."""
-    import time
-
     history = task_history.read_history()
     key = fingerprint.key_of(argv, folder, name)
     estimator = Estimator(history.runs, now=time.time())
     sizes = {run.gpu_model: run.gpu_total_mib for run in history.runs}
     ask = TaskAsk(task=0, key=key, name=name)
     estimates = {model: estimator.estimate(ask, model, total) for model, total in sizes.items()}
-    return KnownCommand(
+    return CommandHistory(
         key=key,
         runs=sum(run.exact == key.exact for run in history.runs) if key.exact else 0,
         family_runs=sum(run.family == key.family for run in history.runs),
@@ -100,7 +99,7 @@ def find_scripts(folder: Path, scripts: Container[str]) -> dict[str, str]:
 
 def publish() -> tuple[SiteFamily, ...]:
     """Return the lines for the folder of the setting `estimate_history`."""
-    return known.publish(task_history.read_history().runs)
+    return family_rules.publish(task_history.read_history().runs)
 
 
 def forget(what: str, folder: Path) -> int:

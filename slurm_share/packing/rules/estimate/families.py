@@ -12,7 +12,7 @@ from ...records import SiteFamily, TaskRun
 from . import chain, conformal
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class FamilyHistory(Struct, frozen=True, kw_only=True):
     """What is known of one family on one GPU model."""
 
     family: str
@@ -34,19 +34,19 @@ class Known(Struct, frozen=True, kw_only=True):
     """Unix time of the newest run."""
 
 
-def group(runs: Iterable[TaskRun]) -> tuple[Known, ...]:
+def group(runs: Iterable[TaskRun]) -> tuple[FamilyHistory, ...]:
     """Return what is known of each family on each GPU model, the one that ran last first. `runs`: oldest first."""
     families: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
     for run in runs:
         if run.family:
             families[run.family, run.gpu_model].append(run)
-    known = [_known(family, model, group) for (family, model), group in families.items()]
-    return tuple(sorted(known, key=lambda one: (-one.last, one.family, one.gpu_model)))
+    found = [_history(family, model, group) for (family, model), group in families.items()]
+    return tuple(sorted(found, key=lambda one: (-one.last, one.family, one.gpu_model)))
 
 
-def _known(family: str, gpu_model: str, runs: Sequence[TaskRun]) -> Known:
+def _history(family: str, gpu_model: str, runs: Sequence[TaskRun]) -> FamilyHistory:
     peaks = [run.peak_mib for run in runs if run.kind == "done" and run.peak_mib is not None]
-    return Known(
+    return FamilyHistory(
         family=family,
         script=next((run.script for run in reversed(runs) if run.script), ""),
         gpu_model=gpu_model,
