@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from .bookings_reader import read_bookings
     from .fingerprint import key_of
     from .journal import DECISIONS, Journal, explain_task, read_journal
-    from .outside import OutsideSizes
+    from .node_sizes import NodeSizes
+    from .outside_sizes import OutsideSizes
     from .packer import Packer
     from .records import (
         POLICIES,
@@ -34,12 +35,11 @@ if TYPE_CHECKING:
         TaskSample,
         TaskSpec,
     )
-    from .rules.estimate.chain import Estimator
+    from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
-    from .rules.messages import asked_mib, memory_message
+    from .rules.log_messages import asked_mib, memory_message
     from .rules.preview import Preview, preview_run
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
-    from .sizes import Sizes
     from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
@@ -50,7 +50,7 @@ __getattr__, __all__ = exports(
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
-        "outside": ["OutsideSizes"],
+        "outside_sizes": ["OutsideSizes"],
         "packer": ["Packer"],
         "records": [
             "After",
@@ -73,12 +73,12 @@ __getattr__, __all__ = exports(
             "TaskSample",
             "TaskSpec",
         ],
-        "rules.estimate.chain": ["Estimator"],
+        "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.messages": ["asked_mib", "memory_message"],
+        "rules.log_messages": ["asked_mib", "memory_message"],
         "rules.preview": ["Preview", "preview_run"],
         "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],
-        "sizes": ["Sizes"],
+        "node_sizes": ["NodeSizes"],
         "task_history": ["History", "Writer", "read_history", "read_site"],
     },
 )

@@ -18,7 +18,7 @@ from . import fingerprint, task_history
 from .records import Estimate, SiteFamily, TaskAsk, TaskKey, TaskRun
 from .rules import fingerprint as hashes
 from .rules.estimate import families as family_rules
-from .rules.estimate.chain import Estimator
+from .rules.estimate.estimator import Estimator
 from .rules.estimate.families import FamilyHistory as FamilyHistory
 
 FILES_MOST = 5000

@@ -28,7 +28,7 @@ WRITE_BYTES = 8 << 20
 """A node writes no more than this: 20,000 tasks. The tasks of a run are of far fewer kinds."""
 
 
-class Size(Struct, frozen=True, omit_defaults=True):
+class NodeSize(Struct, frozen=True, omit_defaults=True):
     """The memory of a running task, at the age at which it had become flat."""
 
     version: int = 1
@@ -38,11 +38,11 @@ class Size(Struct, frozen=True, omit_defaults=True):
     age_s: float = 0.0
 
 
-_decode = msgspec.json.Decoder(Size).decode
+_decode = msgspec.json.Decoder(NodeSize).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Sizes:
+class NodeSizes:
     """The file of this node, and those of the others."""
 
     def __init__(self, own: Path, *, is_alone: bool = False) -> None:
@@ -66,7 +66,7 @@ class Sizes:
             return None
         self._told[what] = peak_mib
         stored = msgspec.structs.replace(key, numbers=tuple((tag(name), x) for name, x in key.numbers))
-        line = _encode(Size(key=stored, gpu_model=gpu_model, peak_mib=peak_mib, age_s=age_s)) + b"\n"
+        line = _encode(NodeSize(key=stored, gpu_model=gpu_model, peak_mib=peak_mib, age_s=age_s)) + b"\n"
         try:
             fd = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
@@ -86,11 +86,11 @@ class Sizes:
         """Return whether the others' files are to be read again. `now_s`: of a monotonic clock."""
         return not self._is_alone and now_s >= self._due_s
 
-    def read_others(self, now_s: float) -> list[Size]:
+    def read_others(self, now_s: float) -> list[NodeSize]:
         """Return what the others have told since the last time. It never fails: a file that cannot be read is tried
         again the next time."""
         self._due_s = now_s + EVERY_S
-        found: list[Size] = []
+        found: list[NodeSize] = []
         for other in self._own.parent.parent.glob(NODE_FOLDERS):
             if other != self._own.parent:
                 self._read.setdefault(other / FILE, 0)
@@ -112,7 +112,7 @@ class Sizes:
         return found
 
 
-def _parse(line: bytes) -> Size | None:
+def _parse(line: bytes) -> NodeSize | None:
     try:
         size = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -32,10 +32,10 @@ from .records import (
     TaskSample,
     Tries,
 )
-from .rules import messages
+from .rules import log_messages
 from .rules.board import Board
 from .rules.endings import MEMORY_KINDS
-from .rules.estimate.chain import Estimator
+from .rules.estimate.estimator import Estimator
 from .run_totals import RunTotals
 from .running_task import RunningTask, signature
 
@@ -394,7 +394,7 @@ class Packer:
             facts=self.facts[its.start.gpus[0]],
             seconds=seconds,
             unix_s=unix_s,
-            wanted_mib=messages.asked_mib(facts.log_tail) if is_own else None,
+            wanted_mib=log_messages.asked_mib(facts.log_tail) if is_own else None,
             sharing=self._sharing,
             software=self._software,
             cpu_cores=cpu_cores,

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from slurm_share.packing.records import TaskAsk, TaskKey, TaskRun
 from slurm_share.packing.rules.estimate import static
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 GPU = "A100"
 TOTAL_MIB = 40_960

@@ -34,9 +34,9 @@ from ..records import (
     Tries,
     WaitingView,
 )
-from . import endings, messages, place, recover, reservation
+from . import endings, log_messages, place, recover, reservation
 from .estimate import elastic
-from .estimate.chain import Estimator
+from .estimate.estimator import Estimator
 from .policy import closes_gpu
 from .room import capacity, others, room, usable
 
@@ -326,7 +326,7 @@ class Board:
             room_mib=self._had_room(view, before_room, cap_mib, had_all=had_all),
             is_alone=had_all,
             by_user=view.estimate.source == "user" and view.reserved_mib == view.ask.gpu_mem_mib,
-            wanted_mib=messages.wanted_mib(facts.log_tail, view.peak_mib),
+            wanted_mib=log_messages.wanted_mib(facts.log_tail, view.peak_mib),
         )
         cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
         kind, reason = endings.classify(facts, cap_ratio)

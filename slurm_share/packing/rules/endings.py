@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 
 from ..records import EndFacts, EndKind
-from . import messages
+from . import log_messages
 
 LITTLE_ROOM = 0.03
 """Free part of a GPU below which messages from earlier in the log count."""
@@ -44,7 +44,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
         return "host memory", f"the kernel killed it for memory ({how})"
     if facts.is_device_lost:
         return "device", f"its GPU failed ({how})"
-    found = messages.find(facts.log_tail)
+    found = log_messages.find(facts.log_tail)
     if found.device:
         return "device", f'its log says "{found.device}" ({how})'
     if found.certain and found.is_last:
@@ -64,7 +64,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
 
 def is_fault(facts: EndFacts) -> bool:
     """Return whether the log tells of a CUDA fault, which ends all tasks on the GPU and is the fault of one of them."""
-    return bool(messages.find(facts.log_tail).fault)
+    return bool(log_messages.find(facts.log_tail).fault)
 
 
 def _is_suspect(facts: EndFacts, cap_ratio: float | None) -> bool:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..records import Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
 from .board import Board
-from .estimate.chain import Estimator
+from .estimate.estimator import Estimator
 
 ROWS = 20
 """Groups that are shown; the smallest are put together."""

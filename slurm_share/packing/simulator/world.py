@@ -32,7 +32,7 @@ from ..records import (
     TaskRun,
 )
 from ..rules.board import Board
-from ..rules.estimate.chain import Estimator
+from ..rules.estimate.estimator import Estimator
 from . import truth
 from .records import Assumptions, Bar, Outcome, Policy, Result, SimTask, Trace
 

@@ -28,9 +28,9 @@ from ...packing import (
     History,
     Hold,
     Journal,
+    NodeSizes,
     OutsideSizes,
     Packer,
-    Sizes,
     Start,
     TaskAsk,
     TaskKey,
@@ -137,7 +137,7 @@ class Packed:
             self._tell(note)
         self._writer = Writer()
         self._to_keep: list[TaskRun] = []
-        self._sizes = Sizes(node.folder, is_alone=node.count == 1)
+        self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
         variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
         software = name_software(variables)
         site, notes = read_site(node.estimate_history) if run.pack.estimate != "none" else ((), ())

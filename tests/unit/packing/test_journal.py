@@ -21,7 +21,7 @@ from slurm_share.packing.records import (
     TaskKey,
 )
 from slurm_share.packing.rules.board import Board
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 GPUS = [
     GpuFacts(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_share.packing.node_sizes import EVERY_S, FILE, NodeSizes
 from slurm_share.packing.records import TaskAsk, TaskKey
-from slurm_share.packing.rules.estimate.chain import Estimator
-from slurm_share.packing.sizes import EVERY_S, FILE, Sizes
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 KEY = TaskKey("exact", "family", (("--batch", 32.0),), "series", "script")
 
@@ -22,7 +22,7 @@ def nodes(tmp_path):
 
 def test_a_node_reads_what_another_has_told_once(nodes):
     """And nothing of its own."""
-    one, other = Sizes(nodes[0]), Sizes(nodes[1])
+    one, other = NodeSizes(nodes[0]), NodeSizes(nodes[1])
     assert one.append(KEY, "A100", 5000, 61.0) is None
     (found,) = other.read_others(0)
     assert (found.key.exact, found.key.family, found.gpu_model, found.peak_mib) == ("exact", "family", "A100", 5000)
@@ -34,9 +34,9 @@ def test_a_size_told_by_another_node_is_used_here(nodes):
     """The names of the numbers are hashes on the way, and count as the same."""
     for batch, peak in ((32.0, 4000), (64.0, 5000)):
         told = TaskKey(f"exact {batch}", "family", (("--batch", batch),), "series")
-        Sizes(nodes[0]).append(told, "A100", peak, 900.0)
+        NodeSizes(nodes[0]).append(told, "A100", peak, 900.0)
     estimator = Estimator()
-    for size in Sizes(nodes[1]).read_others(0):
+    for size in NodeSizes(nodes[1]).read_others(0):
         estimator.sibling(size.key, size.gpu_model, size.peak_mib, size.age_s)
     ask = TaskAsk(task=1, key=TaskKey("new", "family", (("--batch", 128.0),), "series"))
     found = estimator.estimate(ask, "A100", 40_960)
@@ -46,27 +46,27 @@ def test_a_size_told_by_another_node_is_used_here(nodes):
 
 def test_others_are_read_every_half_minute(nodes):
     """And never, where there are none."""
-    sizes = Sizes(nodes[0])
+    sizes = NodeSizes(nodes[0])
     assert sizes.is_due(5)
     sizes.read_others(5)
     assert not sizes.is_due(5 + EVERY_S - 1)
     assert sizes.is_due(5 + EVERY_S)
-    assert not Sizes(nodes[0], is_alone=True).is_due(5)
+    assert not NodeSizes(nodes[0], is_alone=True).is_due(5)
 
 
 def test_a_node_that_begins_later_is_read_too(tmp_path):
     """Its folder was not there when this one began."""
     (tmp_path / "p0-p3_n1").mkdir()
-    reader = Sizes(tmp_path / "p0-p3_n1")
+    reader = NodeSizes(tmp_path / "p0-p3_n1")
     assert reader.read_others(0) == []
     (tmp_path / "p4-p7_n2").mkdir()
-    Sizes(tmp_path / "p4-p7_n2").append(KEY, "A100", 5000, 61.0)
+    NodeSizes(tmp_path / "p4-p7_n2").append(KEY, "A100", 5000, 61.0)
     assert len(reader.read_others(30)) == 1
 
 
 def test_equal_tasks_are_told_once(nodes):
     """And again where one is larger."""
-    sizes = Sizes(nodes[0])
+    sizes = NodeSizes(nodes[0])
     for peak in (5000, 5000, 4900, 6000):
         sizes.append(KEY, "A100", peak, 60.0)
     assert len((nodes[0] / FILE).read_bytes().splitlines()) == 2
@@ -74,8 +74,8 @@ def test_equal_tasks_are_told_once(nodes):
 
 def test_half_a_line_is_read_when_it_is_whole(nodes):
     """It was being written."""
-    reader = Sizes(nodes[1])
-    Sizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
+    reader = NodeSizes(nodes[1])
+    NodeSizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
     file = nodes[0] / FILE
     line = file.read_bytes()
     file.write_bytes(line[:20])
@@ -89,8 +89,8 @@ def test_half_a_line_is_read_when_it_is_whole(nodes):
 def test_a_line_that_is_none_is_passed_over(nodes, bad):
     """The next one counts."""
     (nodes[0] / FILE).write_bytes(bad + b"\n")
-    Sizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
-    reader = Sizes(nodes[1])
+    NodeSizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
+    reader = NodeSizes(nodes[1])
     assert len(reader.read_others(0)) == 1
     assert reader.passed_over == 1
 
@@ -98,10 +98,10 @@ def test_a_line_that_is_none_is_passed_over(nodes, bad):
 def test_a_file_without_a_line_s_end_does_not_hold_up_the_reader(nodes):
     """A megabyte of zeros: read in pieces, and left behind."""
     (nodes[0] / FILE).write_bytes(bytes(1 << 20))
-    reader = Sizes(nodes[1])
+    reader = NodeSizes(nodes[1])
     for now in range(5):
         assert reader.read_others(now) == []
-    Sizes(nodes[0]).append(KEY, "A100", 6000, 61.0)
+    NodeSizes(nodes[0]).append(KEY, "A100", 6000, 61.0)
     assert [size.peak_mib for size in reader.read_others(9)] == [6000]
 
 
@@ -109,8 +109,8 @@ def test_a_link_is_not_followed(nodes, tmp_path):
     """Neither way."""
     (tmp_path / "x").write_bytes(b"")
     (nodes[0] / FILE).symlink_to(tmp_path / "x")
-    assert Sizes(nodes[1]).read_others(0) == []
-    sizes = Sizes(nodes[0])
+    assert NodeSizes(nodes[1]).read_others(0) == []
+    sizes = NodeSizes(nodes[0])
     assert sizes.append(KEY, "A100", 5000, 61.0) is not None
     assert sizes.append(KEY, "A100", 9000, 61.0) is None
     assert (tmp_path / "x").stat().st_size == 0

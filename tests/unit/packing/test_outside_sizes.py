@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from slurm_share.packing import fingerprint, outside, probe
-from slurm_share.packing.outside import OutsideSizes
+from slurm_share.packing import fingerprint, outside_sizes, probe
+from slurm_share.packing.outside_sizes import OutsideSizes
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_so_many_commands_are_probed_and_no_more(folder, monkeypatch):
     """Each takes 20 s."""
     asked = []
     monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.Probed(1))
-    monkeypatch.setattr(outside, "PROBES_MOST", 2)
+    monkeypatch.setattr(outside_sizes, "PROBES_MOST", 2)
     sizes = OutsideSizes("probe", {})
     for number in range(5):
         ask(sizes, folder, "other.py", str(number))

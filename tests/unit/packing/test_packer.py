@@ -27,7 +27,7 @@ from slurm_share.packing.records import (
     TaskRun,
     TaskSample,
 )
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 
 class Node:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ...records import SiteFamily, TaskRun
-from . import chain, conformal
+from . import conformal, estimator
 
 
 class FamilyHistory(Struct, frozen=True, kw_only=True):
@@ -66,25 +66,26 @@ def publish(runs: Iterable[TaskRun]) -> tuple[SiteFamily, ...]:
     families: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         if run.family and run.kind == "done" and run.peak_mib and not run.is_elastic:
-            families[run.family, run.gpu_model].append(max(run.peak_mib, chain.CONTEXT_MIB))
+            families[run.family, run.gpu_model].append(max(run.peak_mib, estimator.CONTEXT_MIB))
     return tuple(
         SiteFamily(
             family=family,
             gpu_model=gpu_model,
             runs=len(peaks),
-            p90_mib=chain.upper(peaks[-chain.FAMILY_NEWEST :], chain.FAMILY_QUANTILE),
+            p90_mib=estimator.upper(peaks[-estimator.FAMILY_NEWEST :], estimator.FAMILY_QUANTILE),
             ratio=round(_ratio(peaks), 3),
         )
         for (family, gpu_model), peaks in sorted(families.items())
-        if len(peaks) >= chain.FAMILY_RUNS
+        if len(peaks) >= estimator.FAMILY_RUNS
     )
 
 
 def _ratio(peaks: Sequence[int]) -> float:
     """Return the 0.95 quantile of a peak over the 0.9 quantile of those before it; the default, for too few."""
     ratios = [
-        peaks[index] / chain.upper(peaks[max(0, index - chain.FAMILY_NEWEST) : index], chain.FAMILY_QUANTILE)
-        for index in range(max(chain.FAMILY_RUNS, len(peaks) - conformal.NEWEST), len(peaks))
+        peaks[index]
+        / estimator.upper(peaks[max(0, index - estimator.FAMILY_NEWEST) : index], estimator.FAMILY_QUANTILE)
+        for index in range(max(estimator.FAMILY_RUNS, len(peaks) - conformal.NEWEST), len(peaks))
     ]
     found = conformal.quantile(ratios, conformal.ALPHA)
-    return chain.DEFAULTS["family"] if found is None else found
+    return estimator.DEFAULTS["family"] if found is None else found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.packing.records import EndFacts
-from slurm_share.packing.rules import messages
+from slurm_share.packing.rules import log_messages
 from slurm_share.packing.rules.endings import MEMORY_KINDS, classify, is_fault
 
 ROOT = Path(__file__).parents[4]
@@ -76,8 +76,8 @@ def test_fewer_mistakes_than_lists_of_words_without_order_or_room(words):
 
 
 def test_every_message_of_the_list_is_found_by_itself():
-    for message in messages.GPU_MEMORY_MESSAGES:
-        assert messages.memory_message(b"x " + message + b" y\n") == message.decode()
+    for message in log_messages.GPU_MEMORY_MESSAGES:
+        assert log_messages.memory_message(b"x " + message + b" y\n") == message.decode()
 
 
 def test_words_about_memory_in_the_middle_of_a_log_need_a_full_gpu():
@@ -119,7 +119,7 @@ def test_cuda_faults_are_told_from_other_failures():
 
 def test_what_a_program_wanted_is_what_it_had_and_what_it_asked_for():
     by_text = {tail["name"]: tail["text"].encode() for tail in TAILS}
-    assert messages.wanted_mib(by_text["PyTorch 2.5: training step"], 5) == 2560 + 10445
-    assert messages.wanted_mib(by_text["CuPy"], 3000) == 1024 + 3000
-    assert messages.wanted_mib(by_text["CuPy 4: older form"], None) == 239
-    assert messages.wanted_mib(b"CUDA out of memory", 3000) is None
+    assert log_messages.wanted_mib(by_text["PyTorch 2.5: training step"], 5) == 2560 + 10445
+    assert log_messages.wanted_mib(by_text["CuPy"], 3000) == 1024 + 3000
+    assert log_messages.wanted_mib(by_text["CuPy 4: older form"], None) == 239
+    assert log_messages.wanted_mib(b"CUDA out of memory", 3000) is None

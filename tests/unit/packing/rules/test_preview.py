@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey, TaskRun
 from slurm_share.packing.rules import preview
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.preview import SizeGroup, preview_run
 
 GPUS = tuple(

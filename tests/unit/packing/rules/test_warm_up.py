@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules.board import Board
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 
 @pytest.mark.parametrize(("policy", "starts_s"), [("booked", 6.0), ("lug", 36.0), ("magm", 36.0)])

@@ -11,7 +11,7 @@ from slurm_share.cli import main
 from slurm_share.packing import journal
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.simulator import recorded, requests, trace_files
 
 BEGIN = 1e9

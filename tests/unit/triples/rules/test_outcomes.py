@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.node.records import Room
 from slurm_share.packing import asked_mib
-from slurm_share.packing.rules.messages import GPU_MEMORY_MESSAGES
+from slurm_share.packing.rules.log_messages import GPU_MEMORY_MESSAGES
 from slurm_share.triples.rules.outcomes import (
     Ending,
     has_room,

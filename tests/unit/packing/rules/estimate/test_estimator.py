@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share.packing.records import SiteFamily, TaskAsk, TaskKey, TaskRun
-from slurm_share.packing.rules.estimate import chain
-from slurm_share.packing.rules.estimate.chain import Estimator
+from slurm_share.packing.rules.estimate import estimator as rules
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 GPU = "NVIDIA A100"
 TOTAL = 40_960
@@ -477,10 +477,10 @@ def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
     if found.point_mib is None:
         assert found.safe_mib is None
     else:
-        assert found.point_mib >= chain.CONTEXT_MIB
+        assert found.point_mib >= rules.CONTEXT_MIB
         assert found.safe_mib is not None
         assert found.safe_mib >= found.point_mib or found.safe_mib == total
-    assert 1 <= estimator.growth(KEY, GPU, 60) <= chain.GROWTH_MAX
+    assert 1 <= estimator.growth(KEY, GPU, 60) <= rules.GROWTH_MAX
 
 
 def test_a_number_that_was_outgrown_is_told_as_it_was_written():
