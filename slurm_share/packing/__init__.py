@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TaskSample,
         TaskSpec,
     )
+    from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
     from .rules.log_messages import asked_mib, memory_message
@@ -73,6 +74,7 @@ __getattr__, __all__ = exports(
             "TaskSample",
             "TaskSpec",
         ],
+        "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "memory_message"],

@@ -33,7 +33,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
     `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or not seen. Exit code 0 is done
     whatever the log says: many programs catch the error, as those do that search for the largest batch size.
     """
-    how = _how(facts)
+    how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
         return "not started", how
     if facts.is_stopped_by_us:
@@ -76,10 +76,11 @@ def _is_suspect(facts: EndFacts, cap_ratio: float | None) -> bool:
     return (room is not None and room < NO_ROOM) or (cap_ratio is not None and cap_ratio >= AT_CAP)
 
 
-def _how(facts: EndFacts) -> str:
-    if facts.code is not None:
-        return f"exit code {facts.code}"
+def how_ended(code: int | None, signal_number: int | None) -> str:
+    """Return how a process ended, for people: "exit code 1", "ended by SIGKILL". `code` None: a signal ended it."""
+    if code is not None:
+        return f"exit code {code}"
     try:
-        return f"ended by {signal.Signals(facts.signal or 0).name}"
+        return f"ended by {signal.Signals(signal_number or 0).name}"
     except ValueError:
-        return f"ended by signal {facts.signal}"
+        return f"ended by signal {signal_number}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...node.records import Room
-from ...packing import memory_message
+from ...packing import how_ended, memory_message
 from ..records import Outcome
 
 RESERVE = 0.02
@@ -35,7 +35,7 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
 
     A task that was told to end is unfinished even with exit code 0: a program that saves its state and leaves ends so.
     """
-    how = _how(ending)
+    how = how_ended(ending.code, ending.signal)
     if ending.stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if ending.code == 0:
@@ -46,15 +46,6 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
     if message is not None:
         return "gpu memory", f'its log says "{message}" ({how})'
     return ("failed" if ending.code is not None else "signal"), how
-
-
-def _how(ending: Ending) -> str:
-    if ending.code is not None:
-        return f"exit code {ending.code}"
-    try:
-        return f"ended by {signal.Signals(ending.signal or 0).name}"
-    except ValueError:
-        return f"ended by signal {ending.signal}"
 
 
 def why_not_started(program: str, error: OSError, head: bytes) -> str:
