@@ -207,21 +207,22 @@ def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> d
     if before is now:
         return {}
     found = {}
-    for name, default in _defaults(type(now)).items():
+    for name, (written, default) in _defaults(type(now)).items():
         value = getattr(now, name)
         was = default if before is None else getattr(before, name)
         if value is not was and value != was and name not in leave:
-            found[name] = _plain(value)
+            found[written] = _plain(value)
     return found
 
 
 @cache
-def _defaults(kind: type[Struct]) -> dict[str, Any]:
-    """Return the fields of a record with their defaults; of one that has none, a value that no field has."""
+def _defaults(kind: type[Struct]) -> dict[str, tuple[str, Any]]:
+    """Return the fields of a record: as they are written, and their defaults; for none, a value that no field has."""
     found = {}
     for field in msgspec.structs.fields(kind):
         made = field.default_factory
-        found[field.name] = field.default if made is msgspec.NODEFAULT else made()
+        default = field.default if made is msgspec.NODEFAULT else made()
+        found[field.name] = (field.encode_name, default)
     return found
 
 
@@ -295,8 +296,8 @@ def rebuild(before: PackView | None, line: Line) -> PackView:
         {}
         if before is None
         else {
-            name: msgspec.to_builtins(getattr(before, name))
-            for name in _types(PackView)
+            written: msgspec.to_builtins(getattr(before, name))
+            for name, (written, _) in _defaults(PackView).items()
             if name not in ("gpus", "running", "waiting", "now_s")
         }
     )

@@ -54,7 +54,7 @@ class Packer:
     def __init__(
         self,
         gpus: Sequence[GpuFacts],
-        seats: int,
+        workers: int,
         request: PackRequest,
         *,
         estimator: Estimator,
@@ -72,7 +72,7 @@ class Packer:
         run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat."""
         self.request = request
         self.facts = {gpu.uuid: gpu for gpu in gpus}
-        self.board = Board(gpus, seats, request.settings, estimator)
+        self.board = Board(gpus, workers, request.settings, estimator)
         self.estimator = estimator
         self.journal = journal
         self.bookings = bookings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 PolicyName = Literal[
     "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
@@ -294,8 +294,8 @@ class PackView(Struct, frozen=True, kw_only=True):
     """By the task's number."""
     waiting: tuple[WaitingView, ...] = ()
     """In the order of submission, at most `window`."""
-    seats: int
-    """Free seats: cores, and a log, for so many further tasks."""
+    free_workers: int = field(name="seats")
+    """So many further tasks have cores and a log. Journals name it as earlier versions did."""
     settings: PackSettings = PackSettings()
     last_gpu: int = -1
     """Index of the GPU that was given last, for `rr`."""
@@ -380,7 +380,7 @@ class Refused(Struct, frozen=True):
 
     task: int
     gpu: str
-    """UUID; empty: the reason is not a GPU's (no seat, or an earlier task has to go first)."""
+    """UUID; empty: the reason is not a GPU's (no free worker, or an earlier task has to go first)."""
     why: str
     room_mib: int | None = None
     needs_mib: int | None = None

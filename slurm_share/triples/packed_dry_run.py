@@ -71,8 +71,8 @@ def _preview(
         facts, assumed = _assumed(runs, kind, count, settings)
     estimator = Estimator(runs, now=time.time())
     asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
-    seats = run.processes if run.triple is None else run.triple.per_node
-    preview = preview_run(asks, facts, seats, run.pack.settings, estimator)
+    workers = run.processes if run.triple is None else run.triple.per_node
+    preview = preview_run(asks, facts, workers, run.pack.settings, estimator)
     return DryRun(
         preview=preview,
         tasks=len(asks),

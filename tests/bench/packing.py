@@ -214,7 +214,12 @@ def crowded() -> PackView:
         known = Estimate(point_mib=size, safe_mib=size, source="exact")
         waiting.append(WaitingView(ask=TaskAsk(task=number), estimates=(("A100", known),)))
     return PackView(
-        now_s=100.0, gpus=tuple(gpus), running=tuple(running), waiting=tuple(waiting), seats=64, settings=PackSettings()
+        now_s=100.0,
+        gpus=tuple(gpus),
+        running=tuple(running),
+        waiting=tuple(waiting),
+        free_workers=64,
+        settings=PackSettings(),
     )
 
 

@@ -158,11 +158,11 @@ class _Family:
 class Board:
     """One node of a run."""
 
-    def __init__(self, gpus: Sequence[GpuFacts], seats: int, settings: PackSettings, estimator: Estimator) -> None:
-        """Begin with idle GPUs and `seats` free seats."""
+    def __init__(self, gpus: Sequence[GpuFacts], workers: int, settings: PackSettings, estimator: Estimator) -> None:
+        """Begin with idle GPUs and `workers` free workers."""
         self.settings = settings
         self.estimator = estimator
-        self.seats = seats
+        self.free_workers = workers
         self._gpus = {facts.uuid: _Gpu(facts) for facts in sorted(gpus, key=lambda one: one.index)}
         self._models = {facts.model: facts.total_mib for facts in gpus}
         self._running: dict[int, _Run] = {}
@@ -417,7 +417,7 @@ class Board:
             gpus=tuple([self._view_of(gpu) for gpu in self._gpus.values()]),
             running=self._running_views,
             waiting=self._window(),
-            seats=self.seats,
+            free_workers=self.free_workers,
             settings=self.settings,
             last_gpu=self._last_gpu,
             median_s=durations[len(durations) // 2] if durations else None,
@@ -541,7 +541,7 @@ class Board:
         run = _Run(view, gpus, wait.seq, waiting)
         self._running[action.task] = run
         self._running_views = None
-        self.seats -= 1
+        self.free_workers -= 1
         closes = not action.is_alone and closes_gpu(self.settings, estimate)
         for gpu in gpus:
             for other in gpu.running.values():
@@ -556,7 +556,7 @@ class Board:
     def _leave(self, task: int) -> _Run:
         run = self._running.pop(task)
         self._running_views = None
-        self.seats += 1
+        self.free_workers += 1
         for gpu in run.gpus:
             gpu.running.pop(task)
             if gpu.used is not None:

@@ -60,7 +60,7 @@ class Booked(Policy):
                 return
             if self.is_hopeless(task):
                 continue
-            if self.seats <= 0:
+            if self.free_workers <= 0:
                 self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
                 return
             if self._place(task):

@@ -51,7 +51,7 @@ class Policy:
         self.view = view
         self.now_s = view.now_s
         self.settings = view.settings
-        self.seats = view.seats
+        self.free_workers = view.free_workers
         self.actions: list[Action] = []
         self.refused: list[Refused] = []
         running: dict[str, list[RunningView]] = {gpu.facts.uuid: [] for gpu in view.gpus}
@@ -132,7 +132,7 @@ class Policy:
         for place in places:
             place.book(reserve_mib, processes, is_alone=is_alone, closes=closes)
         self._free_holds(number)
-        self.seats -= 1
+        self.free_workers -= 1
 
     # ---- What both kinds of policy ask ----
 

@@ -39,23 +39,23 @@ class Preview(Struct, frozen=True):
 
 
 def preview_run(
-    asks: Sequence[TaskAsk], gpus: Sequence[GpuFacts], seats: int, settings: PackSettings, estimator: Estimator
+    asks: Sequence[TaskAsk], gpus: Sequence[GpuFacts], workers: int, settings: PackSettings, estimator: Estimator
 ) -> Preview:
     """Return the sizes of the tasks, and the first placements on these GPUs, which are idle.
 
-    gpus: of one node; none: they are not known. seats: how many tasks may run at once there.
+    gpus: of one node; none: they are not known. workers: how many tasks may run at once there.
     """
     model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
     groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], settings)
     whole = tuple((ask.task, ask.gpus) for ask in asks if ask.gpus > 1)
     if not gpus:
         return Preview(groups, (), whole, ())
-    board = Board(gpus, seats, settings, estimator)
+    board = Board(gpus, workers, settings, estimator)
     for ask in asks:
         board.add(ask, 0.0)
     placed: dict[str, list[int]] = {gpu.uuid: [] for gpu in gpus}
     given_up: dict[int, str] = {}
-    for _ in range(seats + len(asks)):  # a decision may start one task only on each GPU
+    for _ in range(workers + len(asks)):  # a decision may start one task only on each GPU
         _, decision = board.decide(0.0)
         changes = [action for action in decision.actions if isinstance(action, Start | GiveUp)]
         for action in changes:

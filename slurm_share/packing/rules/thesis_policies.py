@@ -34,7 +34,7 @@ class Thesis(Policy):
                 return
             if self.is_hopeless(task):
                 continue
-            if self.seats <= 0:
+            if self.free_workers <= 0:
                 self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
                 return
             is_stopped = not self._place(task, is_recovery=task.after in MEMORY_ENDS or task.wants_alone)

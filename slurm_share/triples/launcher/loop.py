@@ -239,7 +239,7 @@ class Loop:
         self.free.extend(idle)
         self._note_given_up()
         if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.workers:
-            self._close(f"no seat of {self.node.name} is left; no further task starts there")
+            self._close(f"no worker of {self.node.name} is left; no further task starts there")
 
     def _note_given_up(self) -> None:
         """Record the waiting tasks that get no further attempt."""

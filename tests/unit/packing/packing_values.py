@@ -64,13 +64,13 @@ def waiting(task, mib=None, *, gpus=1, word=None, seconds=None, processes=1, key
     )
 
 
-def view(gpus, waits=(), runs=(), *, now=100.0, seats=64, last_gpu=-1, median_s=None, dead=(), **settings):
+def view(gpus, waits=(), runs=(), *, now=100.0, workers=64, last_gpu=-1, median_s=None, dead=(), **settings):
     return PackView(
         now_s=now,
         gpus=tuple(gpus),
         running=tuple(sorted(runs, key=lambda one: one.ask.task)),
         waiting=tuple(waits),
-        seats=seats,
+        free_workers=workers,
         settings=PackSettings(**settings),
         last_gpu=last_gpu,
         median_s=median_s,
@@ -114,9 +114,9 @@ def key(exact, family="family"):
     return TaskKey(exact=exact, family=family)
 
 
-def board(gpus=1, *, seats=64, estimator=None, total=TOTAL, **settings):
+def board(gpus=1, *, workers=64, estimator=None, total=TOTAL, **settings):
     found = [facts(index, total, is_mps=True) for index in range(gpus)]
-    return Board(found, seats, PackSettings(**settings), estimator or Known())
+    return Board(found, workers, PackSettings(**settings), estimator or Known())
 
 
 def oom(task, now, text=b"torch.OutOfMemoryError: CUDA out of memory.\n", **fields):

@@ -158,3 +158,11 @@ def test_a_full_journal_says_so_once_and_keeps_what_it_has(tmp_path: Path, monke
 )
 def test_what_is_no_journal_gives_nothing(data: bytes) -> None:
     assert list(journal.read_journal(data)) == []
+
+
+def test_the_number_of_free_workers_keeps_its_name_in_the_file(tmp_path: Path) -> None:
+    """Journals of earlier versions are read, and theirs read ours."""
+    (view, _), *_ = live(1, tmp_path)
+    text = (tmp_path / journal.DECISIONS).read_bytes()
+    assert b'"seats":8' in text.splitlines()[0]
+    assert next(journal.read_journal(text)).view.free_workers == view.free_workers == 8

@@ -34,7 +34,7 @@ class Node:
     """A packer without a launcher."""
 
     def __init__(
-        self, folder: Path, *, seats: int = 8, gpus: Any = None, bookings: Bookings | None = None, **settings: Any
+        self, folder: Path, *, workers: int = 8, gpus: Any = None, bookings: Bookings | None = None, **settings: Any
     ) -> None:
         self.folder = folder
         self.said: list[str] = []
@@ -42,7 +42,7 @@ class Node:
         self.told: list[tuple[TaskKey, str, int, float]] = []
         self.packer = Packer(
             gpus or [facts(0, is_mps=True), facts(1, is_mps=True)],
-            seats,
+            workers,
             PackRequest(settings=PackSettings(**settings)),
             estimator=Estimator(),
             journal=journal.Journal(folder, "job", 0.0),
@@ -98,7 +98,7 @@ def node(tmp_path: Path) -> Callable[..., Node]:
 
 
 def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callable[..., Node]) -> None:
-    made = node(seats=2)
+    made = node(workers=2)
     for task in range(4):
         made.add(task, mib=4000)
     first = made.starts(0.0)
@@ -114,7 +114,7 @@ def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callabl
 
 
 def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Node]) -> None:
-    made = node(seats=1)
+    made = node(workers=1)
     for task in range(3):
         made.add(task, mib=4000)
     assert set(made.starts(0.0)) == {0}
@@ -125,7 +125,7 @@ def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Nod
 
 @pytest.mark.parametrize("what", ["another size", "a retry waits", "it failed", "another command"])
 def test_no_place_is_taken_unseen_where_the_answer_may_be_another(node: Callable[..., Node], what: str) -> None:
-    made = node(seats=2, retries=1)
+    made = node(workers=2, retries=1)
     made.add(0, mib=4000)
     made.add(1, mib=4000)
     made.starts(0.0)
@@ -266,7 +266,7 @@ def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Ca
 
 
 def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., Node]) -> None:
-    made = node(seats=2, gpus=[facts(0)])
+    made = node(workers=2, gpus=[facts(0)])
     made.add(0, mib=4000)
     made.starts(0.0)
     energy = 1000.0

@@ -66,7 +66,7 @@ def test_task_larger_than_any_gpu_is_given_up_with_the_largest_size():
 
 
 def test_seats_come_back_at_an_end():
-    one = board(1, seats=1)
+    one = board(1, workers=1)
     for task in range(2):
         one.add(TaskAsk(task=task, gpu_mem_mib=1000), 0.0)
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]

@@ -33,7 +33,7 @@ def test_task_with_the_same_need_as_another_is_explained_by_its_refusals():
 
 
 def test_task_behind_one_without_a_seat_is_told_so():
-    state = view([gpu(0)], [waiting(3, 1000), waiting(4, 1000)], seats=0)
+    state = view([gpu(0)], [waiting(3, 1000), waiting(4, 1000)], workers=0)
     assert said(4, state) == ("does not start: no cores are free for a further task (task 3 is before it)",)
 
 

@@ -399,10 +399,10 @@ def test_processes_seen_count_not_those_expected():
     one = Board([facts(0, is_mps=True, clients_max=13)], 8, PackSettings(), Known())
     for task in range(3):
         one.add(TaskAsk(task=task, gpu_mem_mib=300), 0.0)
-    one.seats = 1
+    one.free_workers = 1
     one.decide(0.0)
     grow(one, 0, 200, 5.0, clients=12)
-    one.seats = 2
+    one.free_workers = 2
     assert starts(one.decide(6.0)[1]) == [(1, "GPU-0")]
 
 
@@ -486,7 +486,7 @@ def test_task_that_could_not_be_started_waits_at_its_old_place_with_the_same_att
     one.decide(0.0)
     one.put_back(0, 1.0)
     assert [(task.ask.task, task.attempt) for task in one.view(1.0).waiting] == [(0, 1), (1, 1)]
-    assert one.seats == 64
+    assert one.free_workers == 64
     assert starts(one.decide(1.0)[1]) == [(0, "GPU-0")]
 
 
@@ -505,11 +505,11 @@ def test_memory_not_yet_seen_of_a_task_is_not_taken_for_somebody_elses():
     one = board(1)
     one.add(TaskAsk(task=0, gpu_mem_mib=20000), 0.0)
     one.add(TaskAsk(task=1, gpu_mem_mib=20000), 0.0)
-    one.seats = 1
+    one.free_workers = 1
     one.decide(0.0)
     one.sample_gpu("GPU-0", 3.0, used_mib=15000)
     assert one.view(3.0).gpus[0].others_mib == 0
-    one.seats = 1
+    one.free_workers = 1
     assert starts(one.decide(3.0)[1]) == [(1, "GPU-0")]
 
 

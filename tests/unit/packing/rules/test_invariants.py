@@ -81,7 +81,7 @@ def states(draw, policy=None, most=6):
         draw(waits(most)),
         runs,
         now=draw(st.sampled_from([100.0, 700.0])),
-        seats=draw(st.integers(0, 8)),
+        workers=draw(st.integers(0, 8)),
         policy=policy or draw(st.sampled_from(POLICIES)),
         uses_booking=draw(st.booleans()),
         order=draw(st.sampled_from(["fifo", "short", "long"])),
@@ -108,13 +108,13 @@ def test_the_same_view_gives_the_same_decision_also_after_a_journal(state):
 
 @MANY
 @given(states())
-def test_each_task_starts_or_ends_once_and_never_beyond_the_seats(state):
+def test_each_task_starts_or_ends_once_and_never_beyond_the_free_workers(state):
     decision = decide(state)
     started = [one.task for one in decision.actions if isinstance(one, Start)]
     ended = [one.task for one in decision.actions if isinstance(one, GiveUp)]
     assert len(set(started + ended)) == len(started + ended)
     assert set(started + ended) <= {task.ask.task for task in state.waiting}
-    assert len(started) <= state.seats
+    assert len(started) <= state.free_workers
 
 
 @MANY
@@ -179,7 +179,7 @@ def test_no_task_waits_while_an_idle_gpu_fits_it(state):
     decision = decide(state)
     began = [one for one in decision.actions if isinstance(one, Start)]
     ended = {one.task for one in decision.actions if isinstance(one, GiveUp)}
-    if state.seats <= len(began):
+    if state.free_workers <= len(began):
         return
     held = {one.facts.uuid for one in state.gpus if one.held_for is not None}
     held |= {one.gpu for one in decision.actions if isinstance(one, Hold)}
@@ -285,7 +285,7 @@ def test_every_task_of_a_random_mix_ends_in_bounded_attempts(mix, count, policy,
                 run.memory_mib or 0 for run in one.view(now).running if card.facts.uuid in run.gpus))  # fmt: skip
     assert not left
     assert max(attempts.values()) <= 1 + retries + 3 + 3 * FREE_TRIES
-    assert one.seats == 64
+    assert one.free_workers == 64
     assert not one.view(now).running
 
 

@@ -426,7 +426,7 @@ def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
 
 
 def test_no_seat_no_start():
-    decision = decide(view([gpu(0)], [waiting(1, 300), waiting(2, 300)], seats=1))
+    decision = decide(view([gpu(0)], [waiting(1, 300), waiting(2, 300)], workers=1))
     assert starts(decision) == [(1, "GPU-0")]
     assert decision.refused[-1].why == refusals.NO_CORES
 
