@@ -33,6 +33,8 @@ def parse(text: str, **settings: Any) -> Policy:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"; did you mean {near[0]}?" if near else "."
+        if name == "gain":
+            hint = ", which would choose by speed: speed is not measured yet."
         raise UsageError(
             f"--policy {shown(text)}: there is no policy {shown(name)!r}{hint} There are {', '.join(NAMES)}"
         )

@@ -79,15 +79,16 @@ def read(folder: Path) -> Recorded:
     return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries), passed_over)
 
 
+def _without_waiting(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)
+
+
 def read_bytes(file: Path, most: int) -> bytes:
     """Return the content of a file. Raises RecordedError for one that is larger than `most`, and for what is no file:
     reading a fifo or a device may never end."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as opened:
-            seen = os.fstat(fd)
-            if stat.S_ISDIR(seen.st_mode):
-                raise RecordedError(file, None, "it is a folder, and not a file")
+        with open(file, "rb", opener=_without_waiting) as opened:
+            seen = os.fstat(opened.fileno())
             if not stat.S_ISREG(seen.st_mode):
                 raise RecordedError(file, None, "it is not a file")
             if seen.st_size > most:
