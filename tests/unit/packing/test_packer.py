@@ -401,4 +401,4 @@ def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: C
     made.starts(0.0)
     made.add(1, 600.0, mib=4000)
     made.starts(600.0)
-    assert any("a task waited 5 min for its start" in one for one in made.packer.account.sentences("LLSUB.1"))
+    assert any("a task waited 5 min for its start" in one for one in made.packer.totals.sentences("LLSUB.1"))

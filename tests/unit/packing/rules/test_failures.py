@@ -213,7 +213,7 @@ def test_own_cap_is_no_fault_of_another_launcher_that_has_just_started_much():
     one.elsewhere("GPU-0", 20000, 0, 1)
     one.sample_gpu("GPU-0", 5.0, used_mib=20000)
     after = one.ended(oom(0, 5.5, room_ratio=0.5))
-    assert (after.kind, after.needs_mib) == ("gpu memory", 6144)
+    assert (after.kind, after.needs_mib) == ("gpu memory", 8601)
 
 
 def test_memory_that_others_have_taken_is_no_fault_of_a_task_within_its_booking():
