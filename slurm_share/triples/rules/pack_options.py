@@ -109,7 +109,7 @@ def parse_gpu_mem(text: str, name: str) -> int | None:
 def parse_name(text: str, option: str) -> str:
     """Return the name of a kind of tasks; empty: none. Raises UsageError, which begins with `option`."""
     if len(text) > NAME_MAX or not text.isprintable():
-        raise UsageError(f"{option} {shown(text)!r} has to be printable, with at most {NAME_MAX} characters")
+        raise UsageError(f"{option} {shown(text)} has to be printable, with at most {NAME_MAX} characters")
     return text
 
 

@@ -21,6 +21,8 @@ MAGIC = "#LLSUB"
 JSON_ENDING = ".jsonl"
 LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
+_BOM = b"\xef\xbb\xbf"
+"""UTF-8's byte order mark, with which editors on Windows begin a file."""
 _LAYOUT_BYTES = 4096
 """What a JSON line may have beside the longest task: names of keys, escapes."""
 
@@ -55,6 +57,8 @@ def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> 
 
     base: what the command line says of all tasks of a packed run; None: the run is not packed.
     """
+    if is_json or base is not None:
+        data = data.removeprefix(_BOM)
     found = list(_json_lines(data, source, base) if is_json else _text_lines(data, source, base))
     if not found:
         raise UsageError(f"{source}: there is no task in it, only {MAGIC} lines; write a task below them")

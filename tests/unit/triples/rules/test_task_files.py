@@ -32,6 +32,14 @@ def test_tasks_that_ask_for_the_same_have_no_specs() -> None:
     assert text(b"#LLSUB --gpu-mem=1G\na\n").specs == ()
 
 
+def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line() -> None:
+    """Editors on Windows write one. Without --pack a file of lines is taken as it is, as ever."""
+    mark = b"\xef\xbb\xbf"
+    assert text(mark + b"#LLSUB --gpu-mem=3G\na\n") == text(b"#LLSUB --gpu-mem=3G\na\n")
+    assert jsonl(mark + b'{"run": "a"}\r\n').lines == ("a",)
+    assert text(mark + b"a\n", None).lines == ("\ufeffa",)
+
+
 def test_a_line_sets_defaults_for_the_lines_below_it() -> None:
     found = text(
         b"a\n#LLSUB --gpu-mem=6G\nb\n#LLSUB --gpus-per-task 2 --name='a b'  # so\nc\n#LLSUB --gpu-mem=learned\nd\n"
