@@ -271,12 +271,7 @@ def _open_sub_folder(parent: int, name: str, where: Path) -> int:
         fd = os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
         raise StateError(str(where / name), f"is no folder, or a link ({error.strerror})") from error
-    try:
-        _check(fd, where / name, stat.S_ISDIR)
-    except StateError:
-        os.close(fd)
-        raise
-    return fd
+    return _checked(fd, where / name, stat.S_ISDIR)
 
 
 def _open_file(folder: int, name: str, where: Path) -> int:
@@ -284,8 +279,13 @@ def _open_file(folder: int, name: str, where: Path) -> int:
         fd = os.open(name, _FILE, 0o600, dir_fd=folder)
     except OSError as error:
         raise StateError(str(where / name), f"cannot be opened ({error.strerror})") from error
+    return _checked(fd, where / name, stat.S_ISREG)
+
+
+def _checked(fd: int, where: Path, is_kind: Callable[[int], bool]) -> int:
+    """Return an open folder or file. Raises StateError, with it closed, where it is not the caller's own alone."""
     try:
-        _check(fd, where / name, stat.S_ISREG)
+        _check(fd, where, is_kind)
     except StateError:
         os.close(fd)
         raise

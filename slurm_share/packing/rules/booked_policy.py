@@ -51,21 +51,9 @@ class Booked(Policy):
         self.most_room = max((place.room for place in self.served), default=0)
         self.least_usable = min((place.usable for place in self.served), default=0)
 
-    def run(self) -> None:
+    def _stops_behind(self, task: WaitingView) -> bool:
         is_exclusive = self.settings.recovery == "exclusive"
-        is_stopped = False
-        for task in self._ordered():
-            if is_stopped:
-                self.refused.append(Refused(task.ask.task, "", refusals.IN_ORDER))
-                return
-            if self.is_hopeless(task):
-                continue
-            if self.free_workers <= 0:
-                self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
-                return
-            if self._place(task):
-                continue
-            is_stopped = not self.settings.backfills or (is_exclusive and task.after in MEMORY_ENDS)
+        return not self.settings.backfills or (is_exclusive and task.after in MEMORY_ENDS)
 
     def _ordered(self) -> list[WaitingView]:
         """Sort the waiting tasks: after running out of memory, old ones, the rest; each in the chosen order."""

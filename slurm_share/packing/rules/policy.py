@@ -5,6 +5,7 @@ The policies themselves: `booked_policy`, `thesis_policies`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -44,8 +45,8 @@ def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
     return estimate is None or estimate.safe_mib is None
 
 
-class Policy:
-    """One decision: the view, and what has been decided so far. Each policy says in `run` what it decides."""
+class Policy(ABC):
+    """One decision: the view, and what has been decided so far. A policy says who is next, where, and who waits."""
 
     def __init__(self, view: PackView) -> None:
         self.view = view
@@ -138,7 +139,29 @@ class Policy:
 
     def run(self) -> None:
         """Decide about the waiting tasks, in the policy's order."""
-        raise NotImplementedError
+        is_stopped = False
+        for task in self._ordered():
+            if is_stopped:
+                self.refused.append(Refused(task.ask.task, "", refusals.IN_ORDER))
+                return
+            if self.is_hopeless(task):
+                continue
+            if self.free_workers <= 0:
+                self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
+                return
+            is_stopped = not self._place(task) and self._stops_behind(task)
+
+    @abstractmethod
+    def _ordered(self) -> list[WaitingView]:
+        """Return the waiting tasks in the order in which they are looked at."""
+
+    @abstractmethod
+    def _place(self, task: WaitingView) -> bool:
+        """Start a task if it may start now, and return whether it did."""
+
+    @abstractmethod
+    def _stops_behind(self, task: WaitingView) -> bool:
+        """Return whether no task behind this one, which did not start, may start now."""
 
     def is_hopeless(self, task: WaitingView) -> bool:
         """Give a task up that no GPU of the node can ever take, and return whether that was done."""

@@ -7,10 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...core.text import gib_text
-from ..records import Estimate, PackView, Refused, WaitingView
+from ..records import Estimate, PackView, WaitingView
 from . import cap, refusals, reservation
 from .policy import MEMORY_ENDS, Policy, neighbours_text
 from .room import UNKNOWN_MIB, Place
+
+
+def _is_recovery(task: WaitingView) -> bool:
+    return task.after in MEMORY_ENDS or task.wants_alone
 
 
 class Thesis(Policy):
@@ -23,27 +27,18 @@ class Thesis(Policy):
         super().__init__(view)
         self.last = view.last_gpu
 
-    def run(self) -> None:
-        waiting = self.view.waiting
-        recovering = [task for task in waiting if task.after in MEMORY_ENDS or task.wants_alone]
-        rest = [task for task in waiting if not (task.after in MEMORY_ENDS or task.wants_alone)]
-        is_stopped = False
-        for task in recovering + rest:
-            if is_stopped:
-                self.refused.append(Refused(task.ask.task, "", refusals.IN_ORDER))
-                return
-            if self.is_hopeless(task):
-                continue
-            if self.free_workers <= 0:
-                self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
-                return
-            is_stopped = not self._place(task, is_recovery=task.after in MEMORY_ENDS or task.wants_alone)
+    def _ordered(self) -> list[WaitingView]:
+        """Sort the waiting tasks: first those that are to have a GPU to themselves after they ran out of memory."""
+        return sorted(self.view.waiting, key=lambda task: not _is_recovery(task))
 
-    def _place(self, task: WaitingView, *, is_recovery: bool) -> bool:
+    def _stops_behind(self, task: WaitingView) -> bool:
+        return True
+
+    def _place(self, task: WaitingView) -> bool:
         policy = self.settings.policy
         if task.ask.gpus > 1:
             return self.whole(task)
-        if policy == "exclusive" or is_recovery:
+        if policy == "exclusive" or _is_recovery(task):
             return self._exclusive(task)
         estimates = dict(task.estimates)
         eligible: list[Place] = []
