@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names, terminal
 from ..core.errors import StateError, UsageError
-from ..core.text import gib_range_text, span_text
+from ..core.text import counted, gib_range_text, span_text
 
 if TYPE_CHECKING:
     from ..packing import history_queries
@@ -95,9 +95,9 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
     try:
         if arguments.all:
             files = history_queries.forget_all()
-            print(f"everything is forgotten ({_count(files, 'file')} removed)")
+            print(f"everything is forgotten ({counted(files, 'file')} removed)")
         else:
-            print(f"{_count(history_queries.forget(arguments.forget, folder), 'run')} forgotten")
+            print(f"{counted(history_queries.forget(arguments.forget, folder), 'run')} forgotten")
     except OSError as error:
         raise StateError(str(error.filename or "the history"), str(error.strerror)) from error
     return names.EXIT_OK
@@ -105,7 +105,7 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
 
 def list_lines(found: history_queries.HistorySummary, short: int, width: int) -> list[str]:
     """Return the table for people."""
-    passed = f"{_count(found.passed_over, 'line')} of the history cannot be read and counts for nothing"
+    passed = f"{counted(found.passed_over, 'line')} of the history cannot be read and counts for nothing"
     if not found.families:
         empty = "no finished tasks are known; llsub --pack writes them down"
         return [empty, *([passed] if found.passed_over else [])]
@@ -150,12 +150,8 @@ def command_lines(command: history_queries.CommandHistory) -> list[str]:
     """Return what is known of one command, for people."""
     if not command.estimates:
         return ["nothing is known of this command, of its script, or of a name that it was given"]
-    lines = [f"{_count(command.runs, 'run')} of this command, {_count(command.family_runs, 'run')} of its script"]
+    lines = [f"{counted(command.runs, 'run')} of this command, {counted(command.family_runs, 'run')} of its script"]
     for model, one in command.estimates.items():
         if one.safe_mib is not None:
             lines.append(f"{one.safe_mib / 1024:6.1f} GiB on {terminal.safe(model)}: {one.words}")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

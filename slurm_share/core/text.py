@@ -50,6 +50,11 @@ def fold(numbers: Iterable[int]) -> str:
     return ",".join(_ranges(sorted(set(numbers))))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a count with its noun: 1 task, 2 tasks, 2 processes."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def fold_some(numbers: Sequence[int], most: int) -> str:
     """Return `0-3,8` of rising numbers; of more than `most` such parts the first ones, and the count of all numbers."""
     parts = list(islice(_ranges(numbers), most + 1))

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import StateError, UsageError, shown
+from ...core.text import counted
 from ..task_history import MIB_MOST
 from . import policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
@@ -187,15 +188,11 @@ def draw_run(folder: Path) -> str:
     return timeline.draw(
         bars,
         recorded.sizes_mib(run, bars),
-        f"{folder.name}{' on simulated GPUs' if is_simulated else ''}: {_counted(tasks, 'task')}, "
-        f"{_counted(lost, 'lost attempt')}",
+        f"{folder.name}{' on simulated GPUs' if is_simulated else ''}: {counted(tasks, 'task')}, "
+        f"{counted(lost, 'lost attempt')}",
         is_simulated=False,
         gpu_names=[f"GPU {gpu.index}" for gpu in run.gpus],
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def check_picture(file: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...core import names
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres, parse_gpus
+from ...core.text import counted as counted
 from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
 from ..records import Run, Triple
@@ -261,11 +262,6 @@ def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
         # In two steps: srun alone would give its one task one core of the node that --exclusive got.
         return ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *login]
     return ["srun", *options, "--pty", *login]
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a count with its noun: 1 task, 2 tasks, 2 processes."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def _no_pattern(path: str) -> str:

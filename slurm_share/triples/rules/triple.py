@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from ...core.errors import UsageError, shown
+from ...core.text import counted
 from ...node.records import Core
 from ..records import Layout, Place, Triple
 
@@ -53,7 +54,7 @@ def parse(text: str, *, may_be_auto: bool = False) -> Triple:
         # [2,8,1] is a pattern to the shell, which puts the name of a file called 2, 8 or 1 in its place.
         raise _wrong(text, "it is one character, as the shell makes of a triple where a file is called so; quote it")
     if len(tokens) not in (2, 3):
-        raise _wrong(text, f"it has {_counted(len(tokens), 'number')}, not two or three")
+        raise _wrong(text, f"it has {counted(len(tokens), 'number')}, not two or three")
     is_auto = may_be_auto and tokens[1] == AUTO
     nodes = _number(text, tokens[0], 0)
     per_node = 1 if is_auto else _number(text, tokens[1], 1)
@@ -168,25 +169,20 @@ def notes(nodes: int, per_node: int, threads: int | None, cores: int) -> tuple[s
         return ()
     each = 1 if threads is None else threads
     fits = Triple(nodes, min(per_node, cores), max(1, cores // per_node))
-    what = f"{_counted(per_node, 'process')} x {_counted(each, 'thread')} = {per_node * each}"
+    what = f"{counted(per_node, 'process')} x {counted(each, 'thread')} = {per_node * each}"
     if per_node * each > cores:
-        return (f"Oversubscribing the node: {what} on {_counted(cores, 'core')}; {fits} would fit",)
+        return (f"Oversubscribing the node: {what} on {counted(cores, 'core')}; {fits} would fit",)
     if per_node * each == cores:
         return ()
     if fits.threads == each:
         # No more threads for so many processes: the next number of processes that cores can be divided by.
         even = next(count for count in range(per_node, cores + 1) if cores % count == 0)
         fits = Triple(nodes, even, cores // even)
-    return (f"Underutilizing the node: {what} of {_counted(cores, 'core')}; {fits} would use {_used(fits)}",)
+    return (f"Underutilizing the node: {what} of {counted(cores, 'core')}; {fits} would use {_used(fits)}",)
 
 
 def _used(triple: Triple) -> int:
     return triple.per_node * (triple.threads or 1)
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
 
 
 # ---- A job without a triple ----
