@@ -24,23 +24,38 @@ if TYPE_CHECKING:
         GpuSample,
         Guard,
         Hold,
+        LevelRun,
+        Move,
+        NodeRates,
         Order,
         PackRequest,
         PackSettings,
+        PairRun,
+        Pause,
         PolicyName,
+        Rate,
+        RateSource,
+        Resume,
+        ShareRun,
         Start,
         TaskAsk,
         TaskKey,
+        TaskRate,
         TaskRun,
         TaskSample,
         TaskSpec,
+        TunedRun,
+        Undo,
     )
     from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
     from .rules.log_messages import asked_mib, memory_message
     from .rules.preview import Preview, preview_run
+    from .rules.rates import RateMeter
+    from .rules.speeds import Speeds
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
+    from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
     from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
@@ -62,22 +77,37 @@ __getattr__, __all__ = exports(
             "GpuSample",
             "Guard",
             "Hold",
+            "LevelRun",
+            "Move",
+            "NodeRates",
             "Order",
             "POLICIES",
             "PackRequest",
             "PackSettings",
+            "PairRun",
+            "Pause",
             "PolicyName",
+            "Rate",
+            "RateSource",
+            "Resume",
+            "ShareRun",
             "Start",
             "TaskAsk",
             "TaskKey",
+            "TaskRate",
             "TaskRun",
             "TaskSample",
             "TaskSpec",
+            "TunedRun",
+            "Undo",
         ],
         "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "memory_message"],
+        "rules.rates": ["RateMeter"],
+        "rules.speeds": ["Speeds"],
+        "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],
         "rules.preview": ["Preview", "preview_run"],
         "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],
         "node_sizes": ["NodeSizes"],

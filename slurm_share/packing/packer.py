@@ -14,6 +14,7 @@ from ..core.errors import StateError
 from .bookings import Booking, Bookings, BookingsBusyError
 from .journal import Journal
 from .records import (
+    BOOKING,
     Action,
     After,
     EndFacts,
@@ -23,6 +24,7 @@ from .records import (
     Hold,
     PackRequest,
     PackView,
+    Rate,
     Reserve,
     Source,
     Start,
@@ -159,6 +161,12 @@ class Packer:
             self.estimator.offer(key, model, source, mib)
         self.board.learned(key.family)
         self._is_due = True
+
+    def rated(self, task: int, rate: Rate | None, now_s: float) -> None:
+        """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
+        if task in self.running:
+            self.board.rate_task(task, rate, now_s)
+            self._is_due = True
 
     def look(self, now_s: float) -> None:
         """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
@@ -330,7 +338,7 @@ class Packer:
         A full decision would give the same answer: it has just given it for this family, as much is expected of both,
         and nothing that goes before it waits. The booking stays as it is.
         """
-        if not self._vacant or self.request.settings.policy != "booked" or self.request.settings.order != "fifo":
+        if not self._vacant or self.request.settings.policy not in BOOKING or self.request.settings.order != "fifo":
             return None
         if self.retried or self.held:
             self._vacant.clear()

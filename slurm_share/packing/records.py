@@ -12,12 +12,14 @@ from typing import Literal
 from msgspec import Struct, field
 
 PolicyName = Literal[
-    "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
+    "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
 ]
 POLICIES: tuple[PolicyName, ...] = (
-    "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
+    "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
 """Policies that a user may name. `oracle-lug` knows every task's true size, and exists in the simulator only."""
+BOOKING: frozenset[PolicyName] = frozenset({"gain", "booked"})
+"""Policies that place tasks by booked memory."""
 
 Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"]
 """What an estimate rests on. user: the user's own number. exact: earlier runs of the same command. line: a straight
@@ -31,6 +33,20 @@ Order = Literal["fifo", "short", "long"]
 Guard = Literal["soft", "hard"]
 """soft: a task's cap leaves it some room above its reservation. hard: its cap is its reservation, so that the caps of a
 GPU together never exceed it."""
+
+
+Undo = Literal["off", "ban", "pause"]
+"""What happens to tasks that together do less than one at a time would. ban: the two never share a GPU again. pause:
+also, the younger one is stopped for a while (SIGSTOP), and moved where it can save its state."""
+RateSource = Literal["progress", "log", "output", "finished"]
+"""Where a rate comes from, the best first. progress: the file that the task writes (LLSUB_PROGRESS). log: a number in
+its log (--progress). output: the lines that it prints, where they come evenly. finished: the tasks of its kind that are
+done in an hour."""
+BeliefSource = Literal["alone", "step", "family", "default"]
+"""What a belief about a task's load rests on. alone: measured while nothing else ran on its GPU. step: the change of
+the GPU's figures when it came or went. family: other tasks of its script. default: nothing is known."""
+SharingMethod = Literal["mps", "time-slicing", "exclusive"]
+"""How the tasks of a GPU share it."""
 
 
 # ---- The task ----
@@ -87,6 +103,53 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Such a task has run out of memory with so much; also where nothing else is known."""
     words: str = ""
     """For people: "largest of 12 runs of this command, +4 %"."""
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """How fast a task is: the mean over closed windows in which its neighbours stayed the same."""
+
+    per_s: float
+    """Units of work a second; what a unit is, its program says. Tasks of the same command have the same unit."""
+    error_per_s: float
+    """Standard error of that mean."""
+    windows: int
+    source: RateSource
+
+    def ratio_to(self, alone: Rate) -> float | None:
+        """Return the speed, 1: as alone; None where the two count different things, or nothing was done alone."""
+        return self.per_s / alone.per_s if self.source == alone.source and alone.per_s > 0 else None
+
+
+class Belief(Struct, frozen=True, kw_only=True):
+    """What a task is believed to take of a GPU when it is alone there, as ratios of the whole GPU.
+
+    The defaults are for a task of which nothing is known. In simulations, they cost up to 3 % of make-span against
+    measured ones.
+    """
+
+    sm_ratio: float = 0.6
+    """SM activity."""
+    dram_ratio: float = 0.0
+    pcie_ratio: float = 0.0
+    cpu_ratio: float = 0.0
+    """CPU time over the time of the cores that it may use."""
+    busy_ratio: float = 1.0
+    """Part of its time that it spends on the GPU."""
+    factor: float = 1.0
+    """Its measured slowdown over the predicted one, beside any neighbours."""
+    source: BeliefSource = "default"
+
+
+class PairView(Struct, frozen=True, kw_only=True):
+    """What was measured of two tasks on one GPU. `a`, `b`: `TaskKey.exact` or `TaskKey.family` of each."""
+
+    a: str
+    b: str
+    factor_a: float = 1.0
+    """The slowdown of `a` beside `b` over the one that is predicted with its own factor."""
+    factor_b: float = 1.0
+    is_banned: bool = False
+    """Together they did less than one at a time: they do not share a GPU again."""
 
 
 class Tries(Struct, frozen=True):
@@ -190,6 +253,18 @@ class RunningView(Struct, frozen=True, kw_only=True):
     """CUDA processes that it has."""
     ends_s: float | None = None
     """When it is expected to end; None: not known."""
+    belief: Belief | None = None
+    """None: the policy does not ask for it."""
+    rate: Rate | None = None
+    """Since its neighbours last changed; None: not measured yet, or its program shows no progress."""
+    rate_alone: Rate | None = None
+    """Of its command alone on such a GPU; None: not known."""
+    is_paused: bool = False
+    """It is stopped (SIGSTOP), and keeps its memory."""
+    pause_s: float = 0.0
+    """When it was last paused or continued; 0: never."""
+    can_move: bool = False
+    """It can save its state on a signal (--checkpoint-signal), and be started elsewhere."""
 
 
 class WaitingView(Struct, frozen=True, kw_only=True):
@@ -213,6 +288,8 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     """Since it was submitted, or since its last attempt ended."""
     after: str = ""
     """How the attempt before it ended: `EndKind`; empty: there was none."""
+    beliefs: tuple[tuple[str, Belief], ...] = ()
+    """GPU model -> belief; empty: the policy does not ask for it."""
 
 
 class PackSettings(Struct, frozen=True, kw_only=True):
@@ -259,6 +336,16 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     """exclusive: as the thesis; the whole queue waits until a GPU is idle for the task that ran out of memory."""
     backfills: bool = True
     """False: strictly in order, as the thesis; what waits at the head stops all behind it."""
+    min_gain: float = 0.10
+    """With `gain`: a task starts beside others only where the GPU's aggregate speed (STP) rises by so much. Programs
+    differ by about 10 % between two runs (Pan 2021)."""
+    min_speed: float = 0.40
+    """With `gain`: nobody on a GPU is to keep less of its speed alone."""
+    undo: Undo = "ban"
+    pause_max_s: float = 900.0
+    """A paused task goes on after this time, and its neighbour is paused instead."""
+    rate_window_s: float = 30.0
+    """The length of one window in which rates are measured."""
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -282,6 +369,14 @@ class PackRequest(Struct, frozen=True, kw_only=True):
     hang_s: float = 1800.0
     learns: bool = True
     """Write finished tasks to the user's history."""
+    checkpoint_signal: int | None = None
+    """On this signal a task saves its state and ends; None: it cannot be moved."""
+    is_sm_tried: bool = False
+    """Shares of the multiprocessors are found by trials (`--share-gpu=sm=auto`)."""
+    is_tuned: bool = False
+    """The number of tasks on a node is found by trials: a triple `[N,auto]` without --pack."""
+    is_compared: bool = False
+    """Ways of sharing are tried one after the other (--compare-sharing)."""
 
 
 class PackView(Struct, frozen=True, kw_only=True):
@@ -303,6 +398,8 @@ class PackView(Struct, frozen=True, kw_only=True):
     """Median duration of the tasks of this run that are done; None: none is. A task is old only after twice that."""
     dead_families: tuple[str, ...] = ()
     """Families of which several tasks ran out of memory with a GPU to themselves: the rest is not tried."""
+    pairs: tuple[PairView, ...] = ()
+    """What was measured of the tasks of this view in pairs, by (a, b)."""
 
 
 # ---- Samples ----
@@ -319,6 +416,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     util_ratio: float | None = None
     energy_j: float | None = None
     """Since the driver was loaded."""
+    pcie_ratio: float | None = None
+    """Traffic in both directions over what the link can take."""
     problem: str | None = None
     """None: as before."""
 
@@ -344,6 +443,47 @@ class Start(Struct, frozen=True, tag="start", kw_only=True):
     reserve_mib: int
     cap_mib: int | None = None
     is_alone: bool = False
+    sm_percent: float | None = None
+    """The part of the multiprocessors that it may use; None: no limit of ours."""
+    sharing: SharingMethod | None = None
+    """None: as the GPU is set up."""
+    why: str
+
+
+class Ban(Struct, frozen=True, tag="ban", kw_only=True):
+    """Let two kinds of tasks never share a GPU again: together they do less than one at a time."""
+
+    task: int
+    beside: int
+    gpu: str
+    stp: float
+    """Aggregate speed that was measured: 1 is one at a time."""
+    error: float
+    """Standard error of it."""
+    why: str
+
+
+class Pause(Struct, frozen=True, tag="pause", kw_only=True):
+    """Stop a running task for a while (SIGSTOP). It keeps its memory, which stays booked."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Resume(Struct, frozen=True, tag="resume", kw_only=True):
+    """Let a paused task go on (SIGCONT)."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Move(Struct, frozen=True, tag="move", kw_only=True):
+    """Tell a task to save its state and end; it then starts on another GPU, and the attempt does not count."""
+
+    task: int
+    gpu: str
     why: str
 
 
@@ -372,7 +512,7 @@ class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
     why: str
 
 
-Action = Start | Hold | GiveUp | Reserve
+Action = Start | Hold | GiveUp | Reserve | Ban | Pause | Resume | Move
 
 
 class Refused(Struct, frozen=True):
@@ -503,6 +643,11 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     energy_j: float | None = None
     software: str = ""
     """Hash of the Python environment's or the container image's name; empty: none."""
+    rate_alone: float | None = None
+    """Units of work a second while it was alone on its GPU; None: not measured."""
+    rate_source: str = ""
+    """`RateSource` of that."""
+    pcie_ratio: float | None = None
 
 
 class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -516,3 +661,109 @@ class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nine in ten of its runs had a peak of at most so much."""
     ratio: float
     """The 0.95 quantile of a run's peak over the 0.9 quantile of the runs before it."""
+
+
+class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Two tasks that ran beside each other on one GPU, with measured rates: a line of the user's `pairs.jsonl`."""
+
+    version: int = 1
+    when: float
+    """Unix time, seconds."""
+    a: str
+    b: str
+    """`TaskKey.exact` of each."""
+    family_a: str
+    family_b: str
+    gpu_model: str
+    sharing: SharingMethod
+    slowdown_a: float
+    slowdown_b: float
+    """Time for a unit of work over the time alone."""
+    predicted_a: float
+    predicted_b: float
+    """What the capacity model said, without corrections."""
+    stp: float
+    stp_error: float
+    windows: int
+    is_banned: bool = False
+    """This is a ban. It counts for 30 days."""
+
+
+class LevelRun(Struct, frozen=True):
+    """What so many tasks on a node did together, as measured."""
+
+    level: int
+    """Tasks at once on the node."""
+    sharing: SharingMethod
+    per_s: float
+    """Units of work a second, or finished tasks a second; of the whole node."""
+    spread_per_s: float
+    """Median absolute deviation of the windows."""
+    windows: int
+
+
+class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was found about the number of tasks on a node: a line of the user's `tuned.jsonl`."""
+
+    version: int = 1
+    when: float
+    exact: str
+    family: str
+    gpu_model: str
+    gpus: int
+    rate_source: str
+    levels: tuple[LevelRun, ...]
+    best: int
+    """The level that was chosen."""
+
+
+class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trial with a share of the multiprocessors: a line of the user's `shares.jsonl`."""
+
+    version: int = 1
+    when: float
+    family: str
+    gpu_model: str
+    arm: str
+    """free, a percentage such as 60, even, or static."""
+    stp: float
+    """Of its GPU over the task's windows."""
+    antt: float
+    windows: int
+    neighbours: tuple[str, ...] = ()
+    """Families of the tasks beside it, sorted."""
+
+
+# ---- Rates of a node's tasks, for those who look at it ----
+
+
+class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How fast one running task is now."""
+
+    task: int
+    pid: int
+    """Leader of its session."""
+    gpus: tuple[str, ...] = ()
+    rate: Rate | None = None
+    speed_ratio: float | None = None
+    """Of its speed alone; None: not known."""
+    units: float | None = None
+    """What its program says it has done."""
+    is_paused: bool = False
+
+
+class NodeRates(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rates of one launcher's tasks: `rates/<job>.<pid>` in the user's folder below the node's /tmp."""
+
+    version: int = 1
+    job: str
+    run: str = ""
+    """Name of the run."""
+    unix_s: float
+    source: RateSource | None = None
+    """Of most of its tasks; None: no task shows progress."""
+    tasks: tuple[TaskRate, ...] = ()
+    finished_per_h: float | None = None
+    """Tasks that are done an hour, over the last minutes; None: none was done."""
+    levels: tuple[LevelRun, ...] = ()
+    """Of a run that finds the number of tasks by trials, or compares ways of sharing: what was measured so far."""

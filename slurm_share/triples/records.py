@@ -128,6 +128,10 @@ class Run(Struct, frozen=True, kw_only=True):
     """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
     called: tuple[str, ...] = ()
     """The arguments of llsub, with which it can be called again; empty: not recorded."""
+    progress: str = ""
+    """A regular expression with one group: a number in a task's log that says how much it has done (--progress)."""
+    rate_window_s: float = 30.0
+    """The length of one window in which the rates of tasks are measured (--window)."""
     pack: PackRequest | None = None
     """The tasks are packed: each gets its GPU when it starts. None: each process has a GPU of its own."""
 
@@ -170,6 +174,14 @@ class Ended(Struct, frozen=True, kw_only=True):
     """Of a packed run: what was booked for it on each of its GPUs when it started."""
     gpu_needs_mib: int | UnsetType = UNSET
     """Of a packed run: it ran out of GPU memory, and is known to need at least so much."""
+    units: float | UnsetType = UNSET
+    """How much it has done, as its program says."""
+    rate_per_s: float | UnsetType = UNSET
+    """Units a second, the mean over the measured windows of the attempt."""
+    rate_source: str | UnsetType = UNSET
+    """`packing.RateSource` of these two."""
+    speed_ratio: float | UnsetType = UNSET
+    """Of a packed run: its speed over that of its command alone on such a GPU."""
     peak_rss_mib: int | None = None
     """Peak of the largest of its processes (getrusage(2), ru_maxrss); None: not above the launcher's own, which a new
     process starts from."""

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from ...core.text import gib_text
 from ..records import (
+    BOOKING,
     Action,
     After,
+    Ban,
     Decision,
     EndFacts,
     EndKind,
@@ -24,9 +26,13 @@ from ..records import (
     GpuFacts,
     GpuView,
     Hold,
+    Move,
     PackSettings,
     PackView,
+    Pause,
+    Rate,
     Reserve,
+    Resume,
     RunningView,
     Start,
     TaskAsk,
@@ -39,6 +45,7 @@ from .estimate import elastic
 from .estimate.estimator import Estimator
 from .policy import closes_gpu
 from .room import capacity, others, room, usable
+from .speeds import Speeds
 
 FAULT_WINDOW_S = 10.0
 """Tasks on one GPU that end by a CUDA fault within so many seconds ended by the fault of the first of them."""
@@ -158,10 +165,18 @@ class _Family:
 class Board:
     """One node of a run."""
 
-    def __init__(self, gpus: Sequence[GpuFacts], workers: int, settings: PackSettings, estimator: Estimator) -> None:
-        """Begin with idle GPUs and `workers` free workers."""
+    def __init__(
+        self,
+        gpus: Sequence[GpuFacts],
+        workers: int,
+        settings: PackSettings,
+        estimator: Estimator,
+        speeds: Speeds | None = None,
+    ) -> None:
+        """Begin with idle GPUs and `workers` free workers. `speeds` None: nothing is known of speed yet."""
         self.settings = settings
         self.estimator = estimator
+        self.speeds = Speeds() if speeds is None else speeds
         self.free_workers = workers
         self._gpus = {facts.uuid: _Gpu(facts) for facts in sorted(gpus, key=lambda one: one.index)}
         self._models = {facts.model: facts.total_mib for facts in gpus}
@@ -256,6 +271,13 @@ class Board:
                     self._seen_first(gpu, now_s)
         if flat and not was_flat and not is_elastic:
             self._tell_siblings(run, peak, age_s, now_s)
+
+    def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
+        """Note how fast a running task is since its neighbours last changed; None: not known."""
+        run = self._running.get(task)
+        if run is not None and run.view.rate != rate:
+            run.view = replace(run.view, rate=rate)
+            self._running_views = None
 
     def sample_gpu(
         self,
@@ -449,6 +471,12 @@ class Board:
                     self._has_given_up = True
                 case Reserve():
                     self._reserve(action)
+                case Ban():
+                    self._ban(action)
+                case Pause() | Resume():
+                    self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
+                case Move():
+                    pass  # its end, which follows, says what becomes of it
 
     def next_s(self, now_s: float) -> float | None:
         """Return when a decision can change without any event: a GPU opens again, a task grows old, memory may be flat.
@@ -580,9 +608,21 @@ class Board:
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
 
+    def _ban(self, action: Ban) -> None:
+        pair = [self._running.get(task) for task in (action.task, action.beside)]
+        keys = [run.view.ask.key for run in pair if run is not None]
+        if len(keys) == 2 and keys[0] is not None and keys[1] is not None:
+            self.speeds.ban(keys[0], keys[1])
+
+    def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
+        run = self._running.get(task)
+        if run is not None:
+            run.view = replace(run.view, is_paused=is_paused, pause_s=now_s, rate=None)
+            self._running_views = None
+
     def _due(self, run: _Run, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
         view = run.view
-        if self.settings.policy != "booked" and not self.settings.uses_booking:
+        if self.settings.policy not in BOOKING and not self.settings.uses_booking:
             return None
         due = reservation.due(
             source=view.estimate.source,
@@ -615,7 +655,7 @@ class Board:
 
     def _seen_first(self, gpu: _Gpu, now_s: float) -> None:
         """Open a GPU whose newest task shows memory; with the policies that read free memory, after the warm-up."""
-        if self.settings.policy == "booked":
+        if self.settings.policy in BOOKING:
             self._open(gpu)
         else:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None

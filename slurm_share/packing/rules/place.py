@@ -1,6 +1,7 @@
 """Decide which waiting task starts on which GPU.
 
-The default policy, `booked`, books memory: see `booked_policy`. The others are those of Yousefzadeh 2025: see
+The default policy, `gain`, books memory and chooses neighbours by speed: see `gain_policy`, and `booked_policy` for the
+memory. The others are those of Yousefzadeh 2025: see
 `thesis_policies`. What they have in common is in `policy`, the reasons for which a task does not start in `refusals`.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from ..records import Decision, PackView
 from .booked_policy import Booked
+from .gain_policy import Gain
+from .policy import Policy
 from .thesis_policies import Thesis
 
 
@@ -16,6 +19,12 @@ def decide(view: PackView) -> Decision:
 
     Has no clock and no randomness; ties go to the lower GPU index, then to the lower task number.
     """
-    policy = Booked(view) if view.settings.policy == "booked" else Thesis(view)
+    policy: Policy
+    if view.settings.policy == "gain":
+        policy = Gain(view)
+    elif view.settings.policy == "booked":
+        policy = Booked(view)
+    else:
+        policy = Thesis(view)
     policy.run()
     return Decision(actions=tuple(policy.actions), refused=tuple(policy.refused))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ...core.text import gib_text
 from ..records import (
+    BOOKING,
     Action,
     EndKind,
     Estimate,
@@ -40,7 +41,7 @@ def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
     Policies that read free memory would put the next task onto memory that this one is about to take. With booking,
     only a task of unknown size closes its GPU: its share of it is a guess.
     """
-    if settings.policy != "booked":
+    if settings.policy not in BOOKING:
         return True
     return estimate is None or estimate.safe_mib is None
 

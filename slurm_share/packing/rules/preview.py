@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..records import Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
+from ..records import BOOKING, Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
 from .board import Board
 from .estimate.estimator import Estimator
 
@@ -96,7 +96,7 @@ def _groups(estimates: Sequence[Estimate], settings: PackSettings) -> tuple[Size
 
 
 def _unknown(settings: PackSettings) -> str:
-    if settings.policy != "booked" and not settings.uses_booking:
+    if settings.policy not in BOOKING and not settings.uses_booking:
         return "first of a kind"
     part = "half of a GPU" if settings.probe_ratio == 0.5 else f"{settings.probe_ratio:.0%} of a GPU"
     return f"first of a kind: {part} is booked until its memory is flat"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..records import EndKind, PackSettings, Tries
+from ..records import BOOKING, EndKind, PackSettings, Tries
 from .endings import MEMORY_KINDS
 from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
@@ -143,7 +143,7 @@ def _after_memory(
         )
     roomier = max(needs, roomier_mib(had.room_mib))
     is_last = counted.own_memory >= settings.oom_retries
-    wants_alone = is_last or settings.recovery == "exclusive" or settings.policy != "booked" or roomier > largest_mib
+    wants_alone = is_last or settings.recovery == "exclusive" or settings.policy not in BOOKING or roomier > largest_mib
     where = "with a GPU to itself" if wants_alone else f"on a GPU with {gib_text(roomier)}"
     return Next(
         is_retried=True,

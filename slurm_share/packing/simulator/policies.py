@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from ...core.errors import UsageError, shown
-from ..records import POLICIES, PackSettings, PolicyName
+from ..records import BOOKING, POLICIES, PackSettings, PolicyName
 from .records import Policy
 
 ORACLES = ("first-fit", "best-fit", "worst-fit", "oracle-lug")
@@ -33,17 +33,15 @@ def parse(text: str, **settings: Any) -> Policy:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"; did you mean {near[0]}?" if near else "."
-        if name == "gain":
-            hint = ", which would choose by speed: speed is not measured yet."
         raise UsageError(
             f"--policy {shown(text)}: there is no policy {shown(name)!r}{hint} There are {', '.join(NAMES)}"
         )
     chosen: dict[str, Any] = {"policy": cast(PolicyName, name), **settings}
-    if name != "booked":
+    if name not in BOOKING:
         chosen |= {"recovery": "exclusive", "backfills": False}
     if name == "rr":  # Table 6.3: without conditions, unless they are written
         chosen |= {"smact_max": None, "free_min_mib": None}
-    knows, estimates, has_history = name in ORACLES, name == "booked", False
+    knows, estimates, has_history = name in ORACLES, name in BOOKING, False
     for modifier in modifiers:
         key, equals, value = modifier.partition("=")
         if modifier == "oracle":

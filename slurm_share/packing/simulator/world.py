@@ -16,6 +16,7 @@ import msgspec
 
 from ...core.errors import SlurmShareError
 from ..records import (
+    BOOKING,
     Decision,
     EndFacts,
     EndKind,
@@ -270,7 +271,7 @@ class World:
         """Return the SM activity at which the policy's answer changes; None: it does not depend on it."""
         if settings.policy == "exclusive":
             return None
-        return settings.sm_guard if settings.policy == "booked" else settings.smact_max
+        return settings.sm_guard if settings.policy in BOOKING else settings.smact_max
 
     def _node(self, number: int) -> _Node:
         trace = self._trace

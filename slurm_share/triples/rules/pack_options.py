@@ -158,11 +158,6 @@ def _is_condition(key: str, equals: str) -> bool:
 
 
 def _why_no_policy(word: str) -> str:
-    if word == "gain":
-        return (
-            "gain chooses by how fast tasks run beside each other, and speed is not measured yet; write --pack, which "
-            "books memory"
-        )
     if word == "oracle-lug":
         return "oracle-lug knows the true size of every task, which only slurm-share pack simulate does; write --pack"
     close = difflib.get_close_matches(word, POLICIES, n=1)

@@ -314,7 +314,7 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate goes with --pack"),
         (("./plain.sh", "[1,2]", "--hang=say"), "--hang goes with --pack"),
         (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going goes with --pack"),
-        (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: there are booked, exclusive, rr"),
+        (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: there are gain, booked, exclusive, rr"),
         (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
         (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': there are booked"),
         (("./plain.sh", "[1,2]", "--pack=gain"), "speed is not measured yet"),

@@ -38,7 +38,6 @@ def test_only_oracles_know_sizes():
     [
         ("worstfit", "did you mean worst-fit"),
         ("", "there is no policy ''"),
-        ("gain", "speed is not measured yet[.] There are booked"),
         ("lug,fast", "'fast' is not known"),
         ("lug,smact_max=80", "'80' is not a part from 0 to 1"),
         ("lug,smact_max=nan", "'nan' is not a part"),

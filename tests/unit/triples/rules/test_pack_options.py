@@ -90,11 +90,10 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is no policy '': there are booked, exclusive, rr"),
+        ("", "there is no policy '': there are gain, booked, exclusive, rr"),
         ("lugg", "there is no policy lugg: .*; did you mean lug"),
         ("bestfit", "did you mean best-fit"),
         ("LUG", "there is no policy LUG"),
-        ("gain", "speed is not measured yet; write --pack, which books memory"),
         ("oracle-lug", "slurm-share pack simulate"),
         ("book", "did you mean booked"),
         ("booked,book", "book has no effect on booked; leave it away, or take one of rr, magm"),

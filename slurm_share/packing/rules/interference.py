@@ -1,0 +1,86 @@
+"""Predict how tasks on one GPU slow each other down: a capacity model, with corrections that were measured.
+
+A task takes a part of a resource (SMs, memory bandwidth, PCIe, CPU) when it is alone. Together, tasks that ask for U of
+a resource stretch their time on it by soft(U) = (1 + U^p)^(1/p), in relation to what a task alone is stretched by. Only
+the part of a task's time that it spends on the GPU is stretched. With p = 2.5 the model gives the slowdowns of Pan
+2021, Table 4 (2 to 7 equal tasks on a V100), to 0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..records import Belief, SharingMethod
+
+EXPONENT = 2.5
+"""p of the capacity model."""
+BUSY_FACTOR = 1.3
+"""Host work does not all hide behind the stretched part on the GPU, so a larger part of a task's time is stretched than
+it spends there alone. Rounded from the pairs that Lucid (Hu 2023) published."""
+MIG_SLOWDOWN = 1.03
+"""Of a task on a MIG instance beside tasks on other instances of the GPU. Assumed, not measured."""
+
+
+def soft(demand: float, exponent: float = EXPONENT) -> float:
+    """Return by how much a resource stretches at a total demand of it (1: all of it)."""
+    return float((1.0 + demand**exponent) ** (1.0 / exponent))
+
+
+def slowdowns(
+    tasks: Sequence[Belief],
+    sharing: SharingMethod = "mps",
+    pairs: Mapping[tuple[int, int], float] = {},
+    *,
+    exponent: float = EXPONENT,
+) -> list[float]:
+    """Return the slowdown of each of the tasks on one GPU: time for a unit of work over the time alone, at least 1.
+
+    `pairs`: (position of a task, position of a neighbour) -> measured correction; missing ones are 1. A task with
+    several neighbours has the product of its corrections.
+    """
+    if len(tasks) < 2:
+        return [1.0] * len(tasks)
+    found = []
+    if sharing == "time-slicing":
+        turns = max(1.0, sum(task.busy_ratio for task in tasks))
+        stretches = [turns] * len(tasks)
+    else:
+        sm, dram, pcie, cpu = (
+            soft(sum(getattr(task, name) for task in tasks), exponent)
+            for name in ("sm_ratio", "dram_ratio", "pcie_ratio", "cpu_ratio")
+        )
+        stretches = [
+            max(
+                sm / soft(task.sm_ratio, exponent),
+                dram / soft(task.dram_ratio, exponent),
+                pcie / soft(task.pcie_ratio, exponent),
+                cpu / soft(task.cpu_ratio, exponent),
+            )
+            for task in tasks
+        ]
+    for position, (task, stretch) in enumerate(zip(tasks, stretches, strict=True)):
+        busy = min(1.0, BUSY_FACTOR * task.busy_ratio)
+        slowdown = (1.0 - busy + busy * stretch) * task.factor
+        for other in range(len(tasks)):
+            slowdown *= pairs.get((position, other), 1.0)
+        found.append(max(1.0, slowdown))
+    return found
+
+
+def stp(slowdowns: Sequence[float]) -> float:
+    """Return the aggregate speed (STP): 1 is no better than one at a time. Source: Eyerman and Eeckhout 2008."""
+    return sum(1.0 / one for one in slowdowns)
+
+
+def antt(slowdowns: Sequence[float]) -> float:
+    """Return the mean slowdown (ANTT): 1 is as alone. Source: Eyerman and Eeckhout 2008."""
+    return sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
+
+
+def delta(alone_s: Sequence[float], slowdowns: Sequence[float]) -> float:
+    """Return the sum of the times alone over the longest time together; co-location pays from 1 on.
+
+    All start together and do their work once. Source: Tabrizian 2020, equation 4.1.
+    """
+    longest = max(time * slow for time, slow in zip(alone_s, slowdowns, strict=True))
+    return sum(alone_s) / longest
