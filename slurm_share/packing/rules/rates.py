@@ -2,22 +2,135 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+
 from ..records import Rate, RateSource
+
+WINDOWS_KEPT = 20
+"""The newest closed windows that a rate is the mean of: ten minutes at 30 s. A program changes in hours."""
+OUTPUT_WINDOWS = 5
+OUTPUT_SPREAD_RATIO = 0.10
+"""Lines of output count as work only where so many windows are there and differ by at most this part of their mean."""
+STILL_FACTOR = 4.0
+"""A task that has shown nothing for so many times its longest step, or window, stands still, and its rate falls."""
+
+UNITS_MAX = 1e30
+"""No program counts so far; a larger number is a mistake."""
 
 
 class RateMeter:
-    """The rate of one task. All times in seconds of a monotonic clock."""
+    """The rate of one task. All times in seconds of a monotonic clock.
+
+    A window begins and ends when the counter rises, and lasts at least `window_s`. So a counter that rises every five
+    minutes has windows of five minutes with one step in each, and not nine empty windows and one with all. The first
+    rise after `restart` begins a window and is not counted, since part of that step was done before.
+
+    Where it has risen twice, and then not for STILL_FACTOR times the longest time between two rises, nor for as many
+    times `window_s`, the window is closed without a rise.
+
+    A counter that falls begins anew: an epoch is over, or the program has gone back to a saved state. What it shows
+    then counts at most as much as the largest rise before, for it may have begun at any number.
+    """
 
     def __init__(self, source: RateSource, window_s: float = 30.0) -> None:
         self.source = source
         self.window_s = window_s
+        self.units: float | None = None
+        """How much has been done, with what was done before the counter fell; None: it has shown nothing yet."""
+        self._shown = 0.0
+        self._largest_rise = 0.0
+        self._now_s = -math.inf
+        self._begun_s: float | None = None
+        """When the open window began; None: there is none."""
+        self._done = 0.0
+        """In the open window."""
+        self._rise_s: float | None = None
+        """When the counter last rose since the last restart; None: it has not."""
+        self._windows: deque[tuple[float, float]] = deque(maxlen=WINDOWS_KEPT)
+        """(seconds, units) of the closed windows."""
+        self._longest_step_s = 0.0
+        """The longest time between two rises; 0: it has not risen twice."""
+        self._all_s = self._all_units = 0.0
 
     def add(self, now_s: float, units: float) -> None:
-        """Note how much the task has done since it began."""
+        """Note how much the task has done since it began. What is no such number, or older, is left out."""
+        if not (0 <= units <= UNITS_MAX and math.isfinite(now_s)) or now_s < self._now_s:
+            return
+        self._now_s = now_s
+        if self.units is None:
+            self.units = self._shown = units
+            self._rise(now_s, 0.0)
+            return
+        rise = units - self._shown
+        self._shown = units
+        if rise > 0:
+            self._largest_rise = max(self._largest_rise, rise)
+        elif rise < 0:
+            rise = min(units, self._largest_rise)
+        if rise > 0:
+            self.units += rise
+            self._rise(now_s, rise)
+        elif self._begun_s is not None and self._stands_still(now_s - self._begun_s):
+            self._close(self._begun_s, now_s)
+
+    def _stands_still(self, seconds: float) -> bool:
+        return self._longest_step_s > 0 and seconds > STILL_FACTOR * max(self._longest_step_s, self.window_s)
+
+    def _rise(self, now_s: float, rise: float) -> None:
+        if self._begun_s is None or self._rise_s is None:
+            self._begun_s = self._rise_s = now_s
+            self._done = 0.0
+            return
+        self._longest_step_s = max(self._longest_step_s, now_s - self._rise_s)
+        self._all_s += now_s - self._rise_s
+        self._all_units += rise
+        self._rise_s = now_s
+        self._done += rise
+        if now_s - self._begun_s >= self.window_s:
+            self._close(self._begun_s, now_s)
+
+    def _close(self, begun_s: float, now_s: float) -> None:
+        if now_s > begun_s:
+            self._windows.append((now_s - begun_s, self._done))
+            self._begun_s, self._done = now_s, 0.0
 
     def restart(self, now_s: float) -> None:
-        """Forget the windows: its neighbours have changed, or it was paused."""
+        """Forget the windows: its neighbours have changed, or it was paused. What was done before still counts in
+        `units` and `mean_per_s`."""
+        self._now_s = max(self._now_s, now_s)
+        self._windows.clear()
+        self._begun_s = self._rise_s = None
+        self._done = 0.0
 
     def rate(self) -> Rate | None:
-        """Return the mean over the closed windows; None: there is none yet."""
-        return None
+        """Return the mean over the closed windows; None: there is none yet, or its output does not come evenly.
+
+        The error of the mean is what the windows' spread says. One window says nothing of it: the error is then as
+        large as the rate.
+        """
+        count = len(self._windows)
+        seconds = sum(one for one, _ in self._windows)
+        if not seconds:
+            return None
+        mean = sum(units for _, units in self._windows) / seconds
+        if count == 1:
+            return None if self.source == "output" else self._rate(mean, mean, count)
+        squares = sum(one * (units / one - mean) ** 2 for one, units in self._windows) / seconds
+        spread = math.sqrt(squares * count / (count - 1))
+        if self.source == "output" and (count < OUTPUT_WINDOWS or spread > OUTPUT_SPREAD_RATIO * mean or not mean):
+            return None
+        return self._rate(mean, spread / math.sqrt(count), count)
+
+    def _rate(self, per_s: float, error_per_s: float, windows: int) -> Rate | None:
+        if not (math.isfinite(per_s) and math.isfinite(error_per_s)):
+            return None
+        return Rate(per_s=per_s, error_per_s=error_per_s, windows=windows, source=self.source)
+
+    @property
+    def mean_per_s(self) -> float | None:
+        """Return the mean from rise to rise over all that was measured, also before a restart; None: nothing was."""
+        if self._all_s <= 0 or self._all_units <= 0:
+            return None
+        mean = self._all_units / self._all_s
+        return mean if math.isfinite(mean) else None
