@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from ..core import locks, process
+from ..core import locks, own_folders, process
 from ..core.errors import StateError
 from ..core.process import Deadline
 
@@ -37,9 +36,6 @@ PATIENCE_S = 2.0
 PAUSE_S = 0.001
 FRESH_S = 1.0
 """How long what was read of others counts while nobody changes anything: a launcher that dies changes nothing."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _COUNT = struct.Struct("=Q")
 _MOST_BYTES = 4096
 
@@ -87,11 +83,11 @@ class Bookings:
 
         Raises StateError where the folder cannot be used: it is a link, somebody else's, or open to others.
         """
-        self.folder = tmp / f"slurm-share-{os.getuid()}" / "bookings"
+        self.folder = tmp / own_folders.user_folder(os.getuid()) / "bookings"
         me = process.identify(os.getpid())
         self._me = (os.getpid(), (me.start_ticks or 0) if me is not None else 0)
         self._job = job
-        self._name = _name(f"{job}.{os.getpid()}")
+        self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self._folders: dict[str, int] = {}
         self._files: dict[str, int] = {}
         self._written: dict[str, Booking] = {}
@@ -100,16 +96,18 @@ class Bookings:
         self._others: dict[str, Elsewhere] = {}
         self._lock = -1
         try:
-            base = _open_folder(tmp, self.folder)
+            base = own_folders.open_below(tmp, (self.folder.parent.name, self.folder.name))
             try:
-                self._lock = _open_file(base, LOCK, self.folder)
+                self._lock = own_folders.open_file(base, LOCK, self.folder)
                 for gpu in gpus:
-                    self._folders[gpu] = _open_sub_folder(base, _name(gpu), self.folder)
+                    self._folders[gpu] = own_folders.open_folder(base, own_folders.file_name(gpu), self.folder)
             finally:
                 os.close(base)
             with self.section():
                 for gpu in gpus:
-                    self._files[gpu] = _open_file(self._folders[gpu], self._name, self.folder / _name(gpu))
+                    self._files[gpu] = own_folders.open_file(
+                        self._folders[gpu], self._name, self.folder / own_folders.file_name(gpu)
+                    )
                     fcntl.flock(self._files[gpu], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException as error:
             self._close_all()
@@ -177,7 +175,7 @@ class Bookings:
         try:
             with self.section():
                 for gpu in self._files:
-                    _unlink(self._name, self._folders[gpu])
+                    own_folders.remove_file(self._folders[gpu], self._name)
                 self._raise_count()
         except (OSError, StateError):
             pass  # the locks go with this process: whoever looks next removes the files
@@ -224,7 +222,7 @@ def _read_or_remove(folder: int, name: str) -> Booking | None:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _parse(os.pread(fd, _MOST_BYTES, 0))
-        _unlink(name, folder)
+        own_folders.remove_file(folder, name)
         return None
     finally:
         os.close(fd)
@@ -235,70 +233,3 @@ def _parse(data: bytes) -> Booking | None:
         return msgspec.json.decode(data, type=Booking)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # nothing is booked yet, or another release writes it otherwise
-
-
-def _name(text: str) -> str:
-    """Return a file's name for a GPU or a job."""
-    return text if _NAME.fullmatch(text) else "x" + text.encode().hex()[:120]
-
-
-def _unlink(name: str, folder: int) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
-
-
-def _open_folder(tmp: Path, folder: Path) -> int:
-    """Return the open folder of bookings, made where it is missing."""
-    outer = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        own = _open_sub_folder(outer, folder.parent.name, tmp)
-    finally:
-        os.close(outer)
-    try:
-        return _open_sub_folder(own, folder.name, folder.parent)
-    finally:
-        os.close(own)
-
-
-def _open_sub_folder(parent: int, name: str, where: Path) -> int:
-    try:
-        os.mkdir(name, 0o700, dir_fd=parent)
-    except FileExistsError:
-        pass
-    try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
-    except OSError as error:
-        raise StateError(str(where / name), f"is no folder, or a link ({error.strerror})") from error
-    return _checked(fd, where / name, stat.S_ISDIR)
-
-
-def _open_file(folder: int, name: str, where: Path) -> int:
-    try:
-        fd = os.open(name, _FILE, 0o600, dir_fd=folder)
-    except OSError as error:
-        raise StateError(str(where / name), f"cannot be opened ({error.strerror})") from error
-    return _checked(fd, where / name, stat.S_ISREG)
-
-
-def _checked(fd: int, where: Path, is_kind: Callable[[int], bool]) -> int:
-    """Return an open folder or file. Raises StateError, with it closed, where it is not the caller's own alone."""
-    try:
-        _check(fd, where, is_kind)
-    except StateError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _check(fd: int, where: Path, is_kind: Callable[[int], bool]) -> None:
-    found = os.fstat(fd)
-    if not is_kind(found.st_mode):
-        raise StateError(str(where), "is not what a launcher makes there; remove it")
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise StateError(
-            str(where),
-            f"belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}, and bookings are in folders "
-            "of your own that nobody else can use; remove it, or chmod go= it",
-        )

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from ..core import own_folders
 from ..core.records import Amount, Count, Moment
 
 MOST_FILES = 64
@@ -23,7 +24,6 @@ MOST_FILES = 64
 MOST_BYTES = 4096
 TRIES = 3
 """A file that is just being written may be read half."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -60,7 +60,9 @@ def read_bookings(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dic
 
     Raises no error: what cannot be read is as good as not there.
     """
-    base = _open_folder(_open_folder(_open(tmp), f"slurm-share-{uid}", uid), "bookings", uid)
+    base = own_folders.open_of_user(
+        own_folders.open_of_user(_open(tmp), own_folders.user_folder(uid), uid), "bookings", uid
+    )
     if base is None:
         return {}
     found = {}
@@ -68,7 +70,7 @@ def read_bookings(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dic
         for gpu in gpus:
             if "/" in gpu or gpu in ("", ".", ".."):
                 continue
-            folder = _open_folder(os.dup(base), gpu, uid)
+            folder = own_folders.open_of_user(os.dup(base), gpu, uid)
             if folder is None:
                 continue
             try:
@@ -87,22 +89,6 @@ def _open(folder: Path) -> int | None:
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-
-
-def _open_folder(parent: int | None, name: str, uid: int) -> int | None:
-    """Return the open folder of that name, and close `parent`; None: there is none that is that user's."""
-    if parent is None:
-        return None
-    try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
-    except OSError:
-        return None
-    finally:
-        os.close(parent)
-    if os.fstat(fd).st_uid == uid:
-        return fd
-    os.close(fd)
-    return None
 
 
 def _read_all(folder: int, uid: int) -> list[BookingRead]:

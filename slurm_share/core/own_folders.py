@@ -1,0 +1,121 @@
+"""Make and open folders and files that are a user's own, below a folder that everybody can write to.
+
+Every step is opened by its name in the folder before it, follows no link, and is checked once it is open: in /tmp,
+another user may have put anything in that place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .errors import StateError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def user_folder(uid: int) -> str:
+    """Return the name of a user's folder below the node's /tmp."""
+    return f"slurm-share-{uid}"
+
+
+def file_name(text: str) -> str:
+    """Return a file's name for a GPU or a job, of at most 128 characters."""
+    return text if _NAME.fullmatch(text) else "x" + text.encode().hex()[:120]
+
+
+def open_below(outer: Path, names: Sequence[str]) -> int:
+    """Return the open folder `outer`/NAME/NAME..., each made with mode 0700 where it is missing.
+
+    Raises OSError where `outer` cannot be opened, StateError where a folder below it is not the caller's own alone.
+    """
+    fd, where = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), outer
+    for name in names:
+        try:
+            inner = open_folder(fd, name, where)
+        finally:
+            os.close(fd)
+        fd, where = inner, where / name
+    return fd
+
+
+def open_folder(parent: int, name: str, where: Path) -> int:
+    """Return the open folder of that name in the open folder `parent`, whose path is `where`; made if it is missing.
+
+    Raises StateError where it is not the caller's own alone.
+    """
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        pass
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        raise StateError(str(where / name), f"is no folder, or a link ({error.strerror})") from error
+    return _checked(fd, where / name, stat.S_ISDIR)
+
+
+def open_file(folder: int, name: str, where: Path) -> int:
+    """Return the open file of that name in the open folder `folder`, whose path is `where`; made if it is missing.
+
+    Raises StateError where it is not the caller's own alone.
+    """
+    try:
+        fd = os.open(name, _FILE, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise StateError(str(where / name), f"cannot be opened ({error.strerror})") from error
+    return _checked(fd, where / name, stat.S_ISREG)
+
+
+def remove_file(folder: int, name: str) -> None:
+    """Remove a file of an open folder. One that is gone is no error."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def open_of_user(parent: int | None, name: str, uid: int) -> int | None:
+    """Return the open folder of that name, and close `parent`; None: there is none that is that user's.
+
+    For whoever looks, such as root: nothing is made, and no mode is asked for.
+    """
+    if parent is None:
+        return None
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError:
+        return None
+    finally:
+        os.close(parent)
+    if os.fstat(fd).st_uid == uid:
+        return fd
+    os.close(fd)
+    return None
+
+
+def _checked(fd: int, where: Path, is_kind: Callable[[int], bool]) -> int:
+    """Return an open folder or file. Raises StateError, with it closed, where it is not the caller's own alone."""
+    try:
+        _check(fd, where, is_kind)
+    except StateError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(fd: int, where: Path, is_kind: Callable[[int], bool]) -> None:
+    found = os.fstat(fd)
+    if not is_kind(found.st_mode):
+        raise StateError(str(where), "is not what a launcher makes there; remove it")
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StateError(
+            str(where),
+            f"belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}, and a launcher works in folders "
+            "of your own that nobody else can use; remove it, or chmod go= it",
+        )
