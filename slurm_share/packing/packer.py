@@ -168,6 +168,10 @@ class Packer:
             self.board.rate_task(task, rate, now_s)
             self._is_due = True
 
+    def speed_ratio(self, task: int) -> float | None:
+        """Return the speed of a running task over that of its command alone; None: not known."""
+        return self.board.speed_ratio(task)
+
     def look(self, now_s: float) -> None:
         """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
         is_blind = self._sampled_s is None and now_s > BLIND_S

@@ -279,6 +279,13 @@ class Board:
             run.view = replace(run.view, rate=rate)
             self._running_views = None
 
+    def speed_ratio(self, task: int) -> float | None:
+        """Return the speed of a running task over that of its command alone; None: not known."""
+        run = self._running.get(task)
+        if run is None or run.view.rate is None or run.view.rate_alone is None:
+            return None
+        return run.view.rate.ratio_to(run.view.rate_alone)
+
     def sample_gpu(
         self,
         uuid: str,

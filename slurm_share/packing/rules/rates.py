@@ -38,7 +38,8 @@ class RateMeter:
         self.window_s = window_s
         self.units: float | None = None
         """How much has been done, with what was done before the counter fell; None: it has shown nothing yet."""
-        self._shown = 0.0
+        self.shown = 0.0
+        """What it shows now."""
         self._largest_rise = 0.0
         self._now_s = -math.inf
         self._begun_s: float | None = None
@@ -59,11 +60,11 @@ class RateMeter:
             return
         self._now_s = now_s
         if self.units is None:
-            self.units = self._shown = units
+            self.units = self.shown = units
             self._rise(now_s, 0.0)
             return
-        rise = units - self._shown
-        self._shown = units
+        rise = units - self.shown
+        self.shown = units
         if rise > 0:
             self._largest_rise = max(self._largest_rise, rise)
         elif rise < 0:

@@ -10,6 +10,7 @@ from ...core import names
 from ...core.text import fold
 from ..records import (
     ENV_FOLDER,
+    ENV_PROGRESS,
     ENV_RANK,
     ENV_SIZE,
     ENV_TASKS,
@@ -64,6 +65,8 @@ def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worke
     said = run.triple is not None and run.triple.threads is not None
     if said or names.ENV_THREADS.encode() not in common:
         found[names.ENV_THREADS] = str(worker.place.threads)
+    if node.progress_folder:
+        found[ENV_PROGRESS] = f"{node.progress_folder}/{worker.place.local}"
     if run.bind:
         found[names.ENV_CORES] = fold(worker.place.cpus)
     if run.kind == "llmapreduce":

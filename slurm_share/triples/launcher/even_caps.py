@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...node.memory import HostMemory
 from ...node.records import Room
-from ...packing import asked_mib
+from ...packing import Rate, asked_mib
 from ...share import allocation, registry
 from ..records import Outcome, Run
 from ..rules import memory_caps, outcomes
@@ -51,6 +51,8 @@ class EvenCaps:
         self.say = say
         self.sampler = Sampler(running, any(worker.place.gpu is not None for worker in node.workers), host)
         self.lost_workers = 0
+        self.paused: frozenset[int] = frozenset()
+        self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in node.workers]
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
         self.has_larger_caps = bool(feeder.known)
@@ -221,6 +223,21 @@ class EvenCaps:
         if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
             self.given_up.append(memory)
         return False
+
+    def gpus(self, task: Running) -> tuple[str, ...]:
+        """See Strategy."""
+        return self._gpus[task.worker]
+
+    def kind_of_work(self, task: Running) -> str | None:
+        """See Strategy: tasks of one script count the same; of commands, that is not known."""
+        return None if self.what.task_kind == "command" else self.what.name
+
+    def rated(self, task: Running, rate: Rate | None) -> None:
+        """See Strategy: places are fixed."""
+
+    def speed_ratio(self, task: Running) -> float | None:
+        """See Strategy: nothing is known of tasks alone."""
+        return None
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """See Strategy: a task that waits has an attempt left."""

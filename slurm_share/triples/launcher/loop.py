@@ -42,6 +42,7 @@ from . import environment, leftovers, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result, on_gpu
+from .rates import Rates
 from .running import Running
 from .strategy import Strategy
 from .table import Table
@@ -116,7 +117,8 @@ class Loop:
         reads the job's log; `show` is given the progress about once a second.
         """
         self.what = run
-        self.node = node
+        self.rates = Rates(run, node, say)
+        self.node = node = replace(node, progress_folder=self.rates.folder)
         self.feeder = feeder
         self.results = results
         self.table = table
@@ -217,6 +219,7 @@ class Loop:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.strategy.sampler.stop()
         leftovers.end_children(LEFT_S, lambda pid, status: None)
+        self.rates.close()
         for sentence in self.strategy.sentences():
             self.say(sentence)
         self._tick(ended=True)
@@ -309,6 +312,7 @@ class Loop:
         self.table.begin(worker, turn.task, turn.attempt, task.started, since_boot, task.gpu)
         try:
             task.log_start, task.out = self._open_log(turn, log)
+            self.rates.before(task)
             self.starter.start(worker, self._argv(turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
@@ -330,6 +334,7 @@ class Loop:
             self.problem_deadline = None
             task.pid = begun.pid
             self.running[task.pid] = task
+            self.rates.began(self.strategy.gpus(task))
             if begun.is_on_its_cores != self.is_on_its_cores[task.worker]:
                 self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
@@ -465,6 +470,7 @@ class Loop:
                 self.own_peak_kib = _own_peak_kib()  # it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             task.cpu_s = usage.ru_utime + usage.ru_stime
+            self.rates.ended(task, self.strategy)
             outcome, why = self._outcome(task, code, number)
             self._ended(task, outcome, why, code, number)
             self.free.append(task.worker)
@@ -532,6 +538,10 @@ class Loop:
             gpu_cap_mib=task.cap_mib,
             gpu_booked_mib=task.booked_mib,
             gpu_needs_mib=task.needs_mib,
+            units=task.units,
+            rate_per_s=task.rate_per_s,
+            rate_source=task.rate_source,
+            speed_ratio=task.speed_ratio,
             peak_rss_mib=task.rss_mib,
             cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
             why=why,
@@ -615,6 +625,7 @@ class Loop:
                 task_process.signal_group(pid, signal.SIGKILL)
                 for known in descendants.read_session(pid):
                     end(known, signal.SIGKILL)
+        self.rates.look(self.running, self.strategy, self.done)
         self.strategy.tick()
         self._name_leases()
         if ended or self.settle.left() == 0:

@@ -63,6 +63,10 @@ class Node(Struct, frozen=True, kw_only=True):
     """Of a packed run: the same GPUs."""
     bookings: Bookings | None = None
     """Of a packed run: what is booked of them; None: other launchers are not asked."""
+    tmp: Path = Path("/tmp")
+    """On the node's own disk."""
+    progress_folder: str = ""
+    """Where each worker's tasks have a file for their progress, named by its number on the node; empty: nowhere."""
     estimate_history: str = ""
     """The site's folder of sizes, as in its settings."""
 
@@ -112,6 +116,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         gpu_slots=() if packed is None else packed.slots,
         gpu_facts=() if packed is None else packed.facts,
         bookings=None if packed is None else packed.bookings,
+        tmp=paths.tmp,
         estimate_history=settings.estimate_history,
     )
 

@@ -31,6 +31,7 @@ from ...packing import (
     NodeSizes,
     OutsideSizes,
     Packer,
+    Rate,
     Start,
     TaskAsk,
     TaskKey,
@@ -120,6 +121,7 @@ class Packed:
         self.say = say
         self.running = running
         self.lost_workers = 0
+        self.paused: frozenset[int] = frozenset()
         self.sampler = PackSampler(running, host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
@@ -437,6 +439,24 @@ class Packed:
         if outcome == "gpu memory":
             self._out_of_memory.add(number)
         return True
+
+    def gpus(self, task: Running) -> tuple[str, ...]:
+        """See Strategy."""
+        start = self._starts.get(task.turn.task)
+        return () if start is None else start.gpus
+
+    def kind_of_work(self, task: Running) -> str | None:
+        """See Strategy."""
+        its = self.packer.running.get(task.turn.task)
+        return None if its is None or its.ask.key is None else its.ask.key.family or None
+
+    def rated(self, task: Running, rate: Rate | None) -> None:
+        """See Strategy."""
+        self.packer.rated(task.turn.task, rate, self._now())
+
+    def speed_ratio(self, task: Running) -> float | None:
+        """See Strategy."""
+        return self.packer.speed_ratio(task.turn.task)
 
     def put_back(self, turn: Turn) -> None:
         """See Strategy."""

@@ -30,9 +30,13 @@ class Running:
         "out",
         "pid",
         "rank",
+        "rate_per_s",
+        "rate_source",
         "rss_mib",
+        "speed_ratio",
         "started",
         "turn",
+        "units",
         "worker",
     )
 
@@ -62,6 +66,11 @@ class Running:
         """What is booked for it on each of its GPUs."""
         self.needs_mib: int | UnsetType = UNSET
         """What it is known to need, once it has run out of GPU memory."""
+        self.units: float | UnsetType = UNSET
+        self.rate_per_s: float | UnsetType = UNSET
+        self.rate_source: str | UnsetType = UNSET
+        self.speed_ratio: float | UnsetType = UNSET
+        """What was measured of its work, once it has ended: see records.Ended."""
         self.cpu_s: float | None = None
         """CPU time of its processes, once it has ended."""
         self.rss_mib: int | None = None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ...packing import Rate
 from ..records import Outcome
 from ..rules.outcomes import Ending
 from . import task_process
@@ -36,6 +37,9 @@ class Strategy(Protocol):
     lost_workers: int
     """Workers that are out of service, whose tasks are left for a resumed run."""
 
+    paused: frozenset[int]
+    """Tasks that are stopped for a while (SIGSTOP), by their numbers."""
+
     @property
     def sampler(self) -> Sampler:
         """Return the thread that samples GPUs and host; the loop starts and stops it."""
@@ -58,6 +62,18 @@ class Strategy(Protocol):
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
         """Note the end of an attempt; return whether the task runs again."""
+
+    def gpus(self, task: Running) -> tuple[str, ...]:
+        """Return the GPUs (UUIDs) that a running task has."""
+
+    def kind_of_work(self, task: Running) -> str | None:
+        """Return a word that tasks have in common which count the same units of work; None: not known."""
+
+    def rated(self, task: Running, rate: Rate | None) -> None:
+        """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
+
+    def speed_ratio(self, task: Running) -> float | None:
+        """Return the speed of a running task over that of its command alone; None: not known."""
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """Return the waiting tasks that get no further attempt, each once."""

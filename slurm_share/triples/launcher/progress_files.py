@@ -1,0 +1,137 @@
+"""The files in which tasks write how much they have done: one for each worker, in a folder of the user's own.
+
+::
+
+    <tmp>/slurm-share-<uid>/progress/      0700, the user's
+        4711.1234/                         of the launcher with that job and pid; it holds a lock (flock) on it
+            0 ... 47                       what the task in that worker has done: a number
+
+The path of a worker's file stays the same, so that its tasks' environment need not be made anew. A folder whose lock is
+free is what a dead launcher has left; the next launcher removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import stat
+from pathlib import Path
+
+from ...core import own_folders
+from ...core.errors import StateError
+
+FOLDER = "progress"
+TAIL_BYTES = 256
+"""Read from the end of a file: programs may append numbers instead of writing over them."""
+TRIES = 5
+"""To make the folder, where other launchers of the user remove what is left of dead ones."""
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class ProgressFiles:
+    """The files of one launcher's workers."""
+
+    def __init__(self, tmp: Path, job: str) -> None:
+        """Make the folder. `tmp` is on the node's own disk; `job` names the launcher's job.
+
+        Raises StateError where it cannot be used: it is a link, somebody else's, or open to others.
+        """
+        where = tmp / own_folders.user_folder(os.getuid()) / FOLDER
+        self._name = own_folders.file_name(f"{job}.{os.getpid()}")
+        self.folder = where / self._name
+        self._base = self._fd = -1
+        try:
+            self._base = own_folders.open_below(tmp, (where.parent.name, where.name))
+            _remove_left(self._base)
+            self._fd = self._open(where)
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError):
+                raise StateError(str(where), f"cannot be used ({error.strerror})") from error
+            raise
+
+    def _open(self, where: Path) -> int:
+        for _ in range(TRIES):
+            fd = own_folders.open_folder(self._base, self._name, where)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(fd).st_nlink:
+                    return fd
+            except BlockingIOError:
+                pass  # another launcher is just removing it
+            os.close(fd)
+        raise StateError(str(where / self._name), "is removed again and again by another process")
+
+    def remove(self, worker: int) -> None:
+        """Remove what an earlier attempt in that worker has written."""
+        try:
+            os.unlink(str(worker), dir_fd=self._fd)
+        except OSError:
+            pass  # nothing was written, as a rule
+
+    def read(self, worker: int) -> tuple[float, float] | None:
+        """Return how much the task in that worker has done, and when it wrote that (Unix time); None: nothing."""
+        try:
+            fd = os.open(str(worker), _OPEN, dir_fd=self._fd)
+        except OSError:
+            return None
+        try:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                return None
+            number = parse_number(os.pread(fd, TAIL_BYTES, max(0, seen.st_size - TAIL_BYTES)))
+            return None if number is None else (number, seen.st_mtime)
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self._fd >= 0:
+            _remove(self._base, self._name, self._fd)
+        self._close()
+
+    def _close(self) -> None:
+        for fd in (self._fd, self._base):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._base = -1
+
+
+def parse_number(data: bytes) -> float | None:
+    """Return the number in the last whole line of a file; None: there is none. Without any line end, all of it."""
+    whole, end, _ = data.rpartition(b"\n")
+    lines = (whole if end else data).split()
+    try:
+        number = float(lines[-1]) if lines else -1.0
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _remove_left(base: int) -> None:
+    """Remove the folders of launchers that are dead."""
+    for name in os.listdir(base):
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=base)
+        except OSError:
+            continue  # no folder: no launcher has made it
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(base, name, fd)
+        except OSError:
+            pass  # its launcher lives
+        finally:
+            os.close(fd)
+
+
+def _remove(base: int, name: str, fd: int) -> None:
+    """Remove a folder and the files in it."""
+    try:
+        for file in os.listdir(fd):
+            os.unlink(file, dir_fd=fd)
+        os.rmdir(name, dir_fd=base)
+    except OSError:
+        pass  # somebody has put a folder into it; the next launcher tries again

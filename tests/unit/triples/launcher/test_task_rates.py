@@ -1,0 +1,183 @@
+"""Rates of tasks through the real launcher, with tasks on simulated GPUs and with plain programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+from test_packed_runs import QUICK, TASK, Machine, Packed, library, pytestmark, wait_for  # noqa: F401
+
+from slurm_share.triples import run_folder
+from slurm_share.triples.rates_file import read_rates
+
+WINDOW_S = 1.0
+
+
+@pytest.fixture
+def machine(library: Path) -> Iterator[Machine]:  # noqa: F811
+    """Two GPUs without MPS."""
+    made = Machine(library, 2, 40960, mps=False)
+    yield made
+    made.close()
+
+
+def make(machine: Machine, lines: list[str], *, is_packed: bool = True, **more: Any) -> Packed:
+    """A run of these commands with short windows."""
+    made = machine.run(lines, **{"rate_window_s": WINDOW_S, "settings": QUICK, **more})
+    if not is_packed:
+        made.what = replace(made.what, pack=None)
+        (made.folder / run_folder.RUN).write_bytes(run_folder.render_run(made.what))
+    return made
+
+
+def work(seconds: float, *more: str) -> str:
+    """A simulated task that does so much work, and says so ten times a second."""
+    return " ".join([TASK, "--memory", "1G", "--work", str(seconds), "--load", "30", "--progress", "0.1", *more])
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is_packed: bool) -> None:
+    """A second of simulated work a second: two alone, one on each GPU."""
+    run = make(machine, [work(4), work(4)], at_once=2, is_packed=is_packed)
+    code, said = run.go()
+    assert code == 0, said
+    for one in run.ended():
+        assert one.rate_source == "progress"
+        assert one.units == pytest.approx(4, abs=0.3)
+        assert one.rate_per_s == pytest.approx(1, rel=0.15)
+        assert one.speed_ratio is UNSET
+
+
+def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machine) -> None:
+    run = make(machine, [work(9)])
+    process = run.start()
+
+    def measured() -> Any:
+        found = read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid(), ())
+        return next((one for one in found if any(task.rate for task in one.tasks)), None)
+
+    found = wait_for(measured)
+    assert found.source == "progress"
+    [task] = found.tasks
+    assert task.task == 0
+    assert task.rate.per_s == pytest.approx(1, rel=0.2)
+    assert len(task.gpus) == 1
+    assert Path(f"/proc/{task.pid}").exists()
+    assert process.wait(60) == 0
+    assert [str(path) for path in machine.tmp.glob("slurm-share-*/rates/*")] == []
+    assert [str(path) for path in machine.tmp.glob("slurm-share-*/progress/*")] == []
+
+
+def test_number_in_the_log_counts_where_there_is_no_progress_file(machine: Machine) -> None:
+    lines = [f"unset LLSUB_PROGRESS; exec {work(4)}"]
+    run = make(machine, lines, progress=r"^work ([\d.]+) of")
+    code, said = run.go()
+    assert code == 0, said
+    [one] = run.ended()
+    assert one.rate_source == "log"
+    assert one.units == pytest.approx(4, abs=0.3)
+    assert one.rate_per_s == pytest.approx(1, rel=0.15)
+
+
+def test_even_output_is_the_rate_of_a_task_that_says_nothing_else(machine: Machine) -> None:
+    lines = [f"unset LLSUB_PROGRESS; exec {work(9)}"]
+    run = make(machine, lines)
+    code, said = run.go()
+    assert code == 0, said
+    [one] = run.ended()
+    assert one.rate_source == "output"
+    assert one.units is UNSET
+    assert one.rate_per_s == pytest.approx(10, rel=0.3)
+
+
+def test_task_without_any_source_has_no_rate(machine: Machine) -> None:
+    run = make(machine, ["sleep 2.5"])
+    code, said = run.go()
+    assert code == 0, said
+    [one] = run.ended()
+    assert (one.units, one.rate_per_s, one.rate_source, one.speed_ratio) == (UNSET,) * 4
+    assert b"rate_per_s" not in (run.node / "results.jsonl").read_bytes()
+
+
+def test_next_task_of_a_worker_does_not_inherit_the_number(machine: Machine) -> None:
+    lines = ["echo 500 >$LLSUB_PROGRESS", "sleep 0.1", "echo 7 >$LLSUB_PROGRESS; sleep 0.1"]
+    run = make(machine, lines, at_once=1)
+    code, said = run.go()
+    assert code == 0, said
+    assert {one.task: one.units for one in run.ended()} == {0: 500, 1: UNSET, 2: 7}
+
+
+def test_expression_that_takes_for_ever_is_left_aside_with_a_sentence(machine: Machine) -> None:
+    lines = ["echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!; sleep 4", "echo a 5; sleep 1", "true"]
+    run = make(machine, lines, progress="^(?:a+)+ ([0-9]+)$")
+    code, said = run.go()
+    assert code == 0, said
+    assert said.count("takes more than 0.2 s") == 1
+
+
+def test_start_of_a_neighbour_restarts_the_windows(machine: Machine) -> None:
+    """Alone a second of work a second; beside two others that want all of the GPU, less. What is told at the end are
+    the windows with those neighbours."""
+    machine.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    full = ["--load", "100"]
+    run = make(machine, [work(8, *full), f"sleep 3; {work(6, *full)}"], at_once=2)
+    process = run.start()
+    seen: list[tuple[float, int]] = []
+
+    def over() -> bool:
+        for node in read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid(), ()):
+            seen.extend((one.rate.per_s, one.rate.windows) for one in node.tasks if one.task == 0 and one.rate)
+        return process.poll() is not None
+
+    wait_for(over)
+    assert seen
+    assert seen[-1][0] < 0.8
+
+
+def test_hostile_progress_files_count_nothing(machine: Machine) -> None:
+    lines = [
+        "mkfifo $LLSUB_PROGRESS; sleep 1.5",
+        "ln -s /etc/hostname $LLSUB_PROGRESS; sleep 1.5",
+        "mkdir $LLSUB_PROGRESS; sleep 1.5",
+        "head -c 100000 /dev/urandom >$LLSUB_PROGRESS; sleep 1.5",
+        "echo nan >$LLSUB_PROGRESS; sleep 1.5",
+        "echo -3 >$LLSUB_PROGRESS; sleep 1.5",
+    ]
+    run = make(machine, lines, at_once=2)
+    code, said = run.go()
+    assert code == 0, said
+    assert {one.units for one in run.ended()} == {UNSET}
+
+
+def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> None:
+    folder = machine.tmp / f"slurm-share-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    run = make(machine, ['echo "[$LLSUB_PROGRESS]"; echo 5 >"${LLSUB_PROGRESS:-/dev/null}"'], is_packed=False)
+    code, said = run.go()
+    assert code == 0, said
+    assert "find no LLSUB_PROGRESS" in said
+    assert run.log(0) == "[]\n"
+
+
+def test_folders_of_a_killed_launcher_are_removed_by_the_next(machine: Machine) -> None:
+    run = make(machine, [work(60)])
+    process = run.start()
+    [node] = wait_for(lambda: read_rates(machine.tmp, frozenset({os.getuid()})).get(os.getuid()))
+    stat = Path(f"/proc/{node.tasks[0].pid}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    assert process.wait(60) == 1
+    assert read_rates(machine.tmp, frozenset({os.getuid()})) == {}
+    assert list(machine.tmp.glob("slurm-share-*/rates/*"))
+    assert list(machine.tmp.glob("slurm-share-*/progress/*"))
+    after = make(machine, [work(6)])
+    code, said = after.go()
+    assert code == 0, said
+    assert list(machine.tmp.glob("slurm-share-*/progress/*")) == []
+    assert list(machine.tmp.glob("slurm-share-*/rates/*")) == []
