@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ..core import version
 from ..core.errors import UsageError, shown
-from ..triples import DISTRIBUTIONS, Request, Triple, map_planning, mapreduce, triple
+from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, mapreduce, triple
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
     add("--options", default="", metavar="WORDS", help="further options of sbatch, in one string")
     add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as with sbatch")
     add("--retries", default="0", metavar="K", help="start a map task that failed up to K times again")
+    add("--progress", metavar="REGEX", help="the number in a map task's log that says how much it has done, in a group")
+    add("--window", default="30", metavar="SECONDS", help="over which the rates of tasks are measured (default: 30)")
     add("--local", action="store_true", help="run here, in the foreground, without a scheduler")
     add("--wait", action="store_true", help="return when all is done, with 0 if it went well")
     add("--dry-run", action="store_true", help="say what would be submitted, and make nothing")
@@ -113,10 +115,16 @@ def read(argv: Sequence[str]) -> Request:
             options=_split_option("--options", found.options),
         ),
         retries=0 if found.retries == "0" else mapreduce.count("--retries", found.retries),
+        progress=_progress(found.progress),
+        window_s=log_counts.parse_window(found.window, "--window"),
         local=found.local,
         dry_run=found.dry_run,
         wait=found.wait,
     )
+
+
+def _progress(text: str | None) -> str:
+    return "" if text is None else log_counts.parse_pattern(text, "--progress").pattern
 
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:

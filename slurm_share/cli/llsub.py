@@ -258,7 +258,7 @@ def _ordinary(
     if argument is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    *PackOptions.__struct_fields__)  # fmt: skip
+                    "progress", "window", *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
@@ -304,6 +304,8 @@ def _triple(
         bind=not arguments.no_bind,
         logs=arguments.logs,
         called=arguments.called,
+        progress=arguments.progress,
+        window_s=arguments.window,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     run, tasks = planning.run_of(script, triple, asked)

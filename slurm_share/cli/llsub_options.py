@@ -11,7 +11,7 @@ from typing import NoReturn
 from ..core.errors import UsageError, shown
 from ..packing import POLICIES
 from ..slurm.script import OWN_MAGIC, Script
-from ..triples import DISTRIBUTIONS, PackOptions, pack_options, submission
+from ..triples import DISTRIBUTIONS, PackOptions, log_counts, pack_options, submission
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,16 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--logs",
         choices=("task", "rank"),
         help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
+    )
+    work.add_argument(
+        "--progress",
+        type=_pattern,
+        metavar="REGEX",
+        help=r"the number in a task's log that says how much it has done, in one group: 'step (\d+)' (a task may also "
+        "write it into the file $LLSUB_PROGRESS)",
+    )
+    work.add_argument(
+        "--window", type=_window, metavar="SECONDS", help="over which the rates of tasks are measured (default: 30)"
     )
     work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
 
@@ -120,6 +130,21 @@ def take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, 
             idle.append(name)
     options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
     return (f"{script.name} has {OWN_MAGIC} lines that count with --pack only: {options} left aside",) if idle else ()
+
+
+def _pattern(text: str) -> str:
+    try:
+        log_counts.parse_pattern(text, "the expression")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _window(text: str) -> float:
+    try:
+        return log_counts.parse_window(text, "the window")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive(text: str) -> int:

@@ -54,7 +54,7 @@ class LauncherLine:
         if not self._watched:
             return
         over = progress.done + progress.failed
-        task_counts = TaskCounts(self._total, progress.done, progress.failed, progress.running)
+        task_counts = TaskCounts(self._total, progress.done, progress.failed, progress.running, work=progress.work)
         text = as_text(task_counts, over / max(time.monotonic() - self._since, 0.001) if over else None)
         end = "\n" if progress.ended else ""
         try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .pack_decisions import explain_task
     from .packed_dry_run import DryRun
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
-    from .rules import mapreduce, pack_options, submission, triple
+    from .rules import log_counts, mapreduce, pack_options, submission, triple
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
     from .rules.task_files import Tasks
@@ -44,6 +44,7 @@ __getattr__, __all__ = exports(
         "map_submitting",
         "packed_dry_run",
         "planning",
+        "rules.log_counts",
         "rules.mapreduce",
         "rules.pack_options",
         "rules.submission",

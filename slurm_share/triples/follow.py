@@ -13,7 +13,7 @@ from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder
 from .records import Progress, Run
-from .rules import submission
+from .rules import submission, work_rates
 from .rules.progress import JobState, TaskCounts, all_done
 from .rules.progress import line as progress_line
 
@@ -69,7 +69,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
     folder.
     """
     reader = TaskCountsReader(folder, run, job)
-    asked, began = float("-inf"), None
+    asked = float("-inf")
     known: QueuedJob | None = None
     asking: BackgroundCall[QueuedJob | None] | None = None
     silent_since: float | None = None
@@ -89,12 +89,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
                     raise
                 silent_since = silent_since or asked
             asking = None
-        if task_counts is not None:
-            began = began or (now, task_counts.done + task_counts.failed)
-            ended = task_counts.done + task_counts.failed - began[1]
-            rate = ended / (now - began[0]) if now > began[0] and ended else None
-        else:
-            rate = None
+        rate = None if task_counts is None else task_counts.per_s
         said = progress_line(task_counts, None if known is None else _state(known), rate, reader.silent(now))
         if silent_since is not None:
             said += f"; Slurm does not answer, its word is {span_text(now - silent_since)} old"
@@ -107,7 +102,6 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
     """Show how far a map and its reducer are until Slurm has none of their jobs; one that does not answer is asked
     again. `jobs`: the map's, and the reducer's."""
     pause = POLL_S
-    began: tuple[float, int] | None = None
     reader = TaskCountsReader(folder, run, jobs[0])
     while True:
         try:
@@ -118,12 +112,9 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
             if not queued:
                 return
             first = min(queued, key=lambda job: job.job_id)
-            task_counts, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
-            if task_counts is not None:
-                ended = task_counts.done + task_counts.failed
-                began = began or (now, ended)
-                rate = (ended - began[1]) / (now - began[0]) if now > began[0] else None
-            show(progress_line(task_counts, state_of(first, time.time()), rate or None, reader.silent(now)))
+            task_counts, now = reader.read() if first.job_id == jobs[0] else None, time.monotonic()
+            rate = None if task_counts is None else task_counts.per_s
+            show(progress_line(task_counts, state_of(first, time.time()), rate, reader.silent(now)))
         time.sleep(pause)
         pause = min(POLL_MOST_S, pause * 1.25)
 
@@ -180,6 +171,8 @@ class TaskCountsReader:
             done=self._before + sum(one.done for one in ours),
             failed=sum(one.failed for one in ours),
             running=sum(one.running for one in ours),
+            per_s=_per_s(ours),
+            work=work_rates.add_up(one.work for one in ours if one.work is not None and not one.ended),
         )
 
     def _is_ours(self, one: Progress) -> bool:
@@ -188,6 +181,17 @@ class TaskCountsReader:
     def silent(self, now: float) -> list[str]:
         """Return the nodes whose launchers have written nothing for a while; they write once a second."""
         return sorted(node for node, (_, seen) in self._news.items() if now - seen > SILENT_S)
+
+
+def _per_s(parts: Sequence[Progress]) -> float | None:
+    """Return how many tasks ended in a second since the launchers began.
+
+    By their own clocks: whoever watches sees several ends at once in a file that is written once a second, and has
+    often just begun to watch.
+    """
+    ended = sum(one.done + one.failed for one in parts)
+    seconds = max(one.at for one in parts) - min(one.began for one in parts)
+    return ended / seconds if ended and seconds > 0 and all(one.began for one in parts) else None
 
 
 def _requeues(job: str) -> int:

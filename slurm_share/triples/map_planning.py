@@ -48,6 +48,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     whatever: bool
     wish: Wish
     retries: int
+    progress: str = ""
+    """As in records.Run."""
+    window_s: float = 30.0
     local: bool
     dry_run: bool
     wait: bool
@@ -285,6 +288,8 @@ def bare_run(request: Request) -> Run:
         tasks=1,
         task_kind="arguments",
         retries=request.retries,
+        progress=request.progress,
+        rate_window_s=request.window_s,
         logs="rank",
         log_folder=mapreduce.LOGS,
     )

@@ -16,7 +16,7 @@ from ..core.errors import CommandError, ConfigError, DriverError, UsageError
 from ..core.settings import Settings
 from ..node import topology
 from ..node.records import Gpu
-from ..packing import PackRequest
+from ..packing import PackRequest, PackSettings
 from ..share import limits, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
@@ -46,6 +46,9 @@ class Work(Struct, frozen=True, kw_only=True):
     logs: Literal["task", "rank"] | None
     called: tuple[str, ...]
     """All words of the command line."""
+    progress: str | None = None
+    """As in records.Run."""
+    window_s: float | None = None
     pack: PackOptions = PackOptions()
 
 
@@ -79,6 +82,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
     """
     pack = pack_options.request(asked.pack, asked.retries)
     _check_pack(triple, asked, pack)
+    if pack is not None and asked.window_s is not None:
+        pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
     if asked.tasks is not None and asked.ntasks is not None:
         raise UsageError("--tasks and --ntasks both say what the tasks are; write one of them")
     if script is None and asked.tasks is None:
@@ -116,6 +121,8 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         bind=asked.bind,
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=asked.called,
+        progress=asked.progress or "",
+        rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
         pack=pack,
     )
     return run, found

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
-from ..packing import PackRequest
+from ..packing import PackRequest, RateSource
 from ..share import Assignment, Slot
 
 # --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
@@ -197,6 +197,18 @@ def best(attempts: Sequence[Ended]) -> Ended:
     return next((ended for ended in attempts if ended.outcome == "done"), attempts[-1])
 
 
+class WorkRate(Struct, frozen=True, kw_only=True):
+    """How much several running tasks do together, where they count the same."""
+
+    per_s: float
+    """Units of work a second; with the source `output`, lines."""
+    tasks: int
+    """Those that are measured."""
+    source: RateSource
+    kind: str | None = None
+    """What tasks have in common which count the same units; None: not known."""
+
+
 class Progress(Struct, frozen=True, kw_only=True):
     """How far one launcher is: `progress.json` of its node's folder, written anew about once a second."""
 
@@ -212,4 +224,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """Tasks that this node has still to start; None: nodes share a queue, what is left is known of all together."""
     at: float
     """Unix time, seconds."""
+    began: float = 0.0
+    """When the launcher began with its tasks, Unix time, seconds; 0: not told."""
     ended: bool = False
+    work: WorkRate | None = None
+    """None: no running task is measured, or they count different things."""

@@ -117,6 +117,7 @@ class Loop:
         reads the job's log; `show` is given the progress about once a second.
         """
         self.what = run
+        self.began = round(time.time(), 3)
         self.rates = Rates(run, node, say)
         self.node = node = replace(node, progress_folder=self.rates.folder)
         self.feeder = feeder
@@ -642,7 +643,9 @@ class Loop:
             waiting_for_memory=self.strategy.waiting_for_memory,
             left=self.strategy.left(),
             at=round(time.time(), 3),
+            began=self.began,
             ended=ended,
+            work=self.rates.work_rate(self.strategy),
         )
         run_folder.write_progress(self.node.folder, progress)
         self.show(progress)

@@ -15,13 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from ...core.errors import StateError, shown
+from ...core.errors import StateError, UsageError, shown
 from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate
 from ..rates_file import RatesFile
-from ..records import Run
+from ..records import Run, WorkRate
 from ..rules import work_rates
-from ..rules.log_counts import LogCounts
-from ..rules.work_rates import WorkRate
+from ..rules.log_counts import LogCounts, parse_pattern
 from .node import Node
 from .progress_files import ProgressFiles
 from .running import Running
@@ -84,7 +83,7 @@ class Rates:
         self._run = run
         self._say = say
         self._window_s = run.rate_window_s
-        self._pattern = re.compile(run.progress) if run.progress else None
+        self._pattern = self._parse(run.progress) if run.progress else None
         self._watched: dict[int, _Watched] = {}
         """By pid."""
         self._changed: set[str] = set()
@@ -103,6 +102,13 @@ class Rates:
             self._files = ProgressFiles(node.tmp, node.job)
         except StateError as error:
             say(f"{error}; tasks of {node.name} find no LLSUB_PROGRESS, their rates come from their logs alone")
+
+    def _parse(self, text: str) -> re.Pattern[str] | None:
+        try:
+            return parse_pattern(text, "--progress")
+        except UsageError as error:
+            self._say(f"{error}; it is left aside")  # somebody has changed run.json
+            return None
 
     @property
     def folder(self) -> str:

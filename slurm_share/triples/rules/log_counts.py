@@ -11,6 +11,8 @@ from ...core.errors import UsageError, shown
 LINE_MAX = 4096
 """Bytes of a line that are searched. What is behind them is no word about progress, and a search takes time."""
 PATTERN_MAX = 500
+WINDOW_MIN_S, WINDOW_MAX_S = 1, 3600
+_SECONDS = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?", re.ASCII)
 
 
 def parse_pattern(text: str, option: str) -> re.Pattern[str]:
@@ -32,6 +34,16 @@ def parse_pattern(text: str, option: str) -> re.Pattern[str]:
             r"alone in parentheses, such as 'epoch (\d+)'; (?: ) is a group that does not count"
         )
     return pattern
+
+
+def parse_window(text: str, option: str) -> float:
+    """Return the length of a window in seconds. Raises UsageError, which begins with `option`."""
+    seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
+    if not WINDOW_MIN_S <= seconds <= WINDOW_MAX_S:
+        raise UsageError(
+            f"{option} {shown(text) or repr('')} is not a time in seconds from {WINDOW_MIN_S} to {WINDOW_MAX_S}"
+        )
+    return seconds
 
 
 class LogCounts:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..records import WorkRate
+from . import work_rates
+
 
 class TaskCounts(Struct, frozen=True):
     """The progress of a run, in tasks."""
@@ -15,6 +18,10 @@ class TaskCounts(Struct, frozen=True):
     done: int
     failed: int
     running: int
+    per_s: float | None = None
+    """Tasks that end in a second, the mean since the launchers began; None: none has ended, or not told."""
+    work: WorkRate | None = None
+    """What the running tasks do; None: not measured, or they count different things."""
 
     @property
     def left(self) -> int:
@@ -39,7 +46,8 @@ class JobState(Struct, frozen=True, kw_only=True):
 
 
 def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
-    """Return the progress as text, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go."""
+    """Return the progress as text, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go,
+    412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)."""
     parts = [
         f"{task_counts.done} of {task_counts.tasks} done",
         f"{task_counts.failed} failed",
@@ -52,6 +60,8 @@ def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
         seconds = int(to_go / per_second)
         if to_go:
             parts.append(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} to go")
+    if task_counts.work is not None and task_counts.running:
+        parts.append(work_rates.as_text(task_counts.work))
     return ", ".join(parts)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...packing import Rate, RateSource
+from ..records import WorkRate
 
 SOURCE_TEXTS: Mapping[str, str] = {
     "progress": "LLSUB_PROGRESS",
@@ -17,22 +16,29 @@ SOURCE_TEXTS: Mapping[str, str] = {
 }
 
 
-class WorkRate(Struct, frozen=True, kw_only=True):
-    """How much several tasks do together."""
-
-    per_s: float
-    tasks: int
-    """Those that are measured."""
-    source: RateSource
-
-
 def together(rates: Sequence[tuple[Rate, str | None]]) -> WorkRate | None:
     """Return the sum of rates, each with the kind of its task's work; None: there are none, or they differ in what they
     count. Kind None: not known, and equal to nothing."""
-    kinds = {(rate.source, kind) for rate, kind in rates}
-    if len(kinds) != 1 or (len(rates) > 1 and rates[0][1] is None):
+    return add_up(WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=kind) for rate, kind in rates)
+
+
+def add_up(parts: Iterable[WorkRate]) -> WorkRate | None:
+    """Return the sum of what several tasks, or nodes, do; None: there are none, or they differ in what they count."""
+    found = list(parts)
+    if len({(one.source, one.kind) for one in found}) != 1 or (len(found) > 1 and found[0].kind is None):
         return None
-    return WorkRate(per_s=rounded(sum(rate.per_s for rate, _ in rates)), tasks=len(rates), source=rates[0][0].source)
+    return WorkRate(
+        per_s=rounded(sum(one.per_s for one in found)),
+        tasks=sum(one.tasks for one in found),
+        source=found[0].source,
+        kind=found[0].kind,
+    )
+
+
+def as_text(work: WorkRate) -> str:
+    """Return what tasks do together, such as: 412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)."""
+    each = "" if work.tasks == 1 else f", {work.tasks} tasks {amount(work.per_s / work.tasks)} each"
+    return f"{amount(work.per_s)} {unit(work.source)}/s{each} ({SOURCE_TEXTS[work.source]})"
 
 
 def usual_source(sources: Sequence[RateSource]) -> RateSource | None:
