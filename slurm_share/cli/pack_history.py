@@ -97,7 +97,8 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
             files = history_queries.forget_all()
             print(f"everything is forgotten ({counted(files, 'file')} removed)")
         else:
-            print(f"{counted(history_queries.forget(arguments.forget, folder), 'run')} forgotten")
+            count = history_queries.forget(arguments.forget, folder)
+            print(f"{counted(count, 'run')} forgotten")
     except OSError as error:
         raise StateError(str(error.filename or "the history"), str(error.strerror)) from error
     return names.EXIT_OK

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..core.errors import UsageError, shown
-from . import fingerprint, task_history
+from . import fingerprint, speed_history, task_history
 from .records import Estimate, SiteFamily, TaskAsk, TaskKey, TaskRun
 from .rules import fingerprint as hashes
 from .rules.estimate import families as family_rules
@@ -103,13 +103,15 @@ def publish() -> tuple[SiteFamily, ...]:
 
 
 def forget(what: str, folder: Path) -> int:
-    """Remove the runs of a family from the history, and return how many. `what`: the name that its user gave it, a
+    """Remove the runs of a family from the history, also what they have shown of speed; return how many runs and
+    speeds that were. `what`: the name that its user gave it, a
     script, or the first digits of its hash.
 
     Raises UsageError where nothing is known by that, or more than one family by those digits; OSError, StateError.
     """
     script = hashes.name_script(os.path.realpath(folder / what)) if "\0" not in what else ""
     families = {run.family for run in task_history.every_run() if _is_meant(run, what, script)}
+    families |= {family for family in speed_history.every_family() if _is_name(family, what)}
     if not families:
         raise UsageError(
             f"{shown(what)}: nothing is known by that; slurm-share pack history lists what is, by script and hash"
@@ -117,15 +119,18 @@ def forget(what: str, folder: Path) -> int:
     by_digits = {family for family in families if family.startswith(what)}
     if len(by_digits) > 1:
         raise UsageError(f"{shown(what)}: {len(by_digits)} families begin with that; give more digits")
-    return task_history.forget(lambda run: run.family in families)
+    return task_history.forget(lambda run: run.family in families) + speed_history.forget(families)
 
 
 def _is_meant(run: TaskRun, what: str, script: str) -> bool:
-    if run.family == hashes.name_family(what) or (run.script and run.script == script):
-        return True
-    return len(what) >= SHORTEST and run.family.startswith(what)
+    return _is_name(run.family, what) or bool(run.script and run.script == script)
+
+
+def _is_name(family: str, what: str) -> bool:
+    """Return whether a user means a family by a name, or by the first digits of its hash."""
+    return family == hashes.name_family(what) or (len(what) >= SHORTEST and family.startswith(what))
 
 
 def forget_all() -> int:
     """Remove the whole history, and return how many files that were. Raises OSError, StateError."""
-    return task_history.forget_all()
+    return task_history.forget_all() + speed_history.forget_all()

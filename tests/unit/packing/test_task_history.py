@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_share.packing import task_history
+from slurm_share.packing import history_files, task_history
 from slurm_share.packing.records import SiteFamily, TaskRun
 from slurm_share.packing.task_history import Writer, forget, forget_all, read_history, read_site
 
@@ -287,7 +287,7 @@ def test_a_lock_that_another_process_keeps_stops_learning(folder, monkeypatch):
     import fcntl
 
     file = written(folder, run(1))
-    monkeypatch.setattr(task_history, "LOCK_S", 0.05)
+    monkeypatch.setattr(history_files, "LOCK_S", 0.05)
     with open(file) as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         sentence = Writer(folder).append(run(2))

@@ -1,0 +1,221 @@
+"""Files of lines of JSON in the user's history folder: read their ends, append to them, and take lines out of them.
+
+The folder and its files are the user's, 0700 and 0600. A link, and a file of another user, is not followed and not
+used. Any number of processes append at once: each append is one write below a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..core import locks
+from ..core.errors import StateError
+from ..core.process import Deadline
+
+READ_BYTES = 8 << 20
+"""Of one file, so much of its end is read: 10,000 lines, whatever the file holds before."""
+LINE_BYTES = 16 * 1024
+"""A longer line is none of ours."""
+FILE_BYTES = 256 << 20
+"""A file above this takes no further lines: 300,000 runs in a month are enough to learn from."""
+LOCK_S = 2.0
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+# ---- Reading ----
+
+
+def last_lines(folder: int, name: str) -> list[bytes]:
+    """Return the lines at the end of a file, the newest last; without the half line with which such an end begins."""
+    fd = open_file(folder, name)
+    try:
+        size = own_file(fd, name).st_size
+        start = max(0, size - READ_BYTES)
+        data = read_all(fd, start, READ_BYTES)
+    finally:
+        os.close(fd)
+    lines = data.split(b"\n")
+    # What stands behind the last line's end is half a line: nothing, or torn by a crash. It counts if it is whole.
+    return lines[1:] if start else lines
+
+
+def open_file(folder: int, name: str) -> int:
+    """Open a file for reading. Raises OSError; `own_file` says whether it may be used."""
+    return os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
+
+
+def read_all(fd: int, start: int, most: int) -> bytes:
+    """Return at most so many bytes of an open file."""
+    parts = []
+    while most > 0 and (part := os.pread(fd, min(most, 1 << 20), start)):
+        parts.append(part)
+        start += len(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def why_not(place: Path, error: Exception) -> str:
+    """Return for people why a file or folder was not used."""
+    if isinstance(error, OSError):
+        return f"{place}: {error.strerror or error}"
+    if isinstance(error, StateError) and not error.file.startswith("/"):
+        return f"{place}: {error.why}"
+    return str(error)
+
+
+# ---- Writing ----
+
+
+def append(place: Path, name: str, data: bytes) -> None:
+    """Append whole lines to a file of the folder `place`, all or nothing. Raises OSError, StateError."""
+    folder = open_folder(place, makes=True)
+    try:
+        fd = _open_locked(folder, name)
+        try:
+            size = own_file(fd, str(place / name)).st_size
+            if size > FILE_BYTES:
+                raise StateError(str(place / name), "it is too large; remove it, or parts of it")
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            _write_whole(fd, b"\n" + data if torn else data, size)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(folder)
+
+
+def _write_whole(fd: int, data: bytes, size: int) -> None:
+    """Append all of the data, or nothing: half a line at the end is taken back. Raises OSError."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(fd, data[written:])
+    except OSError:
+        if written:
+            os.ftruncate(fd, size)
+        raise
+
+
+def open_folder(place: Path, *, makes: bool) -> int:
+    """Return a descriptor of the folder. Raises OSError, StateError for a link or a folder that is not the caller's
+    alone. Links above `slurm-share` are the user's affair: a home may be one."""
+    if makes:
+        place.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    outer = os.open(place.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        middle = _step(outer, place.parent, makes=makes)
+    finally:
+        os.close(outer)
+    try:
+        return _step(middle, place, makes=makes)
+    finally:
+        os.close(middle)
+
+
+def _step(parent: int, place: Path, *, makes: bool) -> int:
+    if makes:
+        try:
+            os.mkdir(place.name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            pass
+    try:
+        fd = os.open(place.name, _DIRECTORY, dir_fd=parent)
+    except NotADirectoryError as error:
+        raise StateError(str(place), "is a link or no folder; put a folder of yours there") from error
+    seen = os.fstat(fd)
+    if seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+        os.close(fd)
+        mode = stat.S_IMODE(seen.st_mode)
+        raise StateError(str(place), f"is not yours alone (uid {seen.st_uid}, mode {mode:04o}); chmod 700 it")
+    return fd
+
+
+def own_file(fd: int, name: str) -> os.stat_result:
+    """Return what is known of an open file. Raises StateError unless it is a file that the caller alone can write."""
+    seen = os.fstat(fd)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+        mode = stat.S_IMODE(seen.st_mode)
+        raise StateError(name, f"is no file of yours alone (uid {seen.st_uid}, mode {mode:04o})")
+    return seen
+
+
+def _open_locked(folder: int, name: str) -> int:
+    """Open a file for appending, and lock it. Another process may put a new file in its place meanwhile, as
+    `remove_lines` does: then that one is opened. Raises OSError, StateError where another holds it for too long."""
+    deadline = Deadline.after(LOCK_S)
+    while True:
+        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+        try:
+            _lock(fd, name, deadline)
+            try:
+                there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                there = None
+            if there is not None and (there.st_dev, there.st_ino) == (os.fstat(fd).st_dev, os.fstat(fd).st_ino):
+                return fd
+            if deadline.left() <= 0:
+                raise StateError(name, "another process replaces it again and again")
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _lock(fd: int, name: str, deadline: Deadline) -> None:
+    """Lock an open file. On NFS without a lock server that fails: a line is one write, which is all that is left
+    then. Raises StateError where another holds it for too long."""
+    try:
+        is_held = locks.take(fd, deadline, 0.01)
+    except OSError:
+        return
+    if not is_held:
+        raise StateError(name, f"another process has held it for {LOCK_S:g} s")
+
+
+# ---- Forgetting ----
+
+
+def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> int:
+    """Remove the lines that match, and return how many; a file of which nothing is left is removed.
+
+    Raises OSError, StateError.
+    """
+    fd = _open_locked(folder, name)
+    try:
+        own_file(fd, name)
+        kept, dropped = [], 0
+        for line in every_line(fd):
+            if matches(line):
+                dropped += 1
+            else:
+                kept.append(line)
+        if not dropped:
+            return 0
+        if not kept:
+            os.unlink(name, dir_fd=folder)
+            return dropped
+        new = f"{name}.{os.getpid()}.new"
+        out = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=folder)
+        try:
+            with open(out, "wb") as opened:
+                opened.writelines(kept)
+                opened.flush()
+                os.fsync(out)
+            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(new, dir_fd=folder)
+            raise
+        return dropped
+    finally:
+        os.close(fd)
+
+
+def every_line(fd: int) -> Iterator[bytes]:
+    """Yield all lines of an open file."""
+    with open(fd, "rb", closefd=False) as opened:
+        opened.seek(0)
+        yield from opened

@@ -1,0 +1,164 @@
+"""The user's files of speed: pairs, numbers of tasks that were found by trials, and shares."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_share.packing import history_files, history_queries, speed_history
+from slurm_share.packing.records import LevelRun, PairRun, ShareRun, TaskRun, TunedRun
+from slurm_share.packing.rules.fingerprint import name_family
+from slurm_share.packing.speed_history import SpeedWriter, read_speed_history
+from slurm_share.packing.task_history import Writer
+
+NOW = 1_795_000_000.0
+DAY = 86400.0
+
+
+def pair(when=NOW, **other):
+    """Return a pair of tasks that was measured."""
+    fields = {
+        "a": "e1", "b": "e2", "family_a": "f1", "family_b": "f2", "gpu_model": "A100", "sharing": "mps",
+        "slowdown_a": 1.2, "slowdown_b": 1.3, "predicted_a": 1.1, "predicted_b": 1.1, "stp": 1.6, "stp_error": 0.02,
+        "windows": 4, **other,
+    }  # fmt: skip
+    return PairRun(when=when, **fields)
+
+
+TUNED = TunedRun(
+    when=NOW, exact="e", family="f1", gpu_model="A100", gpus=4, rate_source="progress",
+    levels=(LevelRun(4, "mps", 1.5, 0.1, 6),), best=4,
+)  # fmt: skip
+SHARE = ShareRun(when=NOW, family="f2", gpu_model="A100", arm="60", stp=1.7, antt=1.2, windows=3, neighbours=("f1",))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where the history is to be; not yet there."""
+    return tmp_path / "state" / "slurm-share" / "tasks"
+
+
+def test_what_is_written_is_read_again_and_the_files_are_the_users_alone(folder):
+    """Each kind in its own file."""
+    assert SpeedWriter(folder).append(SHARE, pair(), TUNED) is None
+    found = read_speed_history(folder, now=NOW)
+    assert (found.pairs, found.tuned, found.shares, found.notes) == ((pair(),), (TUNED,), (SHARE,), ())
+    assert sorted(file.name for file in folder.iterdir()) == ["pairs.jsonl", "shares.jsonl", "tuned.jsonl"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+
+
+def test_no_folder_is_an_empty_history_and_writing_nothing_makes_none(folder):
+    """A run without rates leaves nothing behind."""
+    assert SpeedWriter(folder).append() is None
+    assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory()
+    assert not folder.exists()
+
+
+WHOLE = msgspec.to_builtins(pair())
+IMPOSSIBLE = (
+    {"version": 2}, {"when": -1.0}, {"when": NOW + 9 * DAY}, {"slowdown_a": 0.0}, {"stp": -1.0}, {"stp_error": 1e300},
+    {"family_a": "\x1b[2J"}, {"gpu_model": "x" * 999}, {"sharing": "magic"}, {"windows": -1},
+)  # fmt: skip
+BAD = [
+    b'{"when":1,"a":"e', b"torn", b"[]", b"\xff\xfe", b" " * 20_000 + b"{}", b'{"when":1,"slowdown_a":1e999}',
+    *(json.dumps({**WHOLE, **change}).encode() for change in IMPOSSIBLE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_line_that_cannot_be_read_or_be_true_is_passed_over(folder, line):
+    """The lines before and behind it count."""
+    SpeedWriter(folder).append(pair(windows=1))
+    with open(folder / "pairs.jsonl", "ab") as opened:
+        opened.write(line)
+    SpeedWriter(folder).append(pair(windows=2))
+    assert [one.windows for one in read_speed_history(folder, now=NOW).pairs] == [1, 2]
+
+
+def test_the_newest_lines_of_the_last_180_days_count(folder, monkeypatch):
+    """Oldest first, whatever order two nodes wrote them in."""
+    monkeypatch.setitem(speed_history.NEWEST, "pairs.jsonl", 3)
+    SpeedWriter(folder).append(*(pair(NOW - day * DAY, windows=day) for day in (181, 9, 7, 8, 2)))
+    assert [one.windows for one in read_speed_history(folder, now=NOW).pairs] == [8, 7, 2]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=400), st.integers(0, 10_000))
+def test_any_bytes_anywhere_in_a_file_cost_no_more_than_lines(tmp_path_factory, noise, at):
+    """Reading never fails, and a pair that is written afterwards is found."""
+    folder = tmp_path_factory.mktemp("h") / "slurm-share" / "tasks"
+    SpeedWriter(folder).append(*(pair(windows=n) for n in range(20)))
+    file = folder / "pairs.jsonl"
+    data = file.read_bytes()
+    at %= len(data)
+    file.write_bytes(data[:at] + noise + data[at + len(noise) :])
+    assert SpeedWriter(folder).append(pair(windows=4711)) is None
+    assert 4711 in [one.windows for one in read_speed_history(folder, now=NOW).pairs]
+
+
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_a_link_is_neither_read_nor_written(folder, tmp_path, which):
+    """A sentence names it."""
+    elsewhere = tmp_path / "elsewhere" / "slurm-share" / "tasks"
+    SpeedWriter(elsewhere).append(pair())
+    before = (elsewhere / "pairs.jsonl").read_bytes()
+    folder.parent.mkdir(parents=True, mode=0o700)
+    if which == "folder":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir(mode=0o700)
+        (folder / "pairs.jsonl").symlink_to(elsewhere / "pairs.jsonl")
+    found = read_speed_history(folder, now=NOW)
+    assert (found.pairs, len(found.notes)) == ((), 1)
+    assert SpeedWriter(folder).append(pair()) is not None
+    assert (elsewhere / "pairs.jsonl").read_bytes() == before
+
+
+def test_what_others_may_write_is_not_used(folder):
+    """Nor is it written to; said once."""
+    SpeedWriter(folder).append(pair())
+    (folder / "pairs.jsonl").chmod(0o620)
+    assert read_speed_history(folder, now=NOW).pairs == ()
+    writer = SpeedWriter(folder)
+    assert "not kept" in (writer.append(pair()) or "")
+    assert writer.append(TUNED) is None
+    assert not (folder / "tuned.jsonl").exists()
+
+
+def test_a_huge_file_takes_no_further_lines(folder):
+    """A year of runs is enough."""
+    SpeedWriter(folder).append(pair())
+    os.truncate(folder / "pairs.jsonl", history_files.FILE_BYTES + 1)
+    assert "too large" in (SpeedWriter(folder).append(pair()) or "")
+
+
+def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
+    """Also as a neighbour; lines that cannot be read stay."""
+    SpeedWriter(folder).append(pair(), pair(family_a="f3", family_b="f4"), TUNED, SHARE)
+    with open(folder / "pairs.jsonl", "ab") as opened:
+        opened.write(b"nonsense\n")
+    assert sorted(set(speed_history.every_family(folder))) == ["f1", "f2", "f3", "f4"]
+    assert speed_history.forget({"f1"}, folder) == 3
+    found = read_speed_history(folder, now=NOW)
+    assert [one.family_a for one in found.pairs] == ["f3"]
+    assert (found.tuned, found.shares) == ((), ())
+    assert b"nonsense" in (folder / "pairs.jsonl").read_bytes()
+
+
+def test_forgetting_a_name_forgets_its_sizes_and_its_speeds(tmp_path, monkeypatch):
+    """As `slurm-share pack history --forget` does; a family of which only speeds are known is found, too."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    family, other = name_family("mine"), name_family("other")
+    Writer().append(TaskRun(when=NOW, exact="e", family=family, kind="done", seconds=1.0, peak_mib=1))
+    SpeedWriter().append(pair(family_a=family), pair(family_a=other), TUNED)
+    assert history_queries.forget("mine", tmp_path) == 2
+    assert history_queries.forget("other", tmp_path) == 1
+    found = read_speed_history(now=NOW)
+    assert (found.pairs, found.tuned) == ((), (TUNED,))
+    assert history_queries.forget_all() == 1
