@@ -138,6 +138,10 @@ class Belief(Struct, frozen=True, kw_only=True):
     factor: float = 1.0
     """Its measured slowdown over the predicted one, beside any neighbours."""
     source: BeliefSource = "default"
+    is_from_util: bool = False
+    """`sm_ratio` is a part of the utilisation, which is an upper bound of SM activity: the driver tells no more."""
+    other_gpu: str = ""
+    """The GPU model on which it was measured, where that is another one; empty: it is the same."""
 
 
 class PairView(Struct, frozen=True, kw_only=True):
@@ -400,6 +404,8 @@ class PackView(Struct, frozen=True, kw_only=True):
     """Families of which several tasks ran out of memory with a GPU to themselves: the rest is not tried."""
     pairs: tuple[PairView, ...] = ()
     """What was measured of the tasks of this view in pairs, by (a, b)."""
+    exponent: float = 2.5
+    """p of the capacity model (`rules/interference.py`), as this run has learned it."""
 
 
 # ---- Samples ----
@@ -417,7 +423,11 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     energy_j: float | None = None
     """Since the driver was loaded."""
     pcie_ratio: float | None = None
-    """Traffic in both directions over what the link can take."""
+    """Traffic in both directions over what the link can take, now."""
+    sm_now_ratio: float | None = None
+    """As `sm_ratio`, since the sample before, not over a minute; so the next two."""
+    dram_now_ratio: float | None = None
+    util_now_ratio: float | None = None
     problem: str | None = None
     """None: as before."""
 

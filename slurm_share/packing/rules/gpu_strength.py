@@ -1,0 +1,41 @@
+"""Compare GPU models by what their multiprocessors can do, for loads that were measured on another model."""
+
+from __future__ import annotations
+
+STRENGTHS: dict[str, float] = {
+    "A10": 72 * 1695,
+    "A30": 56 * 1440,
+    "A40": 84 * 1740,
+    "A100": 108 * 1410,
+    "H100 PCIe": 114 * 1755,
+    "H100": 132 * 1980,
+    "H200": 132 * 1980,
+    "L4": 58 * 2040,
+    "L40": 142 * 2490,
+    "L40S": 142 * 2520,
+    "P100": 56 * 1328,
+    "T4": 40 * 1590,
+    "V100": 80 * 1530,
+}
+"""Multiprocessors times the highest clock in MHz. Source: NVIDIA's data sheets and architecture white papers."""
+
+
+def strength(model: str) -> float | None:
+    """Return the strength of a GPU model by its name, as the driver has it; None: not known, or a part of a GPU."""
+    if "MIG" in model:
+        return None
+    words = model.replace("-", " ").split()
+    for name, value in STRENGTHS.items():
+        parts = name.split()
+        if all(part in words for part in parts):
+            return value
+    return None
+
+
+def scale(measured_on: str, used_on: str) -> float:
+    """Return the factor for a part of the multiprocessors of one model on another; 1 where one of them is not known.
+
+    The clock and the multiprocessors are taken to be what a task needs; memory and instructions are not compared.
+    """
+    there, here = strength(measured_on), strength(used_on)
+    return 1.0 if there is None or here is None else there / here

@@ -1,0 +1,124 @@
+"""What tasks take of a GPU when they are alone there: from measured loads to a belief about a task."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from ..records import Belief, BeliefSource, TaskKey, TaskRun
+from .gpu_strength import scale
+
+NEWEST = 5
+"""Loads of a command that count."""
+NEWEST_OF_FAMILY = 15
+"""Of a family more count: they differ more."""
+COMMANDS_MOST = 4096
+"""Commands and families that are kept; the one that was seen last stays longest."""
+ALONE_S = 60.0
+"""A load is a mean over so much time alone; of a task that is shorter than twice that, over half of its time."""
+LEAST_S = 5.0
+UTIL_FACTOR = 0.9
+"""SM activity over utilisation, where only that is known. Utilisation is an upper bound."""
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """A task's measured load on one GPU. None: not measured."""
+
+    sm_ratio: float | None
+    """None: only utilisation is known."""
+    util_ratio: float | None = None
+    dram_ratio: float | None = None
+    pcie_ratio: float | None = None
+    cpu_cores: float | None = None
+    source: BeliefSource = "alone"
+
+
+def load_of(run: TaskRun) -> Load | None:
+    """Return the load of a finished attempt; None where it was not alone for long enough."""
+    wanted_s = max(LEAST_S, min(ALONE_S, 0.5 * run.seconds))
+    if run.alone_seconds < wanted_s or (run.sm_ratio is None and run.util_ratio is None):
+        return None
+    # Where the driver tells no SM activity, the sampler gives utilisation in its place.
+    is_util = run.dram_ratio is None and run.sm_ratio == run.util_ratio
+    return Load(
+        sm_ratio=None if is_util else run.sm_ratio,
+        util_ratio=run.util_ratio,
+        dram_ratio=run.dram_ratio,
+        pcie_ratio=run.pcie_ratio,
+        cpu_cores=run.cpu_cores,
+    )
+
+
+class Loads:
+    """The newest loads of each command and family, on each GPU model."""
+
+    def __init__(self, cores: float | None = None) -> None:
+        """`cores`: those that tasks on one GPU share; None: each task has cores of its own, so that neighbours do not
+        slow it there."""
+        self._cores = cores
+        self._of: dict[tuple[str, str], deque[Load]] = {}
+        self._models: dict[str, dict[str, None]] = {}
+        """Command or family -> GPU models on which it was seen, in that order."""
+        self.util_factor = UTIL_FACTOR
+
+    def add(self, key: TaskKey, gpu_model: str, load: Load) -> None:
+        """Note a load."""
+        if load.sm_ratio is None and load.util_ratio is None:
+            return
+        for name, most in ((key.exact, NEWEST), (key.family, NEWEST_OF_FAMILY)):
+            if name:
+                known = self._of.pop((name, gpu_model), None) or deque(maxlen=most)
+                known.append(load)
+                self._of[name, gpu_model] = known
+                self._models.setdefault(name, {})[gpu_model] = None
+        while len(self._of) > COMMANDS_MOST:
+            name, model = next(iter(self._of))
+            del self._of[name, model]
+            self._models[name].pop(model, None)
+            if not self._models[name]:
+                del self._models[name]
+
+    def belief(self, key: TaskKey | None, gpu_model: str) -> Belief:
+        """Return what a task is believed to take: of its command, else of its family, here or on another GPU model."""
+        if key is None:
+            return Belief()
+        for name, is_family in ((key.exact, False), (key.family, True)):
+            if known := self._of.get((name, gpu_model)):
+                return self._summed(known, is_family=is_family)
+            if others := self._models.get(name):
+                other = next(reversed(others))
+                return self._summed(self._of[name, other], is_family=is_family, measured_on=other, used_on=gpu_model)
+        return Belief()
+
+    def _summed(self, loads: Sequence[Load], *, is_family: bool, measured_on: str = "", used_on: str = "") -> Belief:
+        measured = [load for load in loads if load.sm_ratio is not None]
+        is_from_util = not measured
+        part = scale(measured_on, used_on) if measured_on else 1.0
+        util = _middle(load.util_ratio for load in loads)
+        sm = self.util_factor * (util or 0.0) if is_from_util else _middle(load.sm_ratio for load in measured) or 0.0
+        cores = _middle(load.cpu_cores for load in loads)
+        is_step = all(load.source == "step" for load in loads)
+        return Belief(
+            sm_ratio=_ratio(part * sm),
+            dram_ratio=_ratio(_middle(load.dram_ratio for load in loads)),
+            pcie_ratio=_ratio(_middle(load.pcie_ratio for load in loads)),
+            cpu_ratio=_ratio(cores / self._cores) if self._cores and cores is not None else 0.0,
+            busy_ratio=1.0 if util is None else _ratio(util),
+            source="family" if is_family else "step" if is_step else "alone",
+            is_from_util=is_from_util,
+            other_gpu=measured_on,
+        )
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return median(known) if known else None
+
+
+def _ratio(value: float | None) -> float:
+    """Return a ratio from 0 to 1, to 0.01: a journal of decisions is not to grow by noise."""
+    return 0.0 if value is None else round(min(max(value, 0.0), 1.0), 2)
