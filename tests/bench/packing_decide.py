@@ -11,9 +11,13 @@ import statistics
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from slurm_share.packing.records import Estimate, GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
+from slurm_share.packing.rules.loads import Load
 from slurm_share.packing.rules.place import decide
+from slurm_share.packing.rules.speeds import Member, Speeds
 
 BAR_MS = 5.0
 GPUS, TASKS, WAITING = 16, 8, 64
@@ -39,7 +43,9 @@ def full(*, waiting_mib: Callable[[int], int], policy: str = "booked") -> Board:
         GpuFacts(uuid=f"GPU-{index:08x}", index=index, model="A100", total_mib=81920, reserve_mib=1638, is_mps=True)
         for index in range(GPUS)
     ]
-    board = Board(gpus, 4096, PackSettings(policy=policy, free_min_mib=None, smact_max=None), _Sizes())
+    # With `gain`, eight tasks fit on a GPU by speed; whether a further one does is what has to be found out.
+    settings = PackSettings(policy=policy, free_min_mib=None, smact_max=None, min_speed=0.01, min_gain=-1.0)
+    board = Board(gpus, 4096, settings, _Sizes(), _speeds())
     for task in range(GPUS * TASKS):
         board.add(TaskAsk(task=task, gpu_mem_mib=9900, key=TaskKey(exact=f"e{task}", family="f")), 0.0)
     now = 0.0
@@ -54,6 +60,17 @@ def full(*, waiting_mib: Callable[[int], int], policy: str = "booked") -> Board:
         key = TaskKey(exact=f"e{number}", family="g")
         board.add(TaskAsk(task=number, gpu_mem_mib=waiting_mib(task), key=key), now)
     return board
+
+
+def _speeds() -> Speeds:
+    """Return what is known of every task: another load of each, and corrections of many pairs."""
+    speeds = Speeds()
+    for task in range(GPUS * TASKS + WAITING):
+        key = TaskKey(exact=f"e{task}", family="f" if task < GPUS * TASKS else "g")
+        speeds.note_load(key, "A100", Load(sm_ratio=0.1 + 0.005 * (task % 100), util_ratio=0.9, dram_ratio=0.2))
+        asks = [TaskAsk(task=number, key=TaskKey(exact=f"e{number}", family="f")) for number in (task, task + 7)]
+        speeds.learn_group([Member(ask=ask, slowdown=1.5, windows=4) for ask in asks], "A100", "mps", when=0.0)
+    return speeds
 
 
 def sample(board: Board, now: float) -> None:
@@ -73,9 +90,12 @@ def measure(repeats: int = 200) -> dict[str, float]:
         "64 sizes, none fits": lambda task: 20000 + task,
         "one size, none fits": lambda task: 20000,
     }
-    for policy in ("booked", "magm"):
-        for name, mib in cases.items():
+    fits: dict[str, Callable[[int], int]] = {"64 loads, memory for all, none adds enough": lambda task: 100}
+    for policy in ("booked", "magm", "gain"):
+        for name, mib in (cases | fits if policy == "gain" else cases).items():
             board = full(waiting_mib=mib, policy=policy)
+            if name in fits:
+                board.settings = replace(board.settings, min_gain=0.9)
             times = []
             for count in range(repeats):
                 now = 300.0 + count

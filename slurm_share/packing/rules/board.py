@@ -18,6 +18,7 @@ from ..records import (
     Action,
     After,
     Ban,
+    Belief,
     Decision,
     EndFacts,
     EndKind,
@@ -29,6 +30,7 @@ from ..records import (
     Move,
     PackSettings,
     PackView,
+    PairView,
     Pause,
     Rate,
     Reserve,
@@ -43,6 +45,7 @@ from ..records import (
 from . import endings, log_messages, place, recover, reservation
 from .estimate import elastic
 from .estimate.estimator import Estimator
+from .gain_policy import MEASURED_S
 from .policy import closes_gpu
 from .room import capacity, others, room, usable
 from .speeds import Speeds
@@ -187,13 +190,18 @@ class Board:
         self._last_gpu = -1
         self._is_blind = False
         self._families: dict[str, _Family] = {}
-        self._estimates: dict[object, tuple[int, tuple[tuple[str, Estimate], ...]]] = {}
+        self._estimates: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Belief], ...]]] = {}
         self._floors: dict[object, int] = {}
         self._dead: dict[str, set[int]] = {}
         self._durations: list[float] = []
         self._running_views: tuple[RunningView, ...] | None = ()
         self._waiting_views: tuple[WaitingView, ...] | None = ()
         self._has_given_up = False
+        self._has_speeds = settings.policy == "gain"
+        self._speeds_version = -1
+        self._pairs: tuple[PairView, ...] = ()
+        self._pairs_of: tuple[int, frozenset[TaskKey]] = (0, frozenset())
+        """For what `_pairs` was asked."""
 
     # ---- What happened ----
 
@@ -437,20 +445,25 @@ class Board:
         for gpu in self._gpus.values():
             if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
                 self._open(gpu)
+        if self._has_speeds and self._speeds_version != self.speeds.version:
+            self._refresh_speeds()
         if self._running_views is None:
             self._running_views = tuple(self._running[task].view for task in sorted(self._running))
         durations = self._durations
         dead = tuple(sorted(name for name, tasks in self._dead.items() if len(tasks) >= recover.FAMILY_DEAD))
+        waiting = self._window()
         return PackView(
             now_s=now_s,
             gpus=tuple([self._view_of(gpu) for gpu in self._gpus.values()]),
             running=self._running_views,
-            waiting=self._window(),
+            waiting=waiting,
             free_workers=self.free_workers,
             settings=self.settings,
             last_gpu=self._last_gpu,
             median_s=durations[len(durations) // 2] if durations else None,
             dead_families=dead,
+            pairs=self._pairs_in(self._running_views, waiting) if self._has_speeds else (),
+            exponent=self.speeds.exponent,
         )
 
     def decide(self, now_s: float) -> tuple[PackView, Decision]:
@@ -506,6 +519,7 @@ class Board:
                 for run in self._running.values()
                 if run.peaks and not run.view.is_flat
             ]
+            times += [run.view.started_s + MEASURED_S for run in self._running.values() if self._has_speeds]
         return min((at for at in times if at > now_s), default=None)
 
     # ---- The queue ----
@@ -542,14 +556,53 @@ class Board:
         cached = self._estimates.get(known)
         if cached is None or cached[0] != epoch:
             found = tuple((model, self.estimator.estimate(ask, model, total)) for model, total in self._models.items())
-            cached = (epoch, found)
+            cached = (epoch, found, self._beliefs(ask))
             if len(self._estimates) >= ESTIMATES_MOST:
                 self._estimates.clear()
             self._estimates[known] = cached
         wait.epoch = epoch
-        if wait.view.estimates != cached[1]:
-            wait.view = replace(wait.view, estimates=cached[1])
+        if wait.view.estimates != cached[1] or wait.view.beliefs != cached[2]:
+            wait.view = replace(wait.view, estimates=cached[1], beliefs=cached[2])
         return wait.view
+
+    # ---- Speed ----
+
+    def _beliefs(self, ask: TaskAsk) -> tuple[tuple[str, Belief], ...]:
+        """Return what a task is believed to take on each GPU model; nothing where nothing is known of it."""
+        if not self._has_speeds:
+            return ()
+        found = tuple((model, self.speeds.belief(ask, model)) for model in self._models)
+        return () if all(one == _NO_BELIEF for _, one in found) else found
+
+    def _with_speed(self, view: RunningView, gpu_model: str) -> RunningView:
+        """Return a running task's view with what is known of its speed now."""
+        belief = self.speeds.belief(view.ask, gpu_model)
+        alone = self.speeds.rate_alone(view.ask.key, gpu_model)
+        if belief == view.belief and alone == view.rate_alone:
+            return view
+        return replace(view, belief=belief, rate_alone=alone)
+
+    def _refresh_speeds(self) -> None:
+        self._speeds_version = self.speeds.version
+        for run in self._running.values():
+            new = self._with_speed(run.view, run.gpus[0].facts.model)
+            if new is not run.view:
+                run.view = new
+                self._running_views = None
+
+    def _pairs_in(
+        self, running: Sequence[RunningView], waiting: Sequence[WaitingView]
+    ) -> tuple[PairView, ...]:  # fmt: skip
+        """Return what is known of the tasks of a view in pairs."""
+        version = self.speeds.pairs_version
+        if not version:
+            return ()  # most runs
+        asks = [*(one.ask for one in running), *(one.ask for one in waiting)]
+        keys = frozenset(ask.key for ask in asks if ask.key is not None)
+        if self._pairs_of != (version, keys):
+            self._pairs_of = version, keys
+            self._pairs = self.speeds.pairs(keys)
+        return self._pairs
 
     # ---- Running tasks ----
 
@@ -573,6 +626,8 @@ class Board:
             clients=max(estimate.processes, 1),
             ends_s=None if estimate.seconds is None else now_s + estimate.seconds,
         )
+        if self._has_speeds:
+            view = self._with_speed(view, gpus[0].facts.model)
         run = _Run(view, gpus, wait.seq, waiting)
         self._running[action.task] = run
         self._running_views = None
@@ -785,6 +840,7 @@ class Board:
 
 
 _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
+_NO_BELIEF = Belief()
 
 
 def _stayed_within(run: _Run, had: recover.Had) -> bool:

@@ -25,7 +25,7 @@ def seconds_of(task: WaitingView) -> float | None:
     return None
 
 
-class _Need(Struct, frozen=True):
+class Need(Struct, frozen=True):
     """What one waiting task needs, on each GPU model."""
 
     estimates: dict[str, Estimate]
@@ -83,6 +83,23 @@ class Booked(Policy):
     def _is_old(self, task: WaitingView) -> bool:
         return self.now_s - task.waits_since_s >= self.patience_s
 
+    # ---- What `gain` does in another way ----
+
+    def unsuited_reason(self, task: WaitingView, place: Place) -> str:
+        """Return why a task that has room on a GPU is not to run beside the tasks there; empty: it may."""
+        return ""
+
+    def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
+        """Return what the best GPU for a task has most of; of equal ones the first is taken."""
+        return (place.room,)
+
+    def suits_text(self, task: WaitingView, place: Place) -> str:
+        """Return what a start's sentence says of its neighbours."""
+        return ""
+
+    def begun(self, task: WaitingView, place: Place) -> None:
+        """Note that a task starts beside others, or that others may follow it there."""
+
     # ---- One task ----
 
     def _place(self, task: WaitingView) -> bool:
@@ -98,7 +115,7 @@ class Booked(Policy):
                 self._hold_whole(task)
             return False
         need = self._need(task)
-        signature = self._signature(task, need)
+        signature = self.signature(task, need)
         before = self.stuck.get(signature)
         is_temporary = False
         if before is not None and self.holder != number:
@@ -108,7 +125,7 @@ class Booked(Policy):
             self.stuck.setdefault(signature, number)
         else:
             best: Place | None = None
-            best_room = 0
+            best_rank: tuple[float, ...] = ()
             eligible: list[Place] = []
             for place in self.places:
                 why, needs = self._refusal(task, need, place)
@@ -117,8 +134,9 @@ class Booked(Policy):
                     is_temporary = is_temporary or (why == refusals.CLOSED and self._would_fit(task, need, place))
                     continue
                 eligible.append(place)
-                if best is None or place.room > best_room:
-                    best, best_room = place, place.room
+                rank = self.rank(task, place)
+                if best is None or rank > best_rank:
+                    best, best_rank = place, rank
             if best is not None:
                 for place in eligible:
                     if place is not best:
@@ -131,7 +149,7 @@ class Booked(Policy):
             self._hold_one(task, need)
         return False
 
-    def _least(self, task: WaitingView, need: _Need) -> int:
+    def _least(self, task: WaitingView, need: Need) -> int:
         """Return the least that a task can need on any GPU, in MiB."""
         guess = int(self.least_usable * self.settings.probe_ratio)
         sizes = [guess if one.safe_mib is None else one.safe_mib for one in need.estimates.values()]
@@ -139,7 +157,7 @@ class Booked(Policy):
             sizes.append(guess)
         return max(min(sizes, default=guess), need.at_least_mib, reservation.LEAST_MIB)
 
-    def _need(self, task: WaitingView) -> _Need:
+    def _need(self, task: WaitingView) -> Need:
         estimates = dict(task.estimates)
         is_alone = task.wants_alone
         if not is_alone:
@@ -148,16 +166,16 @@ class Booked(Policy):
         at_least = task.floor_mib
         if task.had_room_mib and not task.wants_alone:
             at_least = max(at_least, reservation.roomier_mib(task.had_room_mib))
-        return _Need(estimates, at_least, is_alone, seconds_of(task))
+        return Need(estimates, at_least, is_alone, seconds_of(task))
 
-    def _signature(self, task: WaitingView, need: _Need) -> object:
+    def signature(self, task: WaitingView, need: Need) -> object:
         """Return what decides where a task may start: tasks with the same one are refused for the same reasons."""
         sizes = tuple((model, one.safe_mib, one.processes) for model, one in task.estimates)
         return (
             sizes, need.at_least_mib, need.is_alone, need.seconds, task.tries.was_alone and task.had_room_mib,
         )  # fmt: skip
 
-    def _reserve_on(self, task: WaitingView, need: _Need, place: Place) -> int:
+    def _reserve_on(self, task: WaitingView, need: Need, place: Place) -> int:
         if need.is_alone:
             return 0 if place.capacity >= UNKNOWN_MIB else place.usable
         if place.capacity >= UNKNOWN_MIB:
@@ -167,7 +185,7 @@ class Booked(Policy):
             need.estimates.get(place.model), task.floor_mib, place.usable, self.settings.probe_ratio
         )
 
-    def _refusal(self, task: WaitingView, need: _Need, place: Place) -> tuple[str, int | None]:
+    def _refusal(self, task: WaitingView, need: Need, place: Place) -> tuple[str, int | None]:
         """Return the first reason for which a task may not start on a GPU, and what it needs there; "": it may."""
         why = self.closed_reason(place, task)
         if why == refusals.HELD and self._fits_before_hold(need, place):
@@ -198,20 +216,21 @@ class Booked(Policy):
                 and seen.dram_ratio > settings.dram_guard
             ):
                 return refusals.DRAM_BUSY, reserve
+            return self.unsuited_reason(task, place), reserve
         return "", reserve
 
-    def _would_fit(self, task: WaitingView, need: _Need, place: Place) -> bool:
+    def _would_fit(self, task: WaitingView, need: Need, place: Place) -> bool:
         """Return whether a GPU that is closed for a moment has the room: then no other has to be held."""
         wanted = max(self._reserve_on(task, need, place), need.at_least_mib)
         return not need.is_alone and place.room >= wanted
 
-    def _refusal_alone(self, task: WaitingView, need: _Need, place: Place) -> tuple[str, int | None]:
+    def _refusal_alone(self, task: WaitingView, need: Need, place: Place) -> tuple[str, int | None]:
         why = self._too_small_alone(task, need, place)
         if why:
             return why, None
         return ("", None) if place.is_empty else (refusals.NOT_IDLE, None)
 
-    def _too_small_alone(self, task: WaitingView, need: _Need, place: Place) -> str:
+    def _too_small_alone(self, task: WaitingView, need: Need, place: Place) -> str:
         if place.capacity >= UNKNOWN_MIB:
             return ""
         if task.tries.was_alone and place.capacity <= task.had_room_mib:
@@ -220,7 +239,7 @@ class Booked(Policy):
         safe = 0 if estimate is None else estimate.safe_mib or 0
         return refusals.TOO_SMALL if place.capacity < min(max(safe, task.floor_mib), self.largest_mib) else ""
 
-    def _begin(self, task: WaitingView, need: _Need, place: Place) -> None:
+    def _begin(self, task: WaitingView, need: Need, place: Place) -> None:
         estimate = need.estimates.get(place.model)
         reserve = self._reserve_on(task, need, place)
         cap_mib = cap.at_start(
@@ -241,6 +260,7 @@ class Booked(Policy):
         else:
             beside = neighbours_text(place, started)
             why = f"GPU {place.index}{beside}: {reserve / 1024:.1f} of {gib_text(place.room)} free booked"
+            why += self.suits_text(task, place)
         was_held = place.held_for == number
         self._start(
             task,
@@ -253,13 +273,14 @@ class Booked(Policy):
             why=why,
         )
         started.append(number)
+        self.begun(task, place)
         self._measure()
         if was_held:
             self.stuck.clear()  # GPUs that were held are not any more
 
     # ---- Holds ----
 
-    def _fits_before_hold(self, need: _Need, place: Place) -> bool:
+    def _fits_before_hold(self, need: Need, place: Place) -> bool:
         """Return whether a task ends before the held GPU is free for the one that it is held for (EASY backfill).
 
         The same rule as backfill in batch schedulers (Lifka 1995); both durations have to be known.
@@ -280,7 +301,7 @@ class Booked(Policy):
             ends = max(ends, task.ends_s)
         return ends
 
-    def _hold_one(self, task: WaitingView, need: _Need) -> None:
+    def _hold_one(self, task: WaitingView, need: Need) -> None:
         """Hold the GPU where the task can start first; where that is not known, where least memory is missing."""
         best: tuple[float, int, int] | None = None
         chosen: Place | None = None

@@ -1,15 +1,115 @@
-"""The policy `gain`: as `booked`, on the GPU where a further task adds most to the aggregate speed (STP)."""
+"""The policy `gain`: as `booked`, on the GPU where a further task adds most to the aggregate speed (STP).
+
+Memory is booked first, as there. Among the GPUs with room, one that nothing of this launcher runs on adds 1; beside
+others, the capacity model of `interference` says how much is added and what each task keeps of its speed. A task waits
+where it would add too little, but never while a GPU without tasks has room for it.
+
+The SM guard of `booked` is not set here either: the gain is small on a GPU whose multiprocessors are full.
+"""
 
 from __future__ import annotations
 
-from . import undo
-from .booked_policy import Booked
+from ..records import Belief, PackView, WaitingView
+from . import refusals, undo
+from .booked_policy import Booked, Need
+from .mix import Mix, Pairs, Part, belief_on, speeds_text
+from .room import Place
+
+MEASURED_S = 120.0
+"""So long after its start, at most, a task is left alone so that its rate alone becomes known."""
+MEASURED_WINDOWS = 2
+"""With so many windows it is."""
+LONG_S = 600.0
+_NOTHING = Belief()
 
 
 class Gain(Booked):
     """Place tasks by booked memory, beside neighbours that suit."""
 
+    def __init__(self, view: PackView) -> None:
+        super().__init__(view)
+        self.pairs = Pairs(view.pairs)
+        self._mixes: dict[str, Mix] = {}
+        self._parts: dict[tuple[int, str], Part] = {}
+
     def run(self) -> None:
         """Undo what did not pay, then decide about the waiting tasks."""
         self.actions += undo.actions(self.view)
         super().run()
+
+    # ---- What `booked` asks ----
+
+    def unsuited_reason(self, task: WaitingView, place: Place) -> str:
+        """Return why a task is not to run beside those of a GPU, by speed; empty: it may."""
+        if place.is_idle:
+            return ""
+        if self._is_measured(place):
+            return refusals.MEASURED
+        mix, part = self._mix(place), self._part(task, place)
+        settings = self.settings
+        if mix.is_banned(part):
+            return refusals.BANNED
+        own = mix.own_speed(part)
+        if own < settings.min_speed:
+            return refusals.IT_KEEPS.format(own)
+        speeds = mix.speeds(part)
+        slowest = min(range(len(speeds) - 1), key=speeds.__getitem__, default=None)
+        if slowest is not None and speeds[slowest] < settings.min_speed:
+            return refusals.KEEPS.format(mix.parts[slowest].ask.task, speeds[slowest])
+        gain = sum(speeds) - mix.stp
+        return refusals.LITTLE_GAIN.format(gain) if gain < settings.min_gain else ""
+
+    def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
+        """Return what the best GPU for a task has most of: the speed that it adds, then room."""
+        if place.is_idle:
+            return 1.0, place.room
+        mix = self._mix(place)
+        return round(sum(mix.speeds(self._part(task, place))) - mix.stp, 6), place.room
+
+    def signature(self, task: WaitingView, need: Need) -> object:
+        """Return what decides where a task may start; here also its load, and its command where pairs are known."""
+        return super().signature(task, need), task.beliefs, None if self.pairs.is_empty else task.ask.key
+
+    def suits_text(self, task: WaitingView, place: Place) -> str:
+        """Return what is expected of the GPU with the task: "; both keep ~0.84, together 1.7 of one"."""
+        text = "" if place.is_idle else speeds_text(self._mix(place).speeds(self._part(task, place)))
+        return f"; {text}" if text else ""
+
+    def begun(self, task: WaitingView, place: Place) -> None:
+        """Note a start."""
+        self._mix(place).add(self._part(task, place))
+        self._parts = {key: part for key, part in self._parts.items() if key[0] != task.ask.task}
+
+    # ---- The tasks of a GPU ----
+
+    def _is_measured(self, place: Place) -> bool:
+        """Return whether a GPU's only task is just being measured alone, which its neighbour would end.
+
+        Without a rate alone, nothing that is done to the task can be undone. It costs one window of one GPU, once for a
+        command, so tasks of less than ten minutes are not worth it; nor is a task that has shown no rate yet, for most
+        programs show none. What starts all at once on few GPUs is therefore not measured.
+        """
+        if place.count != 1 or len(place.running) != 1:
+            return False
+        one = place.running[0]
+        if one.rate is None or one.rate_alone is not None or one.rate.windows >= MEASURED_WINDOWS or one.is_paused:
+            return False
+        expected = one.estimate.seconds if one.estimate.seconds is not None else self.view.median_s
+        return self.now_s < one.started_s + MEASURED_S and (expected is None or expected >= LONG_S)
+
+    def _mix(self, place: Place) -> Mix:
+        mix = self._mixes.get(place.uuid)
+        if mix is None:
+            mix = Mix("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
+            for one in place.running:
+                if not one.is_paused:  # a paused task keeps its memory and takes nothing else
+                    mix.add(Part(one.ask, one.belief or _NOTHING, self.view.exponent))
+            self._mixes[place.uuid] = mix
+        return mix
+
+    def _part(self, task: WaitingView, place: Place) -> Part:
+        key = (task.ask.task, place.model)
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = Part(task.ask, belief_on(task.beliefs, place.model), self.view.exponent)
+        return part

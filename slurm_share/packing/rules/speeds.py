@@ -55,6 +55,8 @@ class Speeds:
         share; None: each task has its own."""
         self.version = 0
         """It changes with what is known."""
+        self.pairs_version = 0
+        """It changes with what is known of pairs."""
         self._loads = Loads(cores)
         self._corrections = Corrections()
         self._constants = Constants()
@@ -200,6 +202,7 @@ class Speeds:
             self._bans.setdefault(one, {})[two] = None
             self._bans.setdefault(two, {})[one] = None
             self.version += 1
+            self.pairs_version += 1
 
     def _plain(self, asks: Sequence[TaskAsk], gpu_model: str) -> list[Belief]:
         return [self._loads.belief(ask.key, gpu_model) for ask in asks]
@@ -209,6 +212,7 @@ class Speeds:
         if key.family != key.exact:
             self._corrections.add(key.family, [other.family for other in others], ratio, weight)
         self.version += 1
+        self.pairs_version += 1
 
     def _learn_pair(self, pair: PairRun, now: float) -> None:
         a, b = TaskKey(exact=pair.a, family=pair.family_a), TaskKey(exact=pair.b, family=pair.family_b)

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import json
 from msgspec.structs import replace
-from packing_values import Known, board, estimate, gpu, key, oom, running, starts, view, waiting
+from packing_values import A100, Known, board, estimate, gpu, key, oom, running, starts, view, waiting
 
-from slurm_share.packing.records import POLICIES, EndFacts, GiveUp, Hold, PackView, Start, TaskAsk, Tries
+from slurm_share.packing.records import POLICIES, Belief, EndFacts, GiveUp, Hold, PackView, Start, TaskAsk, Tries
 from slurm_share.packing.rules import booked_policy, room
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
@@ -15,6 +15,12 @@ from slurm_share.packing.rules.refusals import CLOSED
 SIZES = st.integers(300, 45000)
 RATIO = st.none() | st.floats(0, 1)
 MANY = settings(max_examples=60, deadline=None)
+
+
+BOOKS = ("booked", "gain")
+BELIEFS = st.none() | st.builds(
+    Belief, sm_ratio=st.floats(0, 1), dram_ratio=st.floats(0, 1), busy_ratio=st.floats(0, 1), factor=st.floats(0.5, 2)
+)
 
 
 @st.composite
@@ -62,7 +68,8 @@ def waits(draw, most=6):
             had_room_mib=draw(st.sampled_from([0, 0, 12000])),
             not_on=draw(st.sampled_from([(), (), ("GPU-0",)])),
         )
-        found.append(task)
+        belief = draw(BELIEFS)
+        found.append(task if belief is None else replace(task, beliefs=((A100, belief),)))
     return found
 
 
@@ -75,14 +82,15 @@ def states(draw, policy=None, most=6):
         on = draw(st.integers(0, len(cards) - 1))
         memory = draw(st.none() | st.integers(0, 22000))
         ends = draw(st.none() | st.floats(0, 2000))
-        runs.append(running(50 + number, on, reserved, memory=memory, ends_s=ends))
+        run = running(50 + number, on, reserved, memory=memory, ends_s=ends)
+        runs.append(replace(run, belief=draw(BELIEFS), is_paused=draw(st.sampled_from([False, False, True]))))
     return view(
         cards,
         draw(waits(most)),
         runs,
         now=draw(st.sampled_from([100.0, 700.0])),
         workers=draw(st.integers(0, 8)),
-        policy=policy or draw(st.sampled_from(POLICIES)),
+        policy=draw(st.sampled_from(policy if isinstance(policy, tuple) else (policy,) if policy else POLICIES)),
         uses_booking=draw(st.booleans()),
         order=draw(st.sampled_from(["fifo", "short", "long"])),
         guard=draw(st.sampled_from(["soft", "hard"])),
@@ -118,7 +126,7 @@ def test_each_task_starts_or_ends_once_and_never_beyond_the_free_workers(state):
 
 
 @MANY
-@given(states(policy="booked"))
+@given(states(policy=BOOKS))
 def test_what_is_booked_never_exceeds_what_is_usable_but_by_growth(state):
     decision = decide(state)
     added = {}
@@ -162,7 +170,7 @@ def test_nothing_starts_on_a_gpu_that_is_out_has_a_problem_or_is_held_for_anothe
 
 
 @MANY
-@given(states(policy="booked"))
+@given(states(policy=BOOKS))
 def test_no_start_where_a_task_ran_out_of_memory_unless_there_is_more_room_now(state):
     known = {task.ask.task: task for task in state.waiting}
     for one in decide(state).actions:
@@ -174,7 +182,7 @@ def test_no_start_where_a_task_ran_out_of_memory_unless_there_is_more_room_now(s
 
 
 @MANY
-@given(states(policy="booked"))
+@given(states(policy=BOOKS))
 def test_no_task_waits_while_an_idle_gpu_fits_it(state):
     decision = decide(state)
     began = [one for one in decision.actions if isinstance(one, Start)]
@@ -204,14 +212,29 @@ def test_no_task_waits_while_an_idle_gpu_fits_it(state):
 
 
 @MANY
-@given(states(policy="booked"), st.data())
+@given(states(policy="gain"))
+def test_gain_starts_nobody_beside_tasks_that_booked_would_not_start_there(state):
+    """Memory comes first: each single task that starts beside others is one that `booked` could start on that GPU."""
+    for task in state.waiting:
+        alone = replace(state, waiting=(task,))
+        for one in decide(alone).actions:
+            if isinstance(one, Start):
+                only = tuple(
+                    card if card.facts.uuid in one.gpus else replace(card, problem="closed") for card in state.gpus
+                )
+                booked = replace(alone, gpus=only, settings=replace(state.settings, policy="booked"))
+                assert starts(decide(booked)) == starts(decide(alone))
+
+
+@MANY
+@given(states(policy=BOOKS), st.data())
 def test_the_order_of_the_gpus_in_the_view_changes_nothing(state, data):
     shuffled = replace(state, gpus=tuple(data.draw(st.permutations(state.gpus))))
     assert decide(shuffled) == decide(state)
 
 
 @MANY
-@given(states(policy="booked", most=4), st.integers(1, 40000))
+@given(states(policy=BOOKS, most=4), st.integers(1, 40000))
 def test_more_memory_on_a_gpu_never_makes_a_task_wait(state, more):
     """But one that is larger than all GPUs: it is tried on the largest only, which the growing GPU then may be."""
     largest = max((room.capacity(card.facts) for card in state.gpus if not card.is_out), default=0)
@@ -228,7 +251,7 @@ def test_more_memory_on_a_gpu_never_makes_a_task_wait(state, more):
 
 
 @MANY
-@given(states(policy="booked"))
+@given(states(policy=BOOKS))
 def test_with_the_hard_guard_caps_and_reservations_of_new_tasks_are_the_same(state):
     state = replace(state, settings=replace(state.settings, guard="hard"))
     known = {task.ask.task: dict(task.estimates)["A100"].processes for task in state.waiting}
@@ -300,7 +323,7 @@ def test_temporary_closing_is_a_reason_of_its_own():
 
 
 @MANY
-@given(states(policy="booked", most=8))
+@given(states(policy=BOOKS, most=8))
 def test_short_reasons_for_tasks_far_behind_change_no_action(state):
     rows = booked_policy.DETAILED_ROWS
     try:
