@@ -1,8 +1,8 @@
 """How long one decision of packing takes: python tests/bench/packing_decide.py
 
 64 waiting tasks, all of another size, on 16 GPUs with 8 tasks each, which is the largest state that the bar is set for:
-5 ms with the making of its view, after new figures of every task and GPU. Prints one line a case; main() of others may
-call `measure`.
+5 ms with the making of its view, after new figures of every task and GPU. Prints one line a case, in CPU time, since
+other programs may run beside it; main() of others may call `measure`.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def measure(repeats: int = 200) -> dict[str, float]:
             for count in range(repeats):
                 now = 300.0 + count
                 sample(board, now)
-                began = time.perf_counter()
+                began = time.process_time()
                 decide(board.view(now))
-                times.append((time.perf_counter() - began) * 1000)
+                times.append((time.process_time() - began) * 1000)
             found[f"{policy}: {name}"] = statistics.median(times)
     return found
 

@@ -20,6 +20,9 @@ MEASURED_S = 120.0
 MEASURED_WINDOWS = 2
 """With so many windows it is."""
 LONG_S = 600.0
+TRIED_MOST = 12
+"""So many tasks of one decision are compared with the tasks of GPUs and refused. Those behind them start on GPUs
+without tasks only: with 16 GPUs, more would take longer than the 5 ms that a decision may take."""
 _NOTHING = Belief()
 
 
@@ -31,6 +34,7 @@ class Gain(Booked):
         self.pairs = Pairs(view.pairs)
         self._mixes: dict[str, Mix] = {}
         self._parts: dict[tuple[int, str], Part] = {}
+        self._tried: set[int] = set()
 
     def run(self) -> None:
         """Undo what did not pay, then decide about the waiting tasks."""
@@ -45,17 +49,21 @@ class Gain(Booked):
             return ""
         if self._is_measured(place):
             return refusals.MEASURED
+        number = task.ask.task
+        if number not in self._tried:
+            if len(self._tried) >= TRIED_MOST:
+                return refusals.TRIED
+            self._tried.add(number)
         mix, part = self._mix(place), self._part(task, place)
         settings = self.settings
         if mix.is_banned(part):
             return refusals.BANNED
-        own = mix.own_speed(part)
-        if own < settings.min_speed:
-            return refusals.IT_KEEPS.format(own)
         speeds = mix.speeds(part)
-        slowest = min(range(len(speeds) - 1), key=speeds.__getitem__, default=None)
-        if slowest is not None and speeds[slowest] < settings.min_speed:
-            return refusals.KEEPS.format(mix.parts[slowest].ask.task, speeds[slowest])
+        least = min(speeds)
+        if least < settings.min_speed:
+            if speeds[-1] == least:
+                return refusals.IT_KEEPS.format(least)
+            return refusals.KEEPS.format(mix.parts[speeds.index(least)].ask.task, least)
         gain = sum(speeds) - mix.stp
         return refusals.LITTLE_GAIN.format(gain) if gain < settings.min_gain else ""
 
@@ -68,7 +76,9 @@ class Gain(Booked):
 
     def signature(self, task: WaitingView, need: Need) -> object:
         """Return what decides where a task may start; here also its load, and its command where pairs are known."""
-        return super().signature(task, need), task.beliefs, None if self.pairs.is_empty else task.ask.key
+        key = task.ask.key
+        has_pairs = key is not None and bool(self.pairs.neighbours((key.exact, key.family)))
+        return super().signature(task, need), task.beliefs, key if has_pairs else None
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
         """Return what is expected of the GPU with the task: "; both keep ~0.84, together 1.7 of one"."""
@@ -77,6 +87,7 @@ class Gain(Booked):
 
     def begun(self, task: WaitingView, place: Place) -> None:
         """Note a start."""
+        self._tried.discard(task.ask.task)
         self._mix(place).add(self._part(task, place))
         self._parts = {key: part for key, part in self._parts.items() if key[0] != task.ask.task}
 
@@ -103,7 +114,7 @@ class Gain(Booked):
             mix = Mix("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
             for one in place.running:
                 if not one.is_paused:  # a paused task keeps its memory and takes nothing else
-                    mix.add(Part(one.ask, one.belief or _NOTHING, self.view.exponent))
+                    mix.add(Part(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))
             self._mixes[place.uuid] = mix
         return mix
 
@@ -111,5 +122,7 @@ class Gain(Booked):
         key = (task.ask.task, place.model)
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = Part(task.ask, belief_on(task.beliefs, place.model), self.view.exponent)
+            part = self._parts[key] = Part(
+                task.ask, belief_on(task.beliefs, place.model), self.view.exponent, self.pairs
+            )
         return part

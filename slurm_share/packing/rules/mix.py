@@ -6,13 +6,12 @@ next is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from ..records import Belief, PairView, SharingMethod, TaskAsk
 from . import interference
 
-_RESOURCES = ("sm_ratio", "dram_ratio", "pcie_ratio", "cpu_ratio")
 _soft = lru_cache(maxsize=8192)(interference.soft)
 
 
@@ -20,22 +19,31 @@ class Pairs:
     """What was measured of tasks in pairs, by their commands or families."""
 
     def __init__(self, views: Sequence[PairView]) -> None:
-        self._corrections: dict[tuple[str, str], float] = {}
+        self._beside: dict[str, dict[str, float]] = {}
+        """Command or family -> its neighbours -> its correction beside them."""
         self._banned: set[tuple[str, str]] = set()
         for one in views:
-            self._corrections[one.a, one.b] = one.factor_a
-            self._corrections[one.b, one.a] = one.factor_b
+            self._beside.setdefault(one.a, {})[one.b] = one.factor_a
+            self._beside.setdefault(one.b, {})[one.a] = one.factor_b
             if one.is_banned:
                 self._banned |= {(one.a, one.b), (one.b, one.a)}
-        self.is_empty = not views
+        self.has_bans = bool(self._banned)
+
+    def neighbours(self, names: Sequence[str]) -> Collection[str]:
+        """Return the commands and families beside which any of these names was measured."""
+        found = [name for one in names for name in self._beside.get(one, ())]
+        return frozenset(found) if found else ()
 
     def correction(self, task: TaskAsk, beside: TaskAsk) -> float:
         """Return by how much a task is slower beside another than the model says; its command counts first."""
         one, two = task.key, beside.key
-        if self.is_empty or one is None or two is None:
+        if one is None or two is None:
             return 1.0
-        found = self._corrections.get((one.exact, two.exact))
-        return self._corrections.get((one.family, two.family), 1.0) if found is None else found
+        known = self._beside.get(one.exact)
+        if known is not None and (found := known.get(two.exact)) is not None:
+            return found
+        known = self._beside.get(one.family)
+        return 1.0 if known is None else known.get(two.family, 1.0)
 
     def is_banned(self, task: TaskAsk, beside: TaskAsk) -> bool:
         """Return whether two tasks are not to share a GPU."""
@@ -48,27 +56,37 @@ class Pairs:
 class Part:
     """One task as the model sees it."""
 
-    __slots__ = ("alone", "ask", "belief", "busy", "correction", "demands", "stretched")
+    __slots__ = ("ask", "busy", "demands", "factor", "names", "neighbours", "row")
 
-    def __init__(self, ask: TaskAsk, belief: Belief, exponent: float) -> None:
+    def __init__(self, ask: TaskAsk, belief: Belief, exponent: float, pairs: Pairs) -> None:
         self.ask = ask
-        self.belief = belief
-        self.demands = tuple([getattr(belief, name) for name in _RESOURCES])
-        self.alone = tuple([_soft(demand, exponent) for demand in self.demands])
+        self.demands = (belief.sm_ratio, belief.dram_ratio, belief.pcie_ratio, belief.cpu_ratio)
         self.busy = belief.busy_ratio
-        self.stretched = min(1.0, interference.BUSY_FACTOR * belief.busy_ratio)
-        self.correction = belief.factor
-        """Its factor times those of the pairs with its neighbours."""
+        sm, dram, pcie, cpu = [1.0 / _soft(demand, exponent) for demand in self.demands]
+        stretched = min(1.0, interference.BUSY_FACTOR * belief.busy_ratio)
+        self.row = (sm, dram, pcie, cpu, stretched)
+        """1 over what each resource is stretched by when it is alone, and the part of its time that is stretched."""
+        self.factor = belief.factor
+        self.names = () if ask.key is None else (ask.key.exact, ask.key.family)
+        self.neighbours = pairs.neighbours(self.names)
 
 
 class Mix:
     """The tasks that run on one GPU."""
+
+    __slots__ = (
+        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_rows", "_sums", "parts", "stp",
+    )  # fmt: skip
 
     def __init__(self, sharing: SharingMethod, exponent: float, pairs: Pairs) -> None:
         self.parts: list[Part] = []
         self._is_sliced = sharing == "time-slicing"
         self._exponent = exponent
         self._pairs = pairs
+        self._rows: list[tuple[float, float, float, float, float]] = []
+        self._corrections: list[float] = []
+        """Of each part: its factor times those of the pairs with its neighbours."""
+        self._names: set[str] = set()
         self._sums = (0.0, 0.0, 0.0, 0.0)
         self._busy = 0.0
         self.stp = 0.0
@@ -76,76 +94,65 @@ class Mix:
 
     def add(self, part: Part) -> None:
         """Put a task on the GPU."""
-        for other in self.parts:
-            other.correction *= self._pairs.correction(other.ask, part.ask)
-            part.correction *= self._pairs.correction(part.ask, other.ask)
+        self._corrections = self._with_pairs(part)
         self._sums = self._with(part)
         self._busy += part.busy
+        self._rows.append(part.row)
         self.parts.append(part)
+        self._names.update(part.names)
         self.stp = sum(self.speeds())
 
     def speeds(self, more: Part | None = None) -> list[float]:
         """Return the speed of each task, with one more the last; 1: as alone."""
         if more is None:
-            if len(self.parts) < 2:
-                return [1.0] * len(self.parts)
-            totals = self._totals(self._sums, self._busy)
-            return [self._speed(part, totals, part.correction) for part in self.parts]
-        if not self.parts:
-            return [1.0]
-        totals = self._totals(self._with(more), self._busy + more.busy)
-        if self._pairs.is_empty:
-            found = [self._speed(part, totals, part.correction) for part in self.parts]
+            rows, corrections, sums, busy = self._rows, self._corrections, self._sums, self._busy
         else:
-            found = [
-                self._speed(part, totals, part.correction * self._pairs.correction(part.ask, more.ask))
-                for part in self.parts
-            ]
-        return [*found, self._own(more, totals)]
-
-    def own_speed(self, more: Part) -> float:
-        """Return the speed that one more task would have: the most that it can add."""
-        if not self.parts:
-            return 1.0
-        return self._own(more, self._totals(self._with(more), self._busy + more.busy))
+            rows, corrections = [*self._rows, more.row], self._with_pairs(more)
+            sums, busy = self._with(more), self._busy + more.busy
+        if len(rows) < 2:
+            return [1.0] * len(rows)
+        if self._is_sliced:
+            turns = max(1.0, busy)
+            slowdowns = [
+                (1.0 + row[4] * (turns - 1.0)) * factor for row, factor in zip(rows, corrections, strict=True)
+            ]  # fmt: skip
+        else:
+            sm, dram, pcie, cpu = [_soft(total, self._exponent) if total else 0.0 for total in sums]
+            if pcie or cpu:
+                slowdowns = [
+                    (1.0 + stretched * (max(sm * one, dram * two, pcie * three, cpu * four, 1.0) - 1.0)) * factor
+                    for (one, two, three, four, stretched), factor in zip(rows, corrections, strict=True)
+                ]
+            else:  # of most tasks no more is known; `max` would be half of the time
+                slowdowns = [
+                    (1.0 + stretched * ((by_sm if (by_sm := sm * one) > (by_dram := dram * two) else by_dram) - 1.0))
+                    * factor
+                    for (one, two, _, _, stretched), factor in zip(rows, corrections, strict=True)
+                ]
+        return [1.0 if slowdown < 1.0 else 1.0 / slowdown for slowdown in slowdowns]
 
     def is_banned(self, more: Part) -> bool:
         """Return whether one more task is not to share the GPU with one that is there."""
+        if not self._pairs.has_bans:
+            return False
         return any(self._pairs.is_banned(more.ask, part.ask) for part in self.parts)
 
-    def _own(self, more: Part, totals: tuple[float, ...]) -> float:
-        correction = more.correction
-        if not self._pairs.is_empty:
-            for part in self.parts:
-                correction *= self._pairs.correction(more.ask, part.ask)
-        return self._speed(more, totals, correction)
+    def _with_pairs(self, more: Part) -> list[float]:
+        """Return the corrections of all tasks with one more, the last."""
+        if self._names.isdisjoint(more.neighbours):
+            return [*self._corrections, more.factor]
+        own, found = more.factor, []
+        correction = self._pairs.correction
+        for part, before in zip(self.parts, self._corrections, strict=True):
+            own *= correction(more.ask, part.ask)
+            found.append(before * correction(part.ask, more.ask))
+        found.append(own)
+        return found
 
     def _with(self, more: Part) -> tuple[float, float, float, float]:
         one, two, three, four = self._sums
         sm, dram, pcie, cpu = more.demands
         return one + sm, two + dram, three + pcie, four + cpu
-
-    def _totals(self, sums: tuple[float, float, float, float], busy: float) -> tuple[float, ...]:
-        """Return by how much the resources stretch with all tasks."""
-        if self._is_sliced:
-            return (max(1.0, busy),)
-        return tuple([_soft(total, self._exponent) for total in sums])
-
-    def _speed(self, part: Part, totals: tuple[float, ...], correction: float) -> float:
-        if self._is_sliced:
-            stretch = totals[0]
-        else:
-            sm, dram, pcie, cpu = totals
-            own_sm, own_dram, own_pcie, own_cpu = part.alone
-            stretch = sm / own_sm
-            if dram > 1.0:
-                stretch = max(stretch, dram / own_dram)
-            if pcie > 1.0:
-                stretch = max(stretch, pcie / own_pcie)
-            if cpu > 1.0:
-                stretch = max(stretch, cpu / own_cpu)
-        slowdown = (1.0 - part.stretched + part.stretched * stretch) * correction
-        return 1.0 if slowdown < 1.0 else 1.0 / slowdown
 
 
 def speeds_text(speeds: Sequence[float]) -> str:

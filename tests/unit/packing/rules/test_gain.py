@@ -70,16 +70,16 @@ def test_the_fast_prediction_is_that_of_the_model(beliefs, sharing, corrections)
                     a=names[a], b=names[b], factor_a=corrections.get((a, b), 1.0), factor_b=corrections.get((b, a), 1.0)
                 )
             )
-    mix = Mix(sharing, interference.EXPONENT, Pairs(views))
+    pairs = Pairs(views)
+    mix = Mix(sharing, interference.EXPONENT, pairs)
     parts = [
-        Part(TaskAsk(task=n, key=TaskKey(exact=names[n], family="")), one, interference.EXPONENT)
+        Part(TaskAsk(task=n, key=TaskKey(exact=names[n], family="")), one, interference.EXPONENT, pairs)
         for n, one in enumerate(beliefs)
     ]
     for part in parts[:-1]:
         mix.add(part)
     expected = [1 / slow for slow in interference.slowdowns(beliefs, sharing, corrections)]
     assert mix.speeds(parts[-1]) == pytest.approx(expected)
-    assert mix.own_speed(parts[-1]) == pytest.approx(expected[-1])
     mix.add(parts[-1])
     assert mix.speeds() == pytest.approx(expected)
     assert mix.stp == pytest.approx(sum(expected))
@@ -190,6 +190,17 @@ def test_a_task_behind_one_that_waits_for_its_neighbours_goes_on():
     runs = [on(task, 0, sm_ratio=0.9) for task in range(3)]
     tasks = [waits(8, sm_ratio=0.9), waits(9, sm_ratio=0.05, busy_ratio=0.3)]
     assert starts(answer([gpu(0)], tasks, runs, min_speed=0.2)) == [(9, "GPU-0")]
+
+
+def test_behind_many_tasks_that_suit_no_neighbours_a_gpu_without_tasks_is_still_taken():
+    """The work of a decision is bounded; no GPU stays empty for that."""
+    runs = [on(task, 0, 1000, sm_ratio=0.9) for task in range(3)]
+    tasks = [waits(10 + n, 1000 + n, sm_ratio=0.9) for n in range(20)]
+    decision = answer([gpu(0)], tasks, runs, min_speed=0.3)
+    assert [one.why for one in decision.refused].count(refusals.TRIED) == 8
+    small = gpu(1, 12000)
+    tasks = [*(waits(10 + n, 15000 + n, sm_ratio=0.9) for n in range(20)), waits(30, 2000, sm_ratio=0.9)]
+    assert starts(answer([gpu(0), small], tasks, runs, min_speed=0.3)) == [(30, "GPU-1")]
 
 
 def test_an_old_task_that_nobody_suits_gets_a_gpu_kept_free():
