@@ -24,8 +24,10 @@ from .records import (
     Hold,
     PackRequest,
     PackView,
+    Pause,
     Rate,
     Reserve,
+    Resume,
     Source,
     Start,
     TaskAsk,
@@ -74,7 +76,8 @@ class Packer:
         run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat."""
         self.request = request
         self.facts = {gpu.uuid: gpu for gpu in gpus}
-        self.board = Board(gpus, workers, request.settings, estimator)
+        can_move = request.checkpoint_signal is not None
+        self.board = Board(gpus, workers, request.settings, estimator, can_move=can_move)
         self.estimator = estimator
         self.journal = journal
         self.bookings = bookings
@@ -172,6 +175,19 @@ class Packer:
         """Return the speed of a running task over that of its command alone; None: not known."""
         return self.board.speed_ratio(task)
 
+    def resumed(self, task: int, now_s: float) -> None:
+        """Note that a paused task goes on, for a reason that is not the packer's."""
+        its = self.running.get(task)
+        if its is not None:
+            its.resume(now_s)
+            self.board.resumed(task, now_s)
+            self._is_due = True
+
+    def pause_no_more(self) -> None:
+        """Let no task be paused from now on; what does not pay is banned as before."""
+        if self.board.settings.undo == "pause":
+            self.board.settings = replace(self.board.settings, undo="ban")
+
     def look(self, now_s: float) -> None:
         """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
         is_blind = self._sampled_s is None and now_s > BLIND_S
@@ -193,7 +209,8 @@ class Packer:
         its = self.running.pop(facts.task)
         is_elastic = self.board.is_elastic(facts.task)
         after = self.board.ended(facts)
-        seconds = max(facts.now_s - its.started_s, 0.0)
+        its.resume(facts.now_s)
+        seconds = max(facts.now_s - its.started_s - its.paused_s, 0.0)
         self.totals.ended(its, after, seconds)
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
@@ -299,6 +316,10 @@ class Packer:
                     self.held.pop(action.gpu, None)
                 else:
                     self.held[action.gpu] = (action.task, round(self._unix_s + now_s, 3))
+            elif isinstance(action, Pause):
+                self.running[action.task].pause(now_s)
+            elif isinstance(action, Resume):
+                self.running[action.task].resume(now_s)
 
     def _drop_hold(self, task: int) -> None:
         """Note that no GPU is kept free for a task: its start, or its end, says so without an action of its own."""
@@ -344,7 +365,7 @@ class Packer:
         """
         if not self._vacant or self.request.settings.policy not in BOOKING or self.request.settings.order != "fifo":
             return None
-        if self.retried or self.held:
+        if self.retried or self.held or any(one.is_paused for one in self.running.values()):
             self._vacant.clear()
             return None
         task = next(iter(self.waiting), None)

@@ -173,6 +173,8 @@ class Tries(Struct, frozen=True):
     """Ended by a GPU that failed: free, at most FREE_TRIES."""
     was_alone: bool = False
     """One attempt had a GPU to itself and ran out of memory."""
+    moved: int = 0
+    """Told to save its state and end, to start on another GPU: free, see `rules.undo`."""
 
 
 # ---- A node at one moment ----
@@ -269,6 +271,8 @@ class RunningView(Struct, frozen=True, kw_only=True):
     """When it was last paused or continued; 0: never."""
     can_move: bool = False
     """It can save its state on a signal (--checkpoint-signal), and be started elsewhere."""
+    is_moving: bool = False
+    """It was told to end, and starts on another GPU then."""
 
 
 class WaitingView(Struct, frozen=True, kw_only=True):
@@ -285,7 +289,7 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     had_room_mib: int = 0
     """The room that its GPU had for it when it ran out of memory."""
     not_on: tuple[str, ...] = ()
-    """GPUs (UUIDs) on which it ran out of memory."""
+    """GPUs (UUIDs) on which it ran out of memory, or which it was moved away from."""
     wants_alone: bool = False
     """It is to have a GPU to itself."""
     waits_since_s: float = 0.0

@@ -45,12 +45,31 @@ class RunningTask:
         self.signature = signature(ask)
         self.is_plain = ask.key is not None and len(start.gpus) == 1 and not start.is_alone and attempt == 1
         """Another task of the same command may take its place without a decision of its own."""
+        self.paused_s = 0.0
+        """For so long it stood still; its memory stayed booked."""
+        self._paused_at_s: float | None = None
         self._sums: dict[str, tuple[float, float]] = {}
         """Figure -> (sum of its values times seconds, seconds), while it was alone."""
 
     def reserve(self, mib: int) -> None:
         """Note another reservation."""
         self.reserved_mib = mib
+
+    def pause(self, now_s: float) -> None:
+        """Note that it stands still from now on."""
+        if self._paused_at_s is None:
+            self._paused_at_s = now_s
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether it stands still."""
+        return self._paused_at_s is not None
+
+    def resume(self, now_s: float) -> None:
+        """Note that it goes on, if it stood still."""
+        if self._paused_at_s is not None:
+            self.paused_s += now_s - self._paused_at_s
+            self._paused_at_s = None
 
     def see(self, sample: TaskSample, now_s: float) -> None:
         """Note its memory."""

@@ -175,8 +175,12 @@ class Board:
         settings: PackSettings,
         estimator: Estimator,
         speeds: Speeds | None = None,
+        *,
+        can_move: bool = False,
     ) -> None:
-        """Begin with idle GPUs and `workers` free workers. `speeds` None: nothing is known of speed yet."""
+        """Begin with idle GPUs and `workers` free workers. `speeds` None: nothing is known of speed yet. `can_move`:
+        tasks save their state on a signal."""
+        self._can_move = can_move
         self.settings = settings
         self.estimator = estimator
         self.speeds = Speeds() if speeds is None else speeds
@@ -370,6 +374,9 @@ class Board:
         blamed: tuple[int, ...] = ()
         returned: tuple[str, ...] = ()
         is_suspect = False
+        is_moved = view.is_moving and not facts.is_stopped_by_us and kind in recover.MOVED_KINDS
+        if is_moved:
+            kind = "unfinished"  # also with exit code 0: so ends a program that has saved its state
         if kind in ("gpu memory", "gpu memory likely"):
             blamed = self._blamed(run, had)
             if blamed:
@@ -400,12 +407,15 @@ class Board:
             insort(self._durations, facts.now_s - view.started_s)
         largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
         had = replace(had, is_suspect=is_suspect)
-        coming = recover.after(kind, reason, had, view.tries, run.floor_mib, self.settings, largest)
+        if is_moved:
+            coming = recover.after_move(gpu.facts.index, view.tries, run.floor_mib)
+        else:
+            coming = recover.after(kind, reason, had, view.tries, run.floor_mib, self.settings, largest)
         self._teach(run, kind, coming, facts.now_s)
         if coming.is_retried:
             old = run.waiting
             not_on = old.not_on
-            if kind in endings.MEMORY_KINDS:
+            if is_moved or kind in endings.MEMORY_KINDS:
                 not_on = tuple(dict.fromkeys((*not_on, *view.gpus)))
             again = replace(
                 old,
@@ -496,14 +506,19 @@ class Board:
                 case Pause() | Resume():
                     self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
                 case Move():
-                    pass  # its end, which follows, says what becomes of it
+                    self._set_moving(action.task)
+
+    def resumed(self, task: int, now_s: float) -> None:
+        """Note that a paused task goes on, for a reason that is not this board's."""
+        self._set_paused(task, now_s, is_paused=False)
 
     def next_s(self, now_s: float) -> float | None:
-        """Return when a decision can change without any event: a GPU opens again, a task grows old, memory may be flat.
+        """Return when a decision can change without any event: a GPU opens again, a task grows old, memory may be flat,
+        a paused task has waited long enough.
 
         None: not before something happens.
         """
-        times: list[float] = []
+        times = [run.view.pause_s + self.settings.pause_max_s for run in self._running.values() if run.view.is_paused]
         if self._queue:
             if self._has_given_up:
                 return now_s
@@ -625,6 +640,7 @@ class Board:
             is_elastic=estimate.is_elastic,
             clients=max(estimate.processes, 1),
             ends_s=None if estimate.seconds is None else now_s + estimate.seconds,
+            can_move=self._can_move and len(gpus) == 1,
         )
         if self._has_speeds:
             view = self._with_speed(view, gpus[0].facts.model)
@@ -677,9 +693,23 @@ class Board:
             self.speeds.ban(keys[0], keys[1])
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
+        """Note that a task stands still or goes on. How fast its neighbours are has to be measured anew, too."""
+        run = self._running.get(task)
+        if run is None:
+            return
+        ends_s = run.view.ends_s
+        if run.view.is_paused and not is_paused and ends_s is not None:
+            ends_s += now_s - run.view.pause_s
+        run.view = replace(run.view, is_paused=is_paused, pause_s=now_s, ends_s=ends_s)
+        for other in {number: one for gpu in run.gpus for number, one in gpu.running.items()}.values():
+            other.view = replace(other.view, rate=None)
+        self._running_views = None
+
+    def _set_moving(self, task: int) -> None:
+        """Note that a task was told to end; its end says what becomes of it."""
         run = self._running.get(task)
         if run is not None:
-            run.view = replace(run.view, is_paused=is_paused, pause_s=now_s, rate=None)
+            run.view = replace(run.view, is_moving=True)
             self._running_views = None
 
     def _due(self, run: _Run, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:

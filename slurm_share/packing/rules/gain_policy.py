@@ -38,7 +38,11 @@ class Gain(Booked):
 
     def run(self) -> None:
         """Undo what did not pay, then decide about the waiting tasks."""
-        self.actions += undo.actions(self.view)
+        undone = undo.actions(self.view)
+        self.actions += undone
+        changed = {action.gpu for action in undone}
+        for place in self.places:
+            place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees what has become of it
         super().run()
 
     # ---- What `booked` asks ----

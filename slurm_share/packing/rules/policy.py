@@ -199,6 +199,10 @@ class Policy(ABC):
             return refusals.SHUT
         if place.is_closed:
             return refusals.CLOSED
+        if any(one.is_paused for one in place.running):
+            return refusals.PAUSED
+        if was_moved_from(task, place) and not place.is_empty:
+            return refusals.LEFT
         if not place.is_empty:
             if place.facts.is_single:
                 return refusals.SINGLE
@@ -239,6 +243,11 @@ class Policy(ABC):
             why=f"whole {gpus_text(chosen)}",
         )
         return True
+
+
+def was_moved_from(task: WaitingView, place: Place) -> bool:
+    """Return whether a task was told to end on a GPU because of its neighbours there."""
+    return task.tries.moved > 0 and place.uuid in task.not_on
 
 
 def gpus_text(places: Sequence[Place]) -> str:

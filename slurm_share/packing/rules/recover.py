@@ -15,6 +15,8 @@ from .endings import MEMORY_KINDS
 from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
 
+MOVED_KINDS: frozenset[EndKind] = frozenset({"done", "failed", "signal", "host memory", "unfinished"})
+"""So may an attempt end that was told to save its state and end; other ends say something about memory or a GPU."""
 FREE_TRIES = 3
 """How often a task is tried again for each reason that is not its own."""
 FAMILY_DEAD = 3
@@ -92,6 +94,12 @@ def after(
         is_retried = counted.failed <= settings.retries
         return Next(is_retried=is_retried, why=reason, tries=counted, floor_mib=floor_mib)
     return Next(is_retried=False, why=reason, tries=tries, floor_mib=floor_mib)
+
+
+def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
+    """Return what follows for a task that has ended to start on another GPU. `index`: of the one that it left."""
+    why = f"moved away from GPU {index}; it runs again"
+    return Next(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
 
 
 def _after_memory(
