@@ -8,11 +8,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..core.process import identify
+from ..core.process import identify, is_gone
 from ..core.records import ProcessIdentity
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ENVIRON_BYTES = 4 << 20
+_STOPPED = (b"T", b"t")
 
 
 class Leader(Struct, frozen=True):
@@ -27,6 +28,14 @@ class Leader(Struct, frozen=True):
     """NAME=VALUE; empty: it has ended, or hides it."""
     cpus: frozenset[int]
     """The cores that it may use, or might; empty: it is gone."""
+
+
+class Member(Struct, frozen=True):
+    """A living process that belongs to a task."""
+
+    known: ProcessIdentity
+    is_stopped: bool
+    """By SIGSTOP or a like signal, or by who traces it."""
 
 
 def read_children(proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
@@ -50,6 +59,33 @@ def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdenti
     """Return the living processes of a session."""
     found = (identify(pid, str(proc)) for pid, stat in _stats(proc) if int(stat[3]) == leader)
     return tuple(known for known in found if known is not None)
+
+
+def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
+    """Return the living processes of a session, and those that descend from them and have left it."""
+    found = {pid: stat for pid, stat in _stats(proc) if not is_gone(stat)}
+    ours = {pid for pid, stat in found.items() if int(stat[3]) == leader}
+    children: dict[int, list[int]] = {}
+    for pid, stat in found.items():
+        children.setdefault(int(stat[1]), []).append(pid)
+    new = list(ours)
+    while new:
+        new = [child for parent in new for child in children.get(parent, ()) if child not in ours]
+        ours.update(new)
+    members = []
+    for pid in sorted(ours):
+        known = identify(pid, str(proc))
+        if known is not None and known.start_ticks == int(found[pid][19]):
+            members.append(Member(known, found[pid][0] in _STOPPED))
+    return tuple(members)
+
+
+def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether a process is stopped by a signal, or by who traces it; False where it is gone."""
+    try:
+        return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in _STOPPED
+    except (OSError, IndexError):
+        return False
 
 
 def read_session_of(pid: int) -> int:

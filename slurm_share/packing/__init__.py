@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .records import (
         POLICIES,
         After,
+        Ban,
         EndFacts,
         EndKind,
         GiveUp,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         PolicyName,
         Rate,
         RateSource,
+        Reserve,
         Resume,
         ShareRun,
         Start,
@@ -70,6 +72,7 @@ __getattr__, __all__ = exports(
         "packer": ["Packer"],
         "records": [
             "After",
+            "Ban",
             "EndFacts",
             "EndKind",
             "GiveUp",
@@ -89,6 +92,7 @@ __getattr__, __all__ = exports(
             "PolicyName",
             "Rate",
             "RateSource",
+            "Reserve",
             "Resume",
             "ShareRun",
             "Start",

@@ -6,7 +6,7 @@ An attempt that ran out of GPU memory runs again with a larger cap, or where the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -290,6 +290,14 @@ class EvenCaps:
     def tick(self) -> None:
         """See Strategy: keep a GPU free where an attempt needs more than its worker has."""
         self._reserve()
+
+    @property
+    def paused(self) -> Collection[int]:
+        """See Strategy: none ever is."""
+        return ()
+
+    def resume_all(self) -> None:
+        """See Strategy."""
 
     def sentences(self) -> list[str]:
         """See Strategy: say what to write next time, where caps were too small."""

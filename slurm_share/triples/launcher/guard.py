@@ -33,7 +33,7 @@ from .. import result_files, run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Progress, Run
 from ..result_files import Results
 from ..rules import deal, memory_caps, outcomes
-from . import leftovers, task_process
+from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
 from .feeder import Feeder
@@ -85,6 +85,11 @@ def launch_node(
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.workers))
+        dog = None
+        if run.pack is not None and run.pack.settings.undo == "pause":
+            dog = watchdog.start(table)
+            if dog is None:
+                say(f"{node.name} cannot start one more process, so no task is paused there: {NO_PROCESSES}")
         task_process.become_subreaper()
         guard = os.getpid()
         try:
@@ -110,6 +115,7 @@ def launch_node(
                     was_here=was_here,
                     say=say,
                     show=show,
+                    watchdog=dog,
                 )
                 code = loop.run()
                 _say_lost(results, say)
@@ -121,6 +127,8 @@ def launch_node(
         status, heard = _watch(pid)
         if status not in (0, 1):
             status = _take_over(run, node, table, results, status, say)
+        if dog is not None:
+            dog.close()
         leftovers.end_children(GRACE_S, lambda pid, status: None)
         return EXIT_INTERRUPTED if status and signal.SIGINT in heard else status
     finally:
@@ -260,6 +268,9 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
             task_process.signal_group(pid, signal.SIGTERM)
             task_process.signal_group(pid, signal.SIGCONT)
             told.add(pid)
+    for row in rows:
+        if row.paused_ticks and row.pid > 1:
+            pauses.go_on(row.pid)
     leftovers.end_children(GRACE_S, ended, asked=told)
     unfinished = [row.task for row in unseen if row.pid not in endings]
     known = _written(node, results)

@@ -42,10 +42,12 @@ from . import environment, leftovers, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result, on_gpu
+from .pauses import Pauses
 from .rates import Rates
 from .running import Running
 from .strategy import Strategy
 from .table import Table
+from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -110,11 +112,12 @@ class Loop:
         was_here: bool,
         say: Callable[[str], None],
         show: Callable[[Progress], None],
+        watchdog: Watchdog | None = None,
     ) -> None:
         """`folder` is the run's, `lines` are those of the tasks file. `specs`: what each task of a packed run asks for;
         empty: all the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier jobs.
         `was_here`: logs of an earlier job may be there, and are appended to. `say` gives a sentence to the person who
-        reads the job's log; `show` is given the progress about once a second.
+        reads the job's log; `show` is given the progress about once a second. `watchdog` None: no task may be paused.
         """
         self.what = run
         self.began = round(time.time(), 3)
@@ -176,8 +179,9 @@ class Loop:
             from .packed import Packed  # here: a plain run need not wait for what it does not use
 
             self.strategy = Packed(
-                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say
-            )
+                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say,
+                Pauses(table, watchdog, say),
+            )  # fmt: skip
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
@@ -492,7 +496,7 @@ class Loop:
             return None
 
     def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
-        if code == 0 and self.stopping is None:
+        if code == 0 and self.stopping is None and not task.is_moving:
             return "done", ""
         ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
@@ -604,6 +608,7 @@ class Loop:
         self.stopping = Deadline.after(GRACE_S)
         self.feeder.closed = True
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
+        self.strategy.resume_all()
         for pid in self.running:
             self._tell_to_stop(pid)
         running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))

@@ -20,6 +20,7 @@ from ...core.text import fold
 from ...node.memory import HostMemory
 from ...packing import (
     After,
+    Ban,
     EndFacts,
     EndKind,
     Estimator,
@@ -28,10 +29,14 @@ from ...packing import (
     History,
     Hold,
     Journal,
+    Move,
     NodeSizes,
     OutsideSizes,
     Packer,
+    Pause,
     Rate,
+    Reserve,
+    Resume,
     Start,
     TaskAsk,
     TaskKey,
@@ -52,8 +57,10 @@ from . import environment, task_process
 from .daemons import Daemons
 from .feeder import Feeder, Turn
 from .hangs import Hangs
+from .moves import Moves
 from .node import Node
 from .pack_sampler import PackSampler
+from .pauses import Pauses
 from .running import Running
 from .strategy import GivenUp
 
@@ -105,6 +112,7 @@ class Packed:
         specs: Sequence[TaskSpec],
         known: Mapping[int, Ended],
         say: Callable[[str], None],
+        pauses: Pauses,
     ) -> None:
         """`folder`: the run's. `specs`: what each task asks for; empty: all ask for the same. `known`: the last attempt
         of tasks that ran out of GPU memory in earlier jobs of the run."""
@@ -121,9 +129,10 @@ class Packed:
         self.say = say
         self.running = running
         self.lost_workers = 0
-        self.paused: frozenset[int] = frozenset()
         self.sampler = PackSampler(running, host)
         self.daemons = Daemons(node.gpu_slots)
+        self.pauses = pauses
+        self.moves = Moves(run.pack.checkpoint_signal)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self._say_at = 0.0
         self._looked_s = -LOOK_S
@@ -273,8 +282,50 @@ class Packed:
                 self._ready.append(action)
             elif isinstance(action, GiveUp):
                 self._give_up(action.task, action.outcome, action.why)
-            elif isinstance(action, Hold) and action.task is not None:
-                self._tell(action.why)
+            elif isinstance(action, Hold):
+                if action.task is not None:
+                    self._tell(action.why)
+            elif not isinstance(action, Reserve):
+                self._undo(action, now)
+
+    def _undo(self, action: Ban | Pause | Resume | Move, now: float) -> None:
+        """Carry out what undoes a choice of neighbours, and say it."""
+        self._tell(action.why)
+        if isinstance(action, Ban):
+            return
+        task = next((one for one in self.running.values() if one.turn.task == action.task), None)
+        if isinstance(action, Resume):
+            self.pauses.resume(action.task)
+            self.hangs.forget(action.task)
+        elif task is None:
+            self.packer.resumed(action.task, now)  # it has just ended, or is just being started
+        elif isinstance(action, Move):
+            self.moves.begin(task)
+        elif not self.pauses.pause(task):
+            self.packer.resumed(action.task, now)
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """See Strategy."""
+        return frozenset(self.pauses.tasks)
+
+    def resume_all(self) -> None:
+        """See Strategy: also, none is paused from now on."""
+        for number in list(self.pauses.tasks):
+            self.packer.resumed(number, self._now())
+        self.pauses.resume_all()
+        self.packer.pause_no_more()
+
+    def _look_at_pauses(self) -> None:
+        """Keep what is paused as it is; let it go on for good where nobody would do so if this launcher was killed."""
+        if self.packer.board.settings.undo == "pause" and not self.pauses.is_possible:
+            self.resume_all()
+            self._tell(
+                f"no further task is paused on {self.node.name}: the process that would let it go on without this "
+                "launcher is gone"
+            )
+        self.pauses.look()
+        self.moves.look()
 
     def _has_daemon(self, start: Start, now: float) -> bool:
         """Return whether the daemons of a start's GPUs live; take the GPU out of service and put the task back if not.
@@ -425,7 +476,9 @@ class Packed:
             del self._afters[number]
         del self._starts[number]
         self.hangs.forget(number)
-        if after.kind not in ("done", "unfinished"):
+        self.moves.forget(number)
+        self.pauses.resume(number)  # what is left of it
+        if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
             self._tell(f"task {number} {pack_sentences.ended(after)}")
         if outcome == "host memory":
             self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
@@ -493,7 +546,9 @@ class Packed:
         self.packer.journal.flush()
         self._decide(now)
         self._learn(now)
-        self.hangs.look(list(self.running.values()), self._is_busy)
+        self._look_at_pauses()
+        paused = self.pauses.tasks
+        self.hangs.look([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
         self._stop_without_gpus()
         self.flush()
 

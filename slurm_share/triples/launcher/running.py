@@ -24,6 +24,7 @@ class Running:
         "gpu_now_mib",
         "gpu_peak_mib",
         "host_now_mib",
+        "is_moving",
         "log",
         "log_start",
         "needs_mib",
@@ -64,6 +65,8 @@ class Running:
         """Position of its GPU among the node's, if that is not its worker's own."""
         self.booked_mib: int | UnsetType = UNSET
         """What is booked for it on each of its GPUs."""
+        self.is_moving = False
+        """It was told to save its state and end, to start on another GPU."""
         self.needs_mib: int | UnsetType = UNSET
         """What it is known to need, once it has run out of GPU memory."""
         self.units: float | UnsetType = UNSET

@@ -7,7 +7,7 @@ each have a GPU and a cap of their own, `packed.Packed` for one whose tasks are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -94,6 +94,13 @@ class Strategy(Protocol):
 
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None where nodes share a queue."""
+
+    @property
+    def paused(self) -> Collection[int]:
+        """Return the numbers of the running tasks that stand still because we have stopped them."""
+
+    def resume_all(self) -> None:
+        """Let all tasks go on that we have stopped: they are to end."""
 
     def sentences(self) -> list[str]:
         """Return what is to be said at the end of the run."""

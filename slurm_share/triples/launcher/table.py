@@ -8,10 +8,11 @@ import struct
 
 from msgspec import Struct
 
-_ROW = struct.Struct("=qqiiddqq")
+_ROW = struct.Struct("=qqiiddqqq")
 _PID = 16
 _OWN_GPU = -1
 _END = 40
+_PAUSED = 56
 _NOBODY = -1
 
 
@@ -32,6 +33,9 @@ class Row(Struct, frozen=True):
     """How it ended, where that was seen and not yet written down."""
     gpu: int | None = None
     """Position of its GPU among the node's, where that is not its worker's own."""
+    paused_ticks: int = 0
+    """When its leader was started (field 22 of /proc/PID/stat), while the task is stopped, or is just being; 0: it
+    runs."""
 
 
 class Table:
@@ -51,7 +55,7 @@ class Table:
     ) -> None:
         """Note a task that is about to be started. `gpu`: position of its GPU, where that is not the worker's own."""
         place = _OWN_GPU if gpu is None else gpu
-        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, place, started, since_boot, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, place, started, since_boot, _NOBODY, _NOBODY, 0)
 
     def pid_of(self, worker: int) -> ctypes.c_int:
         """Return the memory of the worker's pid, where the C library writes it when the task starts."""
@@ -62,15 +66,20 @@ class Table:
         offset = worker * _ROW.size + _END
         struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
 
+    def pause(self, worker: int, ticks: int) -> None:
+        """Note that a task is about to be stopped, whose leader was started at that clock tick; 0: it goes on."""
+        struct.pack_into("=q", self._map, worker * _ROW.size + _PAUSED, ticks)
+
     def clear(self, worker: int) -> None:
         """Note that the worker is free."""
-        _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY, 0)
 
     def rows(self) -> tuple[Row, ...]:
         """Return the rows of the workers that have a task."""
         found = []
         for worker in range(self._workers):
-            task, attempt, pid, gpu, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)
+            row = _ROW.unpack_from(self._map, worker * _ROW.size)
+            task, attempt, pid, gpu, started, since_boot, code, signal, paused_ticks = row
             if task != _NOBODY:
                 found.append(
                     Row(
@@ -83,6 +92,7 @@ class Table:
                         None if code == _NOBODY else code,
                         None if signal == _NOBODY else signal,
                         None if gpu == _OWN_GPU else gpu,
+                        paused_ticks,
                     )
                 )
         return tuple(found)
