@@ -35,11 +35,14 @@ class Gain(Booked):
         self._mixes: dict[str, Mix] = {}
         self._parts: dict[tuple[int, str], Part] = {}
         self._tried: set[int] = set()
+        self._harmful: frozenset[str] = frozenset()
+        """GPUs on which two tasks run that are not to share one."""
 
     def run(self) -> None:
         """Undo what did not pay, then decide about the waiting tasks."""
         undone = undo.actions(self.view)
         self.actions += undone
+        self._harmful = undo.harmful_gpus(self.view)
         changed = {action.gpu for action in undone}
         for place in self.places:
             place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees what has become of it
@@ -62,6 +65,8 @@ class Gain(Booked):
         settings = self.settings
         if mix.is_banned(part):
             return refusals.BANNED
+        if place.uuid in self._harmful:
+            return refusals.HARMFUL
         speeds = mix.speeds(part)
         least = min(speeds)
         if least < settings.min_speed:

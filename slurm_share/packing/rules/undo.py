@@ -72,7 +72,7 @@ def actions(view: PackView) -> list[Undoing]:
     for task in view.running:
         for uuid in task.gpus:
             here.setdefault(uuid, []).append(task)
-    banned = {frozenset((pair.a, pair.b)) for pair in view.pairs if pair.is_banned}
+    banned = _banned(view)
     found: list[Undoing] = []
     for gpu in view.gpus:
         tasks = [task for task in here.get(gpu.facts.uuid, ()) if not task.is_moving]
@@ -81,6 +81,26 @@ def actions(view: PackView) -> list[Undoing]:
         elif len(tasks) > 1 and (finding := _find(view, tasks)) is not None:
             found += _undo(view, gpu, tasks, finding, banned, here)
     return found
+
+
+def harmful_gpus(view: PackView) -> frozenset[str]:
+    """Return the GPUs (UUIDs) on which two tasks run that are not to share one: no further task starts there."""
+    banned = _banned(view)
+    if not banned:
+        return frozenset()
+    here: dict[str, list[RunningView]] = {}
+    found: set[str] = set()
+    for task in view.running:
+        for uuid in task.gpus:
+            others = here.setdefault(uuid, [])
+            if any(is_banned(task, other, banned) for other in others):
+                found.add(uuid)
+            others.append(task)
+    return frozenset(found)
+
+
+def _banned(view: PackView) -> set[frozenset[str]]:
+    return {frozenset((pair.a, pair.b)) for pair in view.pairs if pair.is_banned}
 
 
 def is_banned(a: RunningView, b: RunningView, banned: set[frozenset[str]]) -> bool:

@@ -153,6 +153,16 @@ def test_two_of_a_banned_pair_do_not_start_together():
     assert starts(answer([gpu(0)], tasks, [])) == [(8, "GPU-0"), (9, "GPU-0")]
 
 
+def test_nothing_starts_beside_two_that_do_less_than_one_at_a_time():
+    """They run on where nothing is paused; a third would lose, too."""
+    runs = [on(1, 0, name="a", sm_ratio=0.1), on(2, 0, name="b", sm_ratio=0.1)]
+    decision = answer([gpu(0)], [waits(9, name="c", sm_ratio=0.1)], runs)
+    assert starts(decision) == [(9, "GPU-0")]
+    ban = PairView(a="f-a", b="f-b", is_banned=True)
+    decision = answer([gpu(0)], [waits(9, name="c", sm_ratio=0.1)], runs, pairs=(ban,))
+    assert [one.why for one in decision.refused] == [refusals.HARMFUL]
+
+
 def test_measured_pairs_count_before_the_model():
     """The model prefers GPU 0; beside that task it was measured to be slow."""
     runs = [on(1, 0, name="a", sm_ratio=0.2), on(2, 1, name="b", sm_ratio=0.3)]
@@ -162,10 +172,10 @@ def test_measured_pairs_count_before_the_model():
     assert starts(answer([gpu(0), gpu(1)], [task], runs, pairs=(pair,))) == [(9, "GPU-1")]
 
 
-def test_a_paused_task_keeps_its_memory_and_takes_no_speed():
-    """Beside it a task is as alone; its memory stays booked."""
+def test_nothing_starts_beside_a_paused_task():
+    """It is to go on soon, and would wait for whatever has started."""
     runs = [on(1, 0, 20000, sm_ratio=0.9, paused=True), on(2, 1, 4000, sm_ratio=0.5)]
-    assert starts(answer([gpu(0), gpu(1)], [waits(9, sm_ratio=0.5)], runs)) == [(9, "GPU-0")]
+    assert starts(answer([gpu(0), gpu(1)], [waits(9, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
     assert starts(answer([gpu(0), gpu(1)], [waits(9, 25000, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
 
 
