@@ -1,0 +1,103 @@
+"""Published curves of throughput against the number of tasks, and a driver that plays the search for the best number.
+
+The driver is pure: `play` gives the tuner the windows of a node that follows a curve, with noise. The same `Tuner` runs
+in the launcher. Run it as a program for a table of all curves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+from slurm_share.packing.records import TunedRun
+from slurm_share.packing.rules.tune import Tuner
+
+WINDOW_S = 30.0
+Curve = Callable[[int], float]
+"""Tasks at once on the node -> units of work a second."""
+
+
+def between(points: dict[int, float]) -> Curve:
+    """Return a curve through these points, straight between them and flat behind the last."""
+    known = sorted({0: 0.0, **points}.items())
+
+    def rate(level: int) -> float:
+        for (low, at_low), (high, at_high) in pairwise(known):
+            if level <= high:
+                return at_low + (at_high - at_low) * (level - low) / (high - low)
+        return known[-1][1]
+
+    return rate
+
+
+PAN_T4 = between({1: 943.0, 2: 1667.0, 3: 1948.0, 4: 2083.0, 7: 2333.0})
+"""ResNet-18 on CIFAR10, one V100, images a second: Pan 2021, Table 4. Memory for 7."""
+LENET = between({1: 1.0, 8: 8.0, 24: 10.0})
+"""LeNet on MNIST, two V100, speed-up over one task: LLSC's triples paper gives 8 at 8 and about 10 at 24. Memory: 26."""
+RESNET = between({1: 1.0, 2: 1.85, 6: 2.57})
+"""ResNet-18 on ImageNet, two V100, speed-up over one task: the same paper, at 2 and 6. Memory: 6."""
+CASES: dict[str, tuple[Curve, int, int]] = {
+    "Pan 2021, Table 4": (PAN_T4, 1, 7),
+    "LLSC, LeNet": (LENET, 2, 26),
+    "LLSC, ResNet-18": (RESNET, 2, 6),
+}
+"""Name -> curve, GPUs, the most tasks that have memory."""
+
+
+def play(
+    curve: Curve,
+    noise: float,
+    seed: int,
+    hi: int,
+    gpus: int,
+    tasks: int,
+    *,
+    task_s: float = 60.0,
+    known: TunedRun | None = None,
+) -> TunedRun:
+    """Return what the tuner finds on a node that follows a curve.
+
+    noise: standard deviation of the logarithm of a window's rate. tasks: of the run, each of which takes `task_s`
+    seconds alone. known: what an earlier run has found.
+    """
+    rng = random.Random(seed)
+    work = task_s * curve(1)
+    tuner = Tuner(gpus, tasks, known=known)
+    tuner.bound(hi)
+    done = 0.0
+    while not tuner.is_done:
+        rate = curve(tuner.level)
+        before = int(done)
+        done += rate * WINDOW_S / work
+        tuner.window([rate * rng.lognormvariate(0.0, noise)], int(done) - before)
+    return TunedRun(
+        when=0.0,
+        exact="",
+        family="",
+        gpu_model="",
+        gpus=gpus,
+        rate_source="progress",
+        levels=tuple(tuner.levels),
+        best=tuner.level,
+    )
+
+
+def top(curve: Curve, hi: int, gpus: int) -> float:
+    """Return the rate of the best level that there is."""
+    return max(curve(level) for level in range(gpus, hi + 1, gpus))
+
+
+def main() -> None:
+    """Print how often the search finds a good level."""
+    print("curve               noise  seeds  >= 95 % of best  levels at most")
+    for name, (curve, gpus, hi) in CASES.items():
+        for noise in (0.0, 0.05, 0.10):
+            found = [play(curve, noise, seed, hi, gpus, 1000) for seed in range(200)]
+            good = sum(curve(one.best) >= 0.95 * top(curve, hi, gpus) for one in found) / len(found)
+            most = max(len(one.levels) for one in found)
+            print(f"{name:18}  {noise:5.2f}  {len(found):5}  {good:15.1%}  {most}")
+
+
+if __name__ == "__main__":
+    main()
