@@ -82,6 +82,46 @@ def remembered_level(known: TunedRun | None, gpus: int, now: float) -> int | Non
     return gpus * max(1, round(per_gpu))
 
 
+class Measure:
+    """The windows of one level."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.rates: list[float] = []
+        self.windows = 0
+        self.finished = 0
+
+    def add(self, rates: Iterable[float], finished: int) -> None:
+        """Note a closed window, see `Tuner.window`."""
+        self.rates += rates
+        self.windows += 1
+        self.finished += finished
+
+    @property
+    def has_enough(self) -> bool:
+        """Return whether the level was measured: each place has finished two tasks, or they are too long for that."""
+        if len(self.rates) < WINDOWS_MIN:
+            return False
+        is_twice = self.windows >= WINDOWS_MIN and self.finished >= FINISHED_PER_PLACE * self.level
+        return is_twice or self.windows >= WINDOWS_MAX
+
+    @property
+    def is_blind(self) -> bool:
+        """Return whether nothing at all shows a rate after the longest time that a level may take."""
+        return not self.rates and self.windows >= WINDOWS_MAX
+
+    def is_unclear(self, run: LevelRun, before: LevelRun | None) -> bool:
+        """Return whether more windows could change what follows. `before`: the best level so far."""
+        if len(self.rates) >= UNCLEAR_MAX or self.windows >= WINDOWS_MAX:
+            return False
+        if before is not None and not is_clear_gain(run, before):
+            ratio, error = compare(run, before)
+            if error > STEADY_RATIO and ratio + 2.0 * error >= 1.0:
+                return True
+        is_few = len(self.rates) < 2 * WINDOWS_MIN and run.spread_per_s > STEADY_RATIO * run.per_s
+        return is_few or error_ratio(run) > PRECISE_RATIO
+
+
 class Tuner:
     """The search of one node."""
 
@@ -114,9 +154,7 @@ class Tuner:
         if known is not None and now - known.when <= FRESH_S and known.gpus == gpus:
             self._expected = next((one for one in known.levels if one.level == self.level), None)
         self.first = self.level
-        self._rates: list[float] = []
-        self._windows = 0
-        self._finished_here = 0
+        self._measure = Measure(self.level)
         self._bisections = 0
 
     # ---- What is known ----
@@ -141,7 +179,7 @@ class Tuner:
     @property
     def windows(self) -> int:
         """Return how many windows the level that is tried has had."""
-        return self._windows
+        return self._measure.windows
 
     # ---- What happened ----
 
@@ -159,18 +197,20 @@ class Tuner:
         """
         if self.is_done:
             return
-        self._rates += rates
-        self._windows += 1
-        self._finished_here += finished
+        measure = self._measure
+        measure.add(rates, finished)
         self.finished += finished
-        if not self._has_enough():
+        if measure.is_blind:
+            self.stop("no task shows progress, and none was done in the time that a level may take")
+            return
+        if not measure.has_enough:
             self._stop_if_costly()
             return
         if self.hi is None:
             return
-        run = level_run(self.level, self.sharing, self._rates)
+        run = level_run(self.level, self.sharing, measure.rates)
         is_costly = self.finished > TASKS_RATIO * self.tasks
-        if self._is_unclear(run) and not is_costly:
+        if measure.is_unclear(run, self.best) and not is_costly:
             return
         self.levels.append(run)
         if is_costly:
@@ -186,24 +226,6 @@ class Tuner:
         best = self.best
         if best is not None:
             self.level = best.level
-
-    def _has_enough(self) -> bool:
-        if len(self._rates) < WINDOWS_MIN:
-            return False
-        is_twice = self._windows >= WINDOWS_MIN and self._finished_here >= FINISHED_PER_PLACE * self.level
-        return is_twice or self._windows >= WINDOWS_MAX
-
-    def _is_unclear(self, run: LevelRun) -> bool:
-        """Return whether more windows could change what follows."""
-        if len(self._rates) >= UNCLEAR_MAX or self._windows >= WINDOWS_MAX:
-            return False
-        before = self.best
-        if before is not None and not is_clear_gain(run, before):
-            ratio, error = compare(run, before)
-            if error > STEADY_RATIO and ratio + 2.0 * error >= 1.0:
-                return True
-        is_few = len(self._rates) < 2 * WINDOWS_MIN and run.spread_per_s > STEADY_RATIO * run.per_s
-        return is_few or error_ratio(run) > PRECISE_RATIO
 
     def _stop_if_costly(self) -> None:
         if self.finished > TASKS_RATIO * self.tasks:
@@ -235,15 +257,16 @@ class Tuner:
         return ratio + 2.0 * error >= GAIN and ratio > 1.0
 
     def _bisect(self) -> None:
-        """Try a level between the best one and the next above it, at most twice; or end."""
+        """Try a level below the best one, or between it and the next above it, at most twice; or end."""
         best = self.best
         assert best is not None
         middle = None
         if not self._bisections or (self._bisections == 1 and self.levels[-1] is best):
-            above = min((one.level for one in self.levels if one.level > best.level), default=best.level)
-            middle = self._between(best.level, above)
-            if middle is None and best.level == min(one.level for one in self.levels):
+            if best.level == min(one.level for one in self.levels):
                 middle = self._between(0, best.level)  # it began with a remembered level: fewer may do as much
+            if middle is None:
+                above = min((one.level for one in self.levels if one.level > best.level), default=best.level)
+                middle = self._between(best.level, above)
         if middle is None:
             self.stop("more tasks at once do no more")
             return
@@ -257,5 +280,57 @@ class Tuner:
 
     def _go(self, level: int) -> None:
         self.level = level
-        self._rates.clear()
-        self._windows = self._finished_here = 0
+        self._measure = Measure(level)
+
+
+class Comparison:
+    """Ways of sharing the GPUs of one node, tried one after the other."""
+
+    def __init__(
+        self, trials: Sequence[tuple[SharingMethod, int]], tasks: int, measured: Sequence[LevelRun] = ()
+    ) -> None:
+        """Begin. `trials`: method and level of each, in order. `tasks`: that are to be done. `measured`: what is known
+        from this run already, and is not tried again."""
+        self.runs = list(measured)
+        self.tasks = tasks
+        self.finished = 0
+        self.untried: list[SharingMethod] = []
+        """Methods that there was no time for."""
+        known = {(one.sharing, one.level) for one in measured}
+        self._left = [trial for trial in trials if trial not in known]
+        self._measure = Measure(self._left[0][1]) if self._left else None
+
+    @property
+    def now(self) -> tuple[SharingMethod, int] | None:
+        """Return the method under trial and its level; None: all were tried."""
+        return self._left[0] if self._left else None
+
+    @property
+    def best(self) -> LevelRun | None:
+        """Return what did most; at equal rates the first."""
+        return max(self.runs, key=lambda one: one.per_s, default=None)
+
+    def window(self, rates: Iterable[float], finished: int) -> None:
+        """Note a closed window, see `Tuner.window`."""
+        measure = self._measure
+        if measure is None:
+            return
+        measure.add(rates, finished)
+        self.finished += finished
+        if measure.has_enough:
+            sharing, level = self._left[0]
+            run = level_run(level, sharing, measure.rates)
+            if not measure.is_unclear(run, self.best):
+                self.runs.append(run)
+                self._next()
+        if self._left and (measure.is_blind or self.finished > TASKS_RATIO * self.tasks):
+            self.stop()
+
+    def stop(self) -> None:
+        """End the comparison. A method under trial is not counted."""
+        self.untried = [sharing for sharing, _ in self._left]
+        self._left, self._measure = [], None
+
+    def _next(self) -> None:
+        del self._left[0]
+        self._measure = Measure(self._left[0][1]) if self._left else None

@@ -1,0 +1,66 @@
+"""The tables that a run prints about its trials, as lines for the job's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import LevelRun
+
+UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
+"""`RateSource` -> what a rate counts."""
+
+
+def per_second(value: float) -> str:
+    """Return a rate with three digits."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) -> list[str]:
+    """Return a line for each level. best: the level that was chosen."""
+    ordered = sorted(levels, key=lambda one: one.level)
+    top = next((one.per_s for one in ordered if one.level == best), 0.0)
+    rows = [("LEVEL", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "SPREAD", "x OF BEST")]
+    for one in ordered:
+        ratio = f"{one.per_s / top:.2f}" if top > 0 else "-"
+        rows.append((
+            str(one.level), f"{one.level / gpus:g}", per_second(one.per_s), per_second(one.spread_per_s), ratio
+        ))  # fmt: skip
+    return _table(rows)
+
+
+def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]:
+    """Return a line for each way of sharing."""
+    alone = next((one.per_s for one in runs if one.sharing == "exclusive"), 0.0)
+    rows = [("METHOD", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "x OF ONE AT A TIME")]
+    for one in runs:
+        ratio = f"{one.per_s / alone:.2f}" if alone > 0 else "-"
+        rows.append((one.sharing, f"{one.level / gpus:g}", per_second(one.per_s), ratio))
+    return _table(rows)
+
+
+def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:
+    """Return which level is best, by how much, and what to write next time."""
+    ordered = sorted(levels, key=lambda one: one.level)
+    top = next((one for one in ordered if one.level == best), None)
+    first = ordered[0] if ordered else None
+    gain = ""
+    if top is not None and first is not None and first.level != best and first.per_s > 0:
+        gain = f": {top.per_s / first.per_s:.1f} x of {first.level}"
+    return f"{best} on a node is best{gain}; next time [{nodes},{best}] or [{nodes},auto], which begins there"
+
+
+def cost_s(spent: Sequence[tuple[int, float]], levels: Sequence[LevelRun], best: int) -> float:
+    """Return how long the best level would have taken for what trials did not do, in seconds.
+
+    spent: level and seconds of each trial. A level without a rate counts as if nothing had been done.
+    """
+    rates = {one.level: one.per_s for one in levels}
+    top = rates.get(best, 0.0)
+    if top <= 0:
+        return 0.0
+    return sum(seconds * max(0.0, 1.0 - rates.get(level, 0.0) / top) for level, seconds in spent)

@@ -1,0 +1,206 @@
+"""The search for the number of equal tasks that a node does most with."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from slurm_share.packing.records import LevelRun, TunedRun
+from slurm_share.packing.rules import tune, tuned_text
+from slurm_share.packing.rules.tune import Comparison, Tuner
+
+SEEDS = range(200)
+
+
+def _bench() -> ModuleType:
+    path = Path(__file__).resolve().parents[3] / "bench" / "tuning_curves.py"
+    spec = importlib.util.spec_from_file_location("tuning_curves", path)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["tuning_curves"] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+curves = _bench()
+DAY_S = 86400.0
+
+
+def levels_of(found: TunedRun) -> list[int]:
+    return [one.level for one in found.levels]
+
+
+def test_the_curve_of_pan_is_followed_to_the_bound_of_memory() -> None:
+    found = curves.play(curves.PAN_T4, 0.0, 0, 7, 1, 1000)
+    assert (levels_of(found), found.best) == ([1, 2, 4, 7], 7)
+
+
+def test_the_curve_of_lenet_ends_within_a_tenth_of_the_best_and_below_its_bound() -> None:
+    found = curves.play(curves.LENET, 0.0, 0, 26, 2, 1000)
+    assert levels_of(found)[:4] == [2, 4, 8, 16]
+    assert max(levels_of(found)) <= 26
+    assert curves.LENET(found.best) >= 0.9 * curves.top(curves.LENET, 26, 2)
+
+
+def test_the_curve_of_resnet_gives_what_is_published_at_three_on_a_gpu() -> None:
+    found = curves.play(curves.RESNET, 0.0, 0, 6, 2, 1000)
+    assert (levels_of(found), found.best) == ([2, 4, 6], 6)
+    first, last = found.levels[0], found.levels[-1]
+    assert last.per_s / first.per_s == pytest.approx(1.39, abs=0.005)
+
+
+@pytest.mark.parametrize("name", list(curves.CASES))
+def test_with_a_tenth_of_noise_nine_of_ten_runs_come_within_a_twentieth_of_the_best(name: str) -> None:
+    curve, gpus, hi = curves.CASES[name]
+    found = [curves.play(curve, 0.10, seed, hi, gpus, 1000) for seed in SEEDS]
+    good = sum(curve(one.best) >= 0.95 * curves.top(curve, hi, gpus) for one in found)
+    assert good >= 0.9 * len(found)
+    assert max(len(one.levels) for one in found) <= tune.LEVELS_MAX
+
+
+def test_a_flat_curve_stays_at_one_task_a_gpu() -> None:
+    found = curves.play(lambda level: 5.0, 0.0, 0, 16, 1, 1000)
+    assert (levels_of(found), found.best) == ([1, 2], 1)
+
+
+def test_a_peak_between_two_levels_is_found() -> None:
+    found = curves.play(curves.between({1: 1.0, 4: 4.0, 6: 5.5, 8: 3.0}), 0.0, 0, 16, 1, 1000)
+    assert (levels_of(found)[:5], found.best) == ([1, 2, 4, 8, 6], 6)
+
+
+def test_levels_are_multiples_of_the_gpus() -> None:
+    found = curves.play(curves.LENET, 0.1, 3, 25, 3, 1000)
+    assert all(level % 3 == 0 for level in levels_of(found))
+    assert max(levels_of(found)) <= 24
+
+
+def test_trials_end_after_a_quarter_of_the_tasks_and_a_level_cut_short_is_not_used() -> None:
+    tuner = Tuner(1, 40)
+    tuner.bound(16)
+    for _ in range(3):
+        tuner.window([1.0], 1)
+    assert (tuner.level, levels_of_tuner(tuner)) == (2, [1])
+    tuner.window([9.0], 8)
+    assert tuner.is_done
+    assert "25% of the tasks" in tuner.why
+    assert (tuner.level, levels_of_tuner(tuner)) == (1, [1])
+
+
+def levels_of_tuner(tuner: Tuner) -> list[int]:
+    return [one.level for one in tuner.levels]
+
+
+def test_nothing_is_decided_before_the_bound_is_known() -> None:
+    tuner = Tuner(1, 1000)
+    for _ in range(10):
+        tuner.window([1.0], 2)
+    assert (tuner.level, tuner.levels) == (1, [])
+    tuner.bound(8)
+    tuner.window([1.0], 2)
+    assert tuner.level == 2
+
+
+def test_two_finished_tasks_a_place_are_waited_for_and_no_longer_than_fifteen_minutes() -> None:
+    tuner = Tuner(2, 1000)
+    tuner.bound(8)
+    for _ in range(29):
+        tuner.window([1.0], 0)
+    assert tuner.level == 2
+    tuner.window([1.0], 0)
+    assert tuner.level == 4
+
+
+def test_without_any_rate_it_stays_and_says_so() -> None:
+    tuner = Tuner(2, 1000)
+    tuner.bound(8)
+    for _ in range(tune.WINDOWS_MAX):
+        tuner.window([], 0)
+    assert (tuner.is_done, tuner.level) == (True, 2)
+    assert tuner.why.startswith("no task shows progress")
+
+
+def test_a_bound_that_falls_takes_the_level_with_it() -> None:
+    tuner = Tuner(1, 1000)
+    tuner.bound(16)
+    for _ in range(3):
+        tuner.window([1.0], 2)
+    for _ in range(3):
+        tuner.window([2.0], 2)
+    assert tuner.level == 4
+    tuner.bound(3)
+    assert tuner.level == 3
+
+
+def _known(best: int, per_s: float, when: float = 0.0) -> TunedRun:
+    levels = (LevelRun(best // 2, "mps", per_s / 2, 0.0, 3), LevelRun(best, "mps", per_s, 0.0, 3))
+    return TunedRun(
+        when=when, exact="", family="f", gpu_model="", gpus=1, rate_source="progress", levels=levels, best=best
+    )
+
+
+def test_a_fresh_result_is_taken_over_where_it_does_as_much() -> None:
+    tuner = Tuner(1, 1000, known=_known(8, 10.0), now=29 * DAY_S)
+    tuner.bound(16)
+    assert tuner.level == 8
+    for _ in range(6):
+        tuner.window([10.5], 8)
+    assert (tuner.is_done, tuner.level) == (True, 8)
+
+
+def test_a_fresh_result_that_does_less_now_is_searched_again() -> None:
+    found = curves.play(curves.between({1: 1.0, 4: 4.0, 8: 4.0}), 0.0, 0, 16, 1, 1000, known=_known(8, 10.0))
+    assert 4 in levels_of(found)
+    assert found.best == 4
+
+
+def test_an_old_result_begins_at_half_of_it() -> None:
+    assert Tuner(1, 1000, known=_known(8, 10.0), now=31 * DAY_S).level == 4
+
+
+def test_ways_of_sharing_are_tried_in_order_and_the_best_stays() -> None:
+    compared = Comparison([("exclusive", 2), ("time-slicing", 4), ("mps", 4)], 1000)
+    for rate in (1.0, 0.9, 1.8):
+        for _ in range(3):
+            compared.window([rate], 4)
+    assert compared.now is None
+    assert compared.best is not None
+    assert (compared.best.sharing, compared.best.level, len(compared.runs)) == ("mps", 4, 3)
+
+
+def test_what_was_measured_in_this_run_is_not_tried_again() -> None:
+    measured = [LevelRun(4, "mps", 2.0, 0.0, 3)]
+    compared = Comparison([("exclusive", 2), ("mps", 4)], 1000, measured)
+    assert compared.now == ("exclusive", 2)
+    for _ in range(3):
+        compared.window([1.0], 4)
+    assert compared.now is None
+    assert compared.best is measured[0]
+
+
+def test_a_comparison_ends_after_a_quarter_of_the_tasks() -> None:
+    compared = Comparison([("exclusive", 2), ("mps", 4)], 8)
+    compared.window([1.0], 3)
+    assert (compared.now, compared.untried, compared.best) == (None, ["exclusive", "mps"], None)
+
+
+def test_the_table_and_the_sentence_say_what_was_found() -> None:
+    levels = (LevelRun(2, "mps", 0.5, 0.01, 3), LevelRun(4, "mps", 1.0, 0.02, 6))
+    assert tuned_text.levels_table(levels, 4, 2, "finished") == [
+        "LEVEL  TASKS/GPU  RATE tasks/s  SPREAD  x OF BEST",
+        "    2          1           0.5    0.01       0.50",
+        "    4          2             1    0.02       1.00",
+    ]
+    assert tuned_text.best_sentence(levels, 4, 1) == (
+        "4 on a node is best: 2.0 x of 2; next time [1,4] or [1,auto], which begins there"
+    )
+    assert tuned_text.cost_s([(2, 60.0), (4, 90.0)], levels, 4) == 30.0
+    runs = (LevelRun(2, "exclusive", 0.5, 0.0, 3), LevelRun(4, "mps", 1.0, 0.0, 3))
+    assert tuned_text.methods_table(runs, 2, "progress") == [
+        "   METHOD  TASKS/GPU  RATE units/s  x OF ONE AT A TIME",
+        "exclusive          1           0.5                1.00",
+        "      mps          2             1                2.00",
+    ]
