@@ -60,6 +60,8 @@ examples
   llsub [1,auto,4] --pack --tasks mix.txt
                                     unlike commands, each on the GPU that has
                                     room for it, as many at once as fit
+  llsub ./train.sh [1,auto] --tasks files.txt
+                                    the number of processes is found by trials
   llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
                                     --retries, --oom-retries, --max-failures,
                                     --env, --options
@@ -179,6 +181,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
         raise UsageError("--env goes with --resume: a new run takes this shell's environment; leave it away")
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
+        pack_options.refuse_sm_tried(wishes.share, "and a shell is no task; leave it away")
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
     if arguments.pack is not None:
         word = next((word for word in arguments.words if word.partition(",")[0] in POLICIES), None)
@@ -186,6 +189,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
             raise UsageError(f"{shown(word)} stands apart from --pack; write --pack={shown(word)}, with an equals sign")
     argument, triple = submission.split_arguments(arguments.words)
     if triple is None:
+        pack_options.refuse_sm_tried(wishes.share, "on the tasks of a triple; write a triple and --pack too")
         return _ordinary(argument, wishes, arguments, script_arguments)
     return _triple(argument, triple, wishes, arguments, script_arguments)
 
@@ -293,7 +297,7 @@ def _triple(
     extra: tuple[str, ...],
 ) -> int:
     script = None if argument is None else script_reader.read_script(argument, to_execute=True)
-    own_notes = () if script is None else llsub_options.take_own_lines(script, arguments)
+    own_notes = () if script is None else llsub_options.take_own_lines(script, arguments, is_auto=triple.is_auto)
     asked = planning.Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
@@ -325,6 +329,12 @@ def _triple(
 
 def _how_many(run: Run) -> str:
     if run.pack is not None and run.triple is not None:
+        if run.pack.is_tuned:
+            where = "the node" if run.triple.nodes == 1 else "each node"
+            return (
+                f"{submission.counted(run.tasks, 'task')}, as many at once as {where} does most with, at most "
+                f"{run.triple.per_node}"
+            )
         return (
             f"{submission.counted(run.tasks, 'task')}, packed, at most {run.triple.per_node} at once on "
             f"{'the node' if run.triple.nodes == 1 else 'a node'}"

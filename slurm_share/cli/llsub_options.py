@@ -75,6 +75,11 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     pack.add_argument(
         "--estimate", choices=pack_options.ESTIMATES, help="where sizes come from besides --gpu-mem (default: history)"
     )
+    pack.add_argument(
+        "--compare-sharing",
+        action="store_true",
+        help="equal tasks, without --pack: try one at a time, time-slicing and MPS, and go on with the best",
+    )
     pack.add_argument("--hang", choices=pack_options.HANGS, help="what to do about a task that hangs (default: say)")
     pack.add_argument(
         "--keep-going", action="store_true", help="try all tasks of a kind of which several need more than a GPU"
@@ -95,8 +100,10 @@ class _LineParser(argparse.ArgumentParser):
         raise UsageError(f"{self.where}: {message}")
 
 
-def take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, ...]:
+def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bool = False) -> tuple[str, ...]:
     """Take the options of a script's #LLSUB lines for those that the command line does not have, and return notes.
+
+    is_auto: the triple has `auto`, with which those of packing count also without --pack.
 
     Raises UsageError, with the line's number, for a line that is not made of such options.
     """
@@ -121,7 +128,8 @@ def take_own_lines(script: Script, arguments: argparse.Namespace) -> tuple[str, 
         except UsageError as error:
             lines.error(str(error))
     taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}
-    is_packed = arguments.pack is not None or taken.get("pack") is not None
+    is_packed = is_auto or arguments.pack is not None or taken.get("pack") is not None
+    is_packed = is_packed or arguments.compare_sharing or bool(taken.get("compare_sharing"))
     idle = []
     for name, value in taken.items():
         if is_packed or name not in PackOptions.__struct_fields__:

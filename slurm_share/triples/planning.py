@@ -24,7 +24,6 @@ from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from .records import Distribution, Run, Triple
 from .rules import failing, fitting, pack_options, packed, submission, task_files
-from .rules import triple as rule_triple
 from .rules.fitting import Grant, Sharing
 from .rules.pack_options import PackOptions
 from .rules.submission import Wishes
@@ -80,7 +79,7 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
 
     The processes of an `auto` triple are counted later, by `plan_run` or `plan_here`.
     """
-    pack = pack_options.request(asked.pack, asked.retries)
+    pack = pack_options.request(asked.pack, asked.retries, is_auto=triple.is_auto)
     _check_pack(triple, asked, pack)
     if pack is not None and asked.window_s is not None:
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
@@ -118,7 +117,7 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         distribution=asked.distribution or ("dynamic" if further else "block"),
         retries=asked.retries,
         max_failures=None if asked.max_failures is None else failing.parse_max_failures(asked.max_failures, tasks),
-        bind=asked.bind,
+        bind=asked.bind and not _is_tried(pack),
         logs=asked.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=asked.called,
         progress=asked.progress or "",
@@ -130,22 +129,27 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
 
 def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
     """Raise UsageError for what goes with --pack only, or not with it."""
-    if triple.is_auto and pack is None:
-        raise UsageError(
-            f"{triple}: {rule_triple.AUTO} goes with --pack, where the GPUs decide how many run at once; without it "
-            "nothing looks for the best number yet: write --pack too, or the number, such as "
-            f"{replace(triple, per_node=8, is_auto=False)}"
-        )
     if triple.is_auto and asked.tasks is None and asked.ntasks is None:
         raise UsageError(
             f"{triple} says that as many run at once as there is room for, and not how many tasks there are; write "
             "--tasks FILE or --ntasks M too"
         )
+    if _is_tried(pack) and asked.tasks is None and asked.ntasks is None:
+        raise UsageError(
+            "--compare-sharing tries ways of sharing on the run's own tasks, and there is one for each process only; "
+            "write --tasks FILE or --ntasks M too"
+        )
     if pack is not None and asked.distribution not in (None, "dynamic"):
         raise UsageError(
-            f"--distribution={asked.distribution} says before the run which process has which task, and --pack chooses "
-            "when a task starts; leave one of them away"
+            f"--distribution={asked.distribution} says before the run which process has which task, and "
+            f"{'a run with trials' if _is_tried(pack) else '--pack'} chooses when a task starts; leave one of them away"
         )
+
+
+def _is_tried(pack: PackRequest | None) -> bool:
+    """Return whether a run finds its number of tasks, or its way of sharing, by trials. Processes are then not bound to
+    cores: a level with fewer of them has all cores, too."""
+    return pack is not None and (pack.is_tuned or pack.is_compared)
 
 
 def _name_of(tasks: str) -> str:
@@ -162,7 +166,10 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     said = {directive.name: directive.value for directive in directives}
     partition = said.get("partition") or wishes.partition or os.environ.get("SBATCH_PARTITION")
     gpus = _asked_gpus(said, wishes)
-    written = said.get(names.OPTION, wishes.share)
+    pack_options.refuse_sm_tried(
+        said.get(names.OPTION), "which the plugin cannot do; write it behind llsub, not in the script's #SBATCH lines"
+    )
+    written, run = _take_sm_tried(said.get(names.OPTION, wishes.share), run)
     notes: list[str] = []
     why_unknown = "no partition is the default one; name one with -q"
     try:
@@ -207,6 +214,17 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     )
 
 
+def _take_sm_tried(written: str | None, run: Run) -> tuple[str | None, Run]:
+    """Return --share-gpu= without sm=auto, and the run with it. Raises UsageError where the run is not packed."""
+    if run.pack is None:
+        pack_options.refuse_sm_tried(
+            written, "where the GPU of a task is chosen at its start; write --pack too, or sm=free"
+        )
+        return written, run
+    left, is_tried = pack_options.take_sm_tried(written)
+    return left, replace(run, pack=replace(run.pack, is_sm_tried=True)) if is_tried else run
+
+
 def _with_triple(run: Run, triple: Triple) -> Run:
     """Return the run with the processes of that triple."""
     _check_processes(triple)
@@ -233,10 +251,11 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
         raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
                          f"{replace(triple, nodes=1)}")  # fmt: skip
     gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
+    written, run = _take_sm_tried(wishes.share, run)
     if run.pack is None:
-        sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
+        sharing = Sharing() if written is None else fitting.sharing(triple, written, gpus, plugin=False)
         return LocalPlan(replace(run, share=sharing.request), gpus, notes=sharing.notes)
-    pack, here = packed.with_limit(run.pack, wishes.share), _read_gpus(gpus)
+    pack, here = packed.with_limit(run.pack, written), _read_gpus(gpus)
     count = len(here) or gpus
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     settings = read_settings(None)
@@ -246,7 +265,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
     packed.check_gpus(pack.spec, tasks, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]
     packed.check_sizes(pack.spec, tasks, max(sizes) if sizes and len(sizes) == len(here) else None)
-    sharing = packed.sharing(triple, pack, wishes.share, count, plugin=False)
+    sharing = packed.sharing(triple, pack, written, count, plugin=False)
     return LocalPlan(replace(run, share=sharing.request), gpus, here, sharing.notes)
 
 

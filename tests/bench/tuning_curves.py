@@ -34,7 +34,7 @@ def between(points: dict[int, float]) -> Curve:
 PAN_T4 = between({1: 943.0, 2: 1667.0, 3: 1948.0, 4: 2083.0, 7: 2333.0})
 """ResNet-18 on CIFAR10, one V100, images a second: Pan 2021, Table 4. Memory for 7."""
 LENET = between({1: 1.0, 8: 8.0, 24: 10.0})
-"""LeNet on MNIST, two V100, speed-up over one task: LLSC's triples paper gives 8 at 8 and about 10 at 24. Memory: 26."""
+"""LeNet on MNIST, two V100, speed-up over one task: LLSC gives 8 at 8 and about 10 at 24. Memory for 26."""
 RESNET = between({1: 1.0, 2: 1.85, 6: 2.57})
 """ResNet-18 on ImageNet, two V100, speed-up over one task: the same paper, at 2 and 6. Memory: 6."""
 CASES: dict[str, tuple[Curve, int, int]] = {

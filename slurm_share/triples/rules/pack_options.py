@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core import names
 from ...core.errors import UsageError, shown
 from ...packing import POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec
 from ...share import option as share_option
@@ -20,6 +21,11 @@ GUARDS: tuple[Guard, ...] = get_args(Guard)
 ESTIMATES: tuple[Estimates, ...] = get_args(Estimates)
 HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "booked"
+TRIED_POLICY: PolicyName = "booked"
+"""Of runs whose number of tasks, or whose way of sharing, is found by trials: memory alone limits a level."""
+SM_TRIED = f"{names.OPTION_SM}=auto"
+"""What is written behind --share-gpu= for shares of the multiprocessors that are found by trials. It is llsub's word:
+neither the plugin nor a hook ever gets it."""
 LEARNED = "learned"
 """In place of a size: the size is to be learned, as without the option."""
 NAME_MAX = 200
@@ -46,10 +52,11 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     estimate: Estimates | None = None
     hang: Hang | None = None
     keep_going: bool = False
+    compare_sharing: bool = False
 
     def without_pack(self) -> tuple[str, ...]:
         """Return the options that have no effect because --pack is not there."""
-        if self.pack is not None:
+        if self.pack is not None or self.compare_sharing:
             return ()
         return tuple(
             f"--{name.replace('_', '-')}" for name in self.__struct_fields__ if is_written(getattr(self, name))
@@ -61,11 +68,16 @@ def is_written(value: object) -> bool:
     return value is not None and value is not False
 
 
-def request(written: PackOptions, retries: int) -> PackRequest | None:
+def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> PackRequest | None:
     """Return how a run is to be packed; None: it is not. Raises UsageError.
 
-    retries: how often a task is tried again that failed for another reason than memory.
+    retries: how often a task is tried again that failed for another reason than memory. is_auto: the number of
+    processes is `auto`, which without --pack means a run of equal tasks whose number is found by trials.
     """
+    is_tuned = is_auto and written.pack is None
+    if is_tuned or written.compare_sharing:
+        _check_trials(written)
+        written = replace(written, pack=TRIED_POLICY)
     idle = written.without_pack()
     if idle:
         raise UsageError(f"{idle[0]} goes with --pack; write --pack too, or leave {idle[0]} away")
@@ -96,7 +108,46 @@ def request(written: PackOptions, retries: int) -> PackRequest | None:
         spec=spec,
         estimate=written.estimate or default.estimate,
         hang=written.hang or default.hang,
+        is_tuned=is_tuned,
+        is_compared=written.compare_sharing,
     )
+
+
+def _check_trials(written: PackOptions) -> None:
+    """Raise UsageError for what does not go with trials on equal tasks."""
+    what = "--compare-sharing" if written.compare_sharing else "a triple with auto and without --pack"
+    if written.pack is not None:
+        raise UsageError(
+            f"{what} counts what equal tasks do together, and --pack is for tasks that are unlike; leave one of them "
+            "away"
+        )
+    if written.gpus_per_task not in (None, 1):
+        raise UsageError(
+            f"{what} tries numbers of tasks on a GPU, and --gpus-per-task={written.gpus_per_task} gives each whole "
+            "GPUs; leave it away, or write the number of processes"
+        )
+
+
+def take_sm_tried(written: str | None) -> tuple[str | None, bool]:
+    """Return what stands behind --share-gpu= without `sm=auto`, and whether that was there. Raises UsageError."""
+    parts = (written or "").split(",")
+    if SM_TRIED not in parts:
+        return written, False
+    left = [part for part in parts if part != SM_TRIED]
+    twice = next((part for part in left if part.startswith(f"{names.OPTION_SM}=")), None)
+    if len(left) < len(parts) - 1 or twice is not None:
+        raise UsageError(f"--{names.OPTION}={written}: {names.OPTION_SM}= is written twice; leave one of them away")
+    if f"{names.OPTION_MPS}={names.MPS_OFF}" in left:
+        raise UsageError(
+            f"--{names.OPTION}={written}: MPS holds a task to its share, and it is off; leave mps=off away"
+        )
+    return ",".join(left) or None, True
+
+
+def refuse_sm_tried(written: str | None, where: str) -> None:
+    """Raise UsageError for `sm=auto` where nothing tries shares. where: what the run is, and what to do."""
+    if written is not None and SM_TRIED in written.split(","):
+        raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds each task's share by trials, {where}")
 
 
 def parse_gpu_mem(text: str, name: str) -> int | None:

@@ -123,6 +123,43 @@ def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureF
     assert "Underutilizing" not in capsys.readouterr().err
 
 
+def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("./plain.sh", "[1,auto]", "--tasks", "many", "--gpu-mem=2G") == 0
+    run = run_of(here)
+    assert run.pack == PackRequest(is_tuned=True, spec=TaskSpec(gpu_mem_mib=2048))
+    assert (run.pack.settings.policy, run.bind, run.processes, run.distribution) == ("booked", False, 8, "dynamic")
+    assert "200 tasks, as many at once as the node does most with, at most 8; logs" in capsys.readouterr().out
+
+
+def test_options_of_packing_in_a_script_count_with_auto(here: Path) -> None:
+    assert call(script(here, "#LLSUB --gpu-mem=9G"), "[1,auto]", "--ntasks=20") == 0
+    pack = run_of(here).pack
+    assert pack == PackRequest(is_tuned=True, spec=TaskSpec(gpu_mem_mib=9216))
+
+
+@pytest.mark.parametrize(("triple", "is_tuned"), [("[1,auto]", True), ("[1,4]", False)])
+def test_ways_of_sharing_are_compared_with_a_number_and_without(here: Path, triple: str, is_tuned: bool) -> None:
+    assert call("./plain.sh", triple, "--ntasks=99", "--compare-sharing") == 0
+    run = run_of(here)
+    assert run.pack == PackRequest(is_tuned=is_tuned, is_compared=True)
+    assert not run.bind
+
+
+@pytest.mark.parametrize(
+    ("written", "passed", "most"), [("sm=auto", "--share-gpu=2", None), ("3,sm=auto", "--share-gpu=3", 3)]
+)
+def test_shares_found_by_trials_are_no_business_of_the_plugin(
+    here: Path, written: str, passed: str, most: int | None
+) -> None:
+    assert call("[1,4]", "--pack", f"--share-gpu={written}", "--tasks", "many") == 0
+    pack = run_of(here).pack
+    assert pack is not None
+    assert (pack.is_sm_tried, pack.settings.max_per_gpu) == (True, most)
+    assert passed in submitted(here)[0].split()
+
+
 def test_a_large_site_limit_is_asked_of_the_sites_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "read_settings", lambda _: planning.Settings(max_share=3))
     assert call("[1,auto]", "--pack", "--tasks", "many") == 0
@@ -298,8 +335,16 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("./plain.sh", "[1,auto]", "--ntasks=9"), "auto goes with --pack, where the GPUs decide how many run at once"),
-        (("./plain.sh", "[1,auto]", "--ntasks=9"), "write --pack too, or the number, such as [1,8]"),
+        (("./plain.sh", "[1,auto]"), "write --tasks FILE or --ntasks M too"),
+        (("./plain.sh", "[1,auto]", "--ntasks=9", "--gpus-per-task=2"), "gives each whole GPUs; leave it away"),
+        (("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"), "a run with trials chooses when a task"),
+        (("./plain.sh", "[1,4]", "--compare-sharing"), "write --tasks FILE or --ntasks M too"),
+        (("./plain.sh", "[1,4]", "--pack", "--ntasks=9", "--compare-sharing"), "--pack is for tasks that are unlike"),
+        (("./plain.sh", "[1,4]", "--ntasks=9", "--share-gpu=2,sm=auto"), "write --pack too, or sm=free"),
+        (("./plain.sh", "--share-gpu=2,sm=auto"), "write a triple and --pack too"),
+        (("-i", "--share-gpu=2,sm=auto"), "and a shell is no task"),
+        (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,sm=50"), "sm= is written twice"),
+        (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"), "MPS holds a task to its share"),
         (("./plain.sh", "[1,auto]", "--pack"), "write --tasks FILE or --ntasks M too"),
         (("./plain.sh", "[auto,1]", "--pack"), "auto is no number of nodes"),
         (("./plain.sh", "--pack"), "--pack goes with a triple"),

@@ -19,7 +19,8 @@ SEEDS = range(200)
 def _bench() -> ModuleType:
     path = Path(__file__).resolve().parents[3] / "bench" / "tuning_curves.py"
     spec = importlib.util.spec_from_file_location("tuning_curves", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     sys.modules["tuning_curves"] = found
     spec.loader.exec_module(found)
