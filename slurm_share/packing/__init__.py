@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Reserve,
         Resume,
         ShareRun,
+        SharingMethod,
         Start,
         TaskAsk,
         TaskKey,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         TunedRun,
         Undo,
     )
+    from .rules import tuned_text
     from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
@@ -56,13 +58,14 @@ if TYPE_CHECKING:
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.speeds import Speeds
+    from .rules.tune import Comparison, Tuner
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
     from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=["history_queries"],
+    modules=["history_queries", "rules.tuned_text"],
     names={
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],
@@ -95,6 +98,7 @@ __getattr__, __all__ = exports(
             "Reserve",
             "Resume",
             "ShareRun",
+            "SharingMethod",
             "Start",
             "TaskAsk",
             "TaskKey",
@@ -111,6 +115,7 @@ __getattr__, __all__ = exports(
         "rules.log_messages": ["asked_mib", "memory_message"],
         "rules.rates": ["RateMeter"],
         "rules.speeds": ["Speeds"],
+        "rules.tune": ["Comparison", "Tuner"],
         "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],
         "rules.preview": ["Preview", "preview_run"],
         "simulator.requests": ["SimulationRequest", "check_picture", "draw_run", "run_simulation", "write_picture"],

@@ -238,6 +238,11 @@ class Packer:
 
     # ---- Decisions ----
 
+    def limit(self, per_gpu: int | None) -> None:
+        """Let no GPU have more tasks than this from the next start on; see `Board.limit`."""
+        self.board.limit(per_gpu)
+        self._is_due = True
+
     def decide(self, now_s: float) -> tuple[Action, ...]:
         """Return the actions that are due: each Start is to be carried out, each GiveUp to be recorded."""
         if (found := self._repeat(now_s)) is not None:
@@ -382,6 +387,9 @@ class Packer:
             or (answer.reserve_mib, answer.cap_mib) != (its.reserved_mib, its.start.cap_mib)
         ):
             return None
+        most = self.board.settings.max_per_gpu
+        if most is not None and self._count(its.start.gpus) >= most:
+            return None  # fewer tasks are to run than did
         start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
         self.board.apply((start,), now_s)
         del self.waiting[task]

@@ -182,6 +182,7 @@ class Board:
         tasks save their state on a signal."""
         self._can_move = can_move
         self.settings = settings
+        self._max_per_gpu = settings.max_per_gpu
         self.estimator = estimator
         self.speeds = Speeds() if speeds is None else speeds
         self.free_workers = workers
@@ -443,6 +444,39 @@ class Board:
         """Return whether a running task takes what it is given."""
         run = self._running.get(task)
         return run is not None and run.view.is_elastic
+
+    def limit(self, per_gpu: int | None) -> None:
+        """Let no GPU have more tasks than this from the next start on; None: as the user's settings say. 0: nothing
+        starts. Decisions show it in their settings, so that they can be replayed."""
+        if per_gpu is not None and self._max_per_gpu is not None:
+            per_gpu = min(per_gpu, self._max_per_gpu)
+        self.settings = replace(self.settings, max_per_gpu=self._max_per_gpu if per_gpu is None else per_gpu)
+
+    def most_on_a_gpu(self) -> int | None:
+        """Return how many tasks such as those that run or wait have room on each GPU; None: their size is not known."""
+        known = [self._waiting[task].view for _, task in self._queue[:1]]
+        sizes: dict[str, int] = {}
+        for view in known:
+            for model, estimate in self._estimated(self._waiting[view.ask.task]).estimates:
+                if estimate.safe_mib is not None:
+                    sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, view.floor_mib, reservation.LEAST_MIB)
+        for run in self._running.values():
+            if run.view.is_flat or run.view.estimate.source in ("user", "exact"):
+                model = run.gpus[0].facts.model
+                sizes[model] = max(sizes.get(model, 0), run.view.reserved_mib)
+        found: list[int] = []
+        for gpu in self._gpus.values():
+            if gpu.is_out or gpu.problem:
+                continue
+            if gpu.facts.total_mib is None or gpu.facts.is_single:
+                found.append(1)
+                continue
+            size = sizes.get(gpu.facts.model)
+            if not size:
+                return None
+            clients = max((run.view.clients for run in gpu.running.values()), default=1)
+            found.append(min(usable(self._view_of(gpu)) // size, gpu.facts.clients_max // clients))
+        return max(min(found), 1) if found else None
 
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return what is expected of a waiting task on a GPU model of this node."""

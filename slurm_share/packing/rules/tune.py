@@ -181,6 +181,11 @@ class Tuner:
         """Return how many windows the level that is tried has had."""
         return self._measure.windows
 
+    @property
+    def has_rates(self) -> bool:
+        """Return whether the level that is tried has shown any rate."""
+        return bool(self._measure.rates)
+
     # ---- What happened ----
 
     def bound(self, hi: int) -> None:

@@ -57,6 +57,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """The plan of the workers' GPUs; None: they have none."""
     budgets: Mapping[int, Budget] = {}
     """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
+    cores: int = 1
+    """That the launcher may use."""
     gpu_slots: tuple[Slot, ...] = ()
     """Of a packed run: one slot of each GPU, from which that of each start is made; by the GPU's position."""
     gpu_facts: tuple[GpuFacts, ...] = ()
@@ -113,6 +115,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         leases=found.leases,
         plan=found.plan,
         budgets=budgets,
+        cores=len(cores),
         gpu_slots=() if packed is None else packed.slots,
         gpu_facts=() if packed is None else packed.facts,
         bookings=None if packed is None else packed.bookings,

@@ -29,14 +29,18 @@ from ...packing import (
     History,
     Hold,
     Journal,
+    LevelRun,
     Move,
     NodeSizes,
     OutsideSizes,
     Packer,
+    PackRequest,
     Pause,
     Rate,
     Reserve,
     Resume,
+    SpeedHistory,
+    SpeedWriter,
     Start,
     TaskAsk,
     TaskKey,
@@ -47,6 +51,7 @@ from ...packing import (
     name_software,
     read_history,
     read_site,
+    read_speed_history,
 )
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Ended, Outcome, Run
@@ -63,6 +68,7 @@ from .pack_sampler import PackSampler
 from .pauses import Pauses
 from .running import Running
 from .strategy import GivenUp
+from .tuning import Tuning
 
 ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
 """What is booked for the task on each of its GPUs, in MiB."""
@@ -171,6 +177,9 @@ class Packed:
             keep=self._to_keep.append,
             tell=self._tell_size,
         )
+        self.tuning: Tuning | None = None
+        if run.pack.is_tuned or run.pack.is_compared:
+            self.tuning = self._make_tuning(run.pack)
         self._window = run.pack.settings.window
         self._ready: deque[Start] = deque()
         self._cwd = Path(run.cwd)
@@ -193,6 +202,20 @@ class Packed:
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
+
+    def _make_tuning(self, request: PackRequest) -> Tuning:
+        triple = self.what.triple
+        self.sampler.watch_host = True
+        return Tuning(
+            request,
+            self.packer,
+            workers=len(self.node.workers),
+            cores=self.node.cores,
+            nodes=self.node.count,
+            per_node=len(self.node.workers) if triple is None else triple.per_node,
+            node_name=self.node.name,
+            window_s=self.what.rate_window_s,
+        )
 
     # ---- The next start ----
 
@@ -234,7 +257,20 @@ class Packed:
                 continue
             ended = self.known.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
-            self.packer.add(self._ask(task, now), now, floor_mib=floor)
+            ask = self._ask(task, now)
+            if self.tuning is not None and not self.tuning.has_begun:
+                self._begin_tuning(self.tuning, ask.key)
+            self.packer.add(ask, now, floor_mib=floor)
+
+    def _begin_tuning(self, tuning: Tuning, key: TaskKey | None) -> None:
+        unix_s = time.time()
+        history = SpeedHistory()
+        if self.what.pack is not None and self.what.pack.estimate != "none":
+            history = read_speed_history(now=unix_s)
+        for note in history.notes:
+            self._tell(note)
+        left = self.left()
+        tuning.begin(key, 1 + (self.what.tasks // self.node.count if left is None else left), history, unix_s)
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run here; it is recorded then."""
@@ -279,7 +315,7 @@ class Packed:
             return
         for action in self.packer.decide(now):
             if isinstance(action, Start):
-                self._ready.append(action)
+                self._ready.append(self._shared(action))
             elif isinstance(action, GiveUp):
                 self._give_up(action.task, action.outcome, action.why)
             elif isinstance(action, Hold):
@@ -327,6 +363,12 @@ class Packed:
         self.pauses.look()
         self.moves.look()
 
+    def _shared(self, start: Start) -> Start:
+        """Return a start with what is tried on it. Decisions do not have that: they are replayed without the trials."""
+        if self.tuning is not None and len(start.gpus) == 1:
+            start = replace(start, sharing=self.tuning.method)
+        return start
+
     def _has_daemon(self, start: Start, now: float) -> bool:
         """Return whether the daemons of a start's GPUs live; take the GPU out of service and put the task back if not.
 
@@ -364,7 +406,11 @@ class Packed:
         task.gpu = self._place[start.gpus[0]]
         task.cap_mib = start.cap_mib
         task.booked_mib = start.reserve_mib
-        key = (task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone)
+        threads = None if self.tuning is None else self.tuning.threads
+        key = (
+            task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone, start.sharing, start.sm_percent,
+            threads,
+        )  # fmt: skip
         env = self._environments.get(key)
         if env is None:
             if len(self._environments) >= ENVIRONMENTS_MOST:
@@ -381,7 +427,7 @@ class Packed:
         own = worker.gpu_slot
         slot = own if own is not None and own.gpu.uuid == template.gpu.uuid else template
         more: tuple[Assignment, ...] = ()
-        if len(start.gpus) > 1:
+        if len(start.gpus) > 1 or self._is_without_mps(start):
             slot = replace(
                 slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
                 memory_cap_mib=None, memory_ratio=None,
@@ -389,6 +435,8 @@ class Packed:
             more = (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(start.gpus)),)
         else:
             slot = self._with_memory(slot, start)
+            if start.sm_percent is not None:
+                slot = replace(slot, sm_percent=start.sm_percent)
         variables: tuple[Assignment, ...] = ()
         if self.node.plan is not None:
             variables = (*registry.slot_environment(self.node.plan, slot), *more)
@@ -396,7 +444,15 @@ class Packed:
         found = environment.of_worker(self.common, self.what, self.node, other)
         found[ENV_GPU_MEM] = b"%d" % start.reserve_mib
         found[ENV_NEIGHBOURS] = b"0"
+        said = self.what.triple is not None and self.what.triple.threads is not None
+        if self.tuning is not None and not said and names.ENV_THREADS.encode() not in self.common:
+            found[names.ENV_THREADS.encode()] = b"%d" % self.tuning.threads
         return task_process.Environment(found)
+
+    def _is_without_mps(self, start: Start) -> bool:
+        """Return whether a task shares its GPU without MPS, though there is a daemon."""
+        facts = self.packer.facts[start.gpus[0]]
+        return facts.is_mps and not facts.takes_only_mps and start.sharing in ("time-slicing", "exclusive")
 
     def _with_memory(self, slot: Slot, start: Start) -> Slot:
         """Return the slot with this start's cap. What frameworks are told to take follows what is booked."""
@@ -478,6 +534,9 @@ class Packed:
         self.hangs.forget(number)
         self.moves.forget(number)
         self.pauses.resume(number)  # what is left of it
+        if self.tuning is not None:
+            seconds = time.monotonic() - task.clock
+            self.tuning.ended(task, seconds, self._now(), is_done=after.kind == "done")
         if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
             self._tell(f"task {number} {pack_sentences.ended(after)}")
         if outcome == "host memory":
@@ -544,6 +603,10 @@ class Packed:
         self._take_sample(now)
         self.packer.look(now)
         self.packer.journal.flush()
+        if self.tuning is not None:
+            tasks = list(self.running.values())
+            self.tuning.tick(self.running, self.sampler.host(tasks), now)
+            self._tell_tuning(self.tuning)
         self._decide(now)
         self._learn(now)
         self._look_at_pauses()
@@ -551,6 +614,22 @@ class Packed:
         self.hangs.look([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
         self._stop_without_gpus()
         self.flush()
+
+    def _tell_tuning(self, tuning: Tuning) -> None:
+        """Say what trials have found, and write it to the user's history."""
+        for sentence in tuning.to_say:
+            self._tell(sentence)
+        tuning.to_say.clear()
+        record, tuning.record = tuning.record, None
+        if record is not None and self.what.pack is not None and self.what.pack.learns:
+            problem = SpeedWriter().append(replace(record, when=round(time.time(), 3)))
+            if problem is not None:
+                self._tell(problem)
+
+    @property
+    def levels(self) -> tuple[LevelRun, ...]:
+        """Return what trials have measured so far: numbers of tasks, and ways of sharing."""
+        return () if self.tuning is None else self.tuning.levels
 
     def _take_sample(self, now: float) -> None:
         """Tell the packer of the newest sample, if it has not seen it yet."""
@@ -597,7 +676,8 @@ class Packed:
             self._tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
         self.flush(is_last=True)
         self.packer.journal.close()
-        return [f"{self.node.name}: {one}" for one in self.packer.totals.sentences(self.folder.name)]
+        tables = [] if self.tuning is None else self.tuning.sentences()
+        return [*tables, *(f"{self.node.name}: {one}" for one in self.packer.totals.sentences(self.folder.name))]
 
     # ---- What is learned ----
 

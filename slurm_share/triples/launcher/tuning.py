@@ -1,0 +1,413 @@
+"""Trials of a run of equal tasks: how many at once a node does most with, and which way of sharing.
+
+It sees the running tasks about once a second, closes windows, and gives what they show to the rules, which say the next
+level. It sets how many tasks a GPU may have, and never ends a task: to go down, free places stay free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import UNSET
+
+from ...node.records import Room
+from ...packing import (
+    Comparison,
+    LevelRun,
+    Packer,
+    PackRequest,
+    SharingMethod,
+    SpeedHistory,
+    TaskKey,
+    TunedRun,
+    Tuner,
+    tuned_text,
+)
+from .running import Running
+
+FULL_RATIO = 0.8
+"""Short tasks leave places free between two of them: a node with so large a part of its level counts as full."""
+COUNTED_RATIO = 0.8
+"""Progress counts where so large a part of the running tasks shows it."""
+STUCK_WINDOWS = 6
+"""A level that has not been reached after so many windows has no room, whatever the sizes say."""
+HOST_RATIO = 0.97
+"""Part of the host's memory that tasks may fill."""
+
+
+class Tuning:
+    """The trials of one launcher. The strategy calls all of it from its one thread. Times are its seconds."""
+
+    def __init__(
+        self,
+        request: PackRequest,
+        packer: Packer,
+        *,
+        workers: int,
+        cores: int,
+        nodes: int,
+        per_node: int,
+        node_name: str,
+        window_s: float,
+    ) -> None:
+        """`per_node`: of the triple, the level where none is looked for. `nodes`: of the run."""
+        self.packer = packer
+        self.facts = tuple(packer.facts.values())
+        self.gpus = len(self.facts)
+        self.workers = workers
+        self.cores = cores
+        self.nodes = nodes
+        self.node_name = node_name
+        self.window_s = window_s
+        self.is_tuned, self.is_compared = request.is_tuned, request.is_compared
+        self.base: SharingMethod = "mps" if all(one.is_mps for one in self.facts) else "time-slicing"
+        self.sharing: SharingMethod = self.base
+        """The method of the tasks that start now."""
+        self.source = ""
+        """What rates rest on; empty: not known yet."""
+        self.tuner: Tuner | None = None
+        """None: the first task is not known yet, or the number is the user's."""
+        self.comparison: Comparison | None = None
+        self.to_say: list[str] = []
+        """Sentences for the job's log."""
+        self.record: TunedRun | None = None
+        """What was found and is not written to the history yet."""
+        self.has_begun = False
+        self._level = max(self.gpus, per_node - per_node % self.gpus)
+        self._key: TaskKey | None = None
+        self._limit: int | None = None
+        self._is_draining = False
+        self._level_s = 0.0
+        """When the level was set."""
+        self._most_here = 0
+        """The most tasks that ran since then."""
+        self._full_s: float | None = None
+        """Since when the level is full; None: it is not."""
+        self._window_s: float | None = None
+        """When the open window began, and what was done up to then; None: there is none."""
+        self._counts: list[int] = []
+        """Tasks that ran, at each look in the open window."""
+        self._units: dict[int, float] = {}
+        self._done_units = 0.0
+        self._units_then = 0.0
+        self._seconds: list[float] = []
+        """Of tasks that were done in the open window and ran at this level only."""
+        self._finished = 0
+        self._spent: list[tuple[int, float]] = []
+        """Level and seconds of each trial."""
+        self._is_told = False
+
+    # ---- What happened ----
+
+    def begin(self, key: TaskKey | None, tasks: int, history: SpeedHistory, unix_s: float) -> None:
+        """Note the first task, and how many this node has to do."""
+        self.has_begun = True
+        self._key = key
+        self._tasks = tasks
+        if self.is_tuned:
+            known = self._known(history)
+            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=unix_s)
+            self._level = self.tuner.level
+            if known is not None:
+                self.to_say.append(
+                    f"an earlier run of this script found {known.best} on a node; it begins with {self._level}"
+                )
+        else:
+            self._begin_comparison(())
+        self._set_limit()
+
+    def _known(self, history: SpeedHistory) -> TunedRun | None:
+        key = self._key
+        if key is None:
+            return None
+        models = {one.model for one in self.facts}
+        found = [
+            one
+            for one in history.tuned
+            if (one.exact and one.exact == key.exact) or (one.family and one.family == key.family)
+            if {one.gpu_model} == models
+            and one.gpus == self.gpus
+            and any(run.sharing == self.base for run in one.levels)
+        ]
+        return found[-1] if found else None
+
+    def ended(self, task: Running, seconds: float, now: float, *, is_done: bool) -> None:
+        """Note the end of a task that ran for so many seconds."""
+        self._count(task)
+        self._units.pop(task.turn.task, None)
+        if not is_done:
+            return
+        self._finished += 1
+        if self._full_s is not None and now - seconds >= self._full_s:
+            self._seconds.append(max(seconds, 1e-3))
+
+    def _count(self, task: Running) -> None:
+        units = getattr(task, "units", UNSET)
+        if units is UNSET or units is None:
+            return
+        before = self._units.get(task.turn.task)
+        if before is not None:  # what it showed first was done at another time, or by an earlier attempt
+            self._done_units += max(units - before, 0.0)
+        self._units[task.turn.task] = units
+
+    def tick(self, running: Mapping[int, Running], host: Room | None, now: float) -> None:
+        """Look at the running tasks, close a window that is over, and set what follows."""
+        if not self.has_begun or (self.is_over and not self._is_draining):
+            return
+        for task in running.values():
+            self._count(task)
+        count = len(self.packer.running)
+        self._most_here = max(self._most_here, count)
+        if self._is_draining:
+            self._end_drain(count, now)
+            return
+        self._bound(host)
+        target = min(self._level, self.workers)
+        is_full = FULL_RATIO * target <= count <= target
+        if self._window_s is not None:
+            self._counts.append(count)
+        if self._full_s is None:
+            if is_full:
+                self._full_s = now
+            else:
+                self._check_room(count, target, now)
+        elif count > target:
+            self._reset()
+        elif self._window_s is None:
+            if now - self._full_s >= self.window_s:  # the first one is left out: tasks load their data
+                self._open(now)
+        elif now - self._window_s >= self.window_s:
+            self._close(target, len(running), now)
+        if not self.packer.waiting and count < target:
+            self._run_dry(now)
+
+    def _open(self, now: float) -> None:
+        self._window_s, self._units_then = now, self._done_units
+        self._counts, self._seconds, self._finished = [], [], 0
+
+    def _close(self, target: int, running: int, now: float) -> None:
+        assert self._window_s is not None
+        seconds, mean = now - self._window_s, sum(self._counts) / max(len(self._counts), 1)
+        done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
+        self._open(now)
+        if mean < FULL_RATIO * target:
+            return
+        self._choose_source(running)
+        rates = [mean / one for one in durations] if self.source == "finished" else [done_units / seconds]
+        if self.tuner is not None and not self.tuner.is_done:
+            self.tuner.window(rates, finished)
+            self._follow_tuner(now)
+        elif self.comparison is not None:
+            self.comparison.window(rates, finished)
+            self._follow_comparison(now)
+
+    def _choose_source(self, running: int) -> None:
+        """Take the tasks' progress where most show it, else the tasks that are done. It stays: rates of two sources
+        cannot be compared."""
+        if self.source and (self.source != "finished" or self._has_rates):
+            return
+        is_counted = running > 0 and len(self._units) >= COUNTED_RATIO * running
+        self.source = "progress" if is_counted else "finished"
+
+    @property
+    def _has_rates(self) -> bool:
+        return bool(self.levels) or (self.tuner is not None and self.tuner.has_rates)
+
+    def _run_dry(self, now: float) -> None:
+        """End where no task is left to fill the level."""
+        if self._full_s is None and self._most_here == 0:
+            return
+        if self.tuner is not None and not self.tuner.is_done:
+            self.tuner.stop("too few tasks are left")
+            self._follow_tuner(now)
+        elif self.comparison is not None and self.comparison.now is not None:
+            self.comparison.stop()
+            self._follow_comparison(now)
+
+    # ---- Bounds ----
+
+    def _bound(self, host: Room | None) -> None:
+        if self.tuner is None or self.tuner.is_done:
+            return
+        per_gpu = self.packer.board.most_on_a_gpu()
+        if per_gpu is None:
+            return
+        most = min(per_gpu * self.gpus, max(self.workers, self.gpus))
+        limit = self.packer.request.settings.max_per_gpu
+        if limit is not None:
+            most = min(most, limit * self.gpus)
+        if host is not None and any(host.tasks_mib):
+            others = max(host.used_mib - sum(host.tasks_mib), 0)
+            most = min(most, int((HOST_RATIO * host.total_mib - others) // max(host.tasks_mib)))
+        if most != self.tuner.hi:
+            self.tuner.bound(most)
+            if self.tuner.level != self._level:
+                self._go(self.tuner.level)
+
+    def _check_room(self, count: int, target: int, now: float) -> None:
+        """Take the number that run as the bound where more tasks wait and none has started for long."""
+        if self._level_s == 0.0:
+            self._level_s = now
+        is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and self.packer.waiting and count < target
+        if is_stuck and self.tuner is not None and not self.tuner.is_done and count >= self.gpus:
+            self.to_say.append(f"{self._level} tasks at once have no room on {self.node_name}: {count} run")
+            self.tuner.bound(count)
+            self._go(self.tuner.level, now)
+
+    # ---- What follows ----
+
+    def _follow_tuner(self, now: float) -> None:
+        tuner = self.tuner
+        assert tuner is not None
+        if tuner.level != self._level or tuner.is_done:
+            self._spend(now)
+        if not tuner.is_done:
+            if tuner.level != self._level:
+                self._go(tuner.level, now)
+            return
+        self._go(tuner.level, now)
+        self.to_say.append(f"{tuner.level} tasks at once from now on: {tuner.why}")
+        if self.is_compared and tuner.levels:
+            self._begin_comparison(tuner.levels)
+            self._follow_comparison(now)
+        else:
+            self._keep(tuner.levels, tuner.level)
+
+    def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
+        """Plan the methods. Those that this node does not have are said, and not tried."""
+        trials: list[tuple[SharingMethod, int]] = [("exclusive", self.gpus)]
+        if any(one.takes_only_mps for one in self.facts):
+            self.to_say.append("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
+        elif any(one.is_single for one in self.facts):
+            self.to_say.append("time-slicing is not tried: the GPUs take one process at a time (EXCLUSIVE_PROCESS)")
+        else:
+            trials.append(("time-slicing", self._level))
+        if self.base == "mps":
+            trials.append(("mps", self._level))
+        else:
+            self.to_say.append(f"MPS is not tried: there is none on the GPUs of {self.node_name}")
+        same = [one for one in measured if one.level == self._level and one.sharing == self.base]
+        self.comparison = Comparison(trials, self._tasks, same)
+        if self.comparison.now is not None and not measured:
+            self.sharing, self._level = self.comparison.now
+
+    def _follow_comparison(self, now: float) -> None:
+        compared = self.comparison
+        assert compared is not None
+        wanted = compared.now
+        if wanted is None and compared.best is not None:
+            wanted = compared.best.sharing, compared.best.level
+        if wanted is None:
+            wanted = self.base, self._level
+        if wanted != (self.sharing, self._level):
+            self._spend(now)
+            if wanted[0] != self.sharing:
+                self._is_draining = True
+            self._next = wanted
+            if not self._is_draining:
+                self._go(wanted[1], now)
+            else:
+                self._set_limit()
+        if compared.now is None:
+            if compared.untried:
+                untried = ", ".join(compared.untried)
+                self.to_say.append(f"not compared for want of tasks: {untried}; a run with more of them leaves room")
+            if compared.best is not None:
+                best = compared.best
+                self.to_say.append(f"{best.sharing} from now on, {best.level} tasks at once: it does most")
+                levels = () if self.tuner is None else self.tuner.levels
+                self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
+
+    def _end_drain(self, count: int, now: float) -> None:
+        """Begin with the next method when no task of the last one runs: two are never mixed on a GPU."""
+        if count:
+            return
+        self._is_draining = False
+        self.sharing, level = self._next
+        self._go(level, now)
+
+    def _spend(self, now: float) -> None:
+        self._spent.append((self._level, now - self._level_s))
+
+    def _go(self, level: int, now: float | None = None) -> None:
+        self._level = level
+        if now is not None:
+            self._level_s = now
+        self._most_here = 0
+        self._reset()
+        self._set_limit()
+
+    def _reset(self) -> None:
+        self._full_s = self._window_s = None
+
+    def _set_limit(self) -> None:
+        limit = 0 if self._is_draining else max(1, self._level // self.gpus)
+        if limit != self._limit:
+            self._limit = limit
+            self.packer.limit(limit)
+
+    def _keep(self, levels: Sequence[LevelRun], best: int) -> None:
+        models = {one.model for one in self.facts}
+        if not levels or self._key is None or len(models) != 1:
+            return
+        self.record = TunedRun(
+            when=0.0,
+            exact=self._key.exact,
+            family=self._key.family,
+            gpu_model=models.pop(),
+            gpus=self.gpus,
+            rate_source=self.source,
+            levels=tuple(levels),
+            best=best,
+        )
+
+    # ---- What others see ----
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is tried any more."""
+        is_tuning = self.tuner is not None and not self.tuner.is_done
+        is_comparing = self.comparison is not None and self.comparison.now is not None
+        return self.has_begun and not is_tuning and not is_comparing
+
+    @property
+    def levels(self) -> tuple[LevelRun, ...]:
+        """Return what was measured so far."""
+        tuned = [] if self.tuner is None else self.tuner.levels
+        compared = [] if self.comparison is None else self.comparison.runs
+        return (*tuned, *(one for one in compared if one not in tuned))
+
+    @property
+    def threads(self) -> int:
+        """Return how many cores each task has in the mean at this level."""
+        return max(1, self.cores // max(self._level, 1))
+
+    @property
+    def method(self) -> SharingMethod | None:
+        """Return how the next task shares its GPU; None: as the GPU is set up."""
+        return None if self.sharing == self.base else self.sharing
+
+    def sentences(self) -> list[str]:
+        """Return the tables for the end of the run."""
+        found: list[str] = []
+        simulated = " (simulated GPUs)" if any(one.is_simulated for one in self.facts) else ""
+        tuner = self.tuner
+        if tuner is not None:
+            if tuner.levels:
+                found.append(f"tasks at once on {self.node_name}{simulated}:")
+                found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source)
+                if tuner.is_done:
+                    found.append(tuned_text.best_sentence(tuner.levels, tuner.level, self.nodes))
+                    cost = tuned_text.cost_s(self._spent, tuner.levels, tuner.level)
+                    found.append(f"the trials cost what {tuner.level} at once do in {cost:.0f} s")
+                else:
+                    found.append("the search for the best number had not ended")
+            else:
+                found.append(f"no number of tasks at once was measured: {tuner.why or 'the run was too short'}")
+        compared = self.comparison
+        if compared is not None and compared.runs:
+            found.append(f"ways of sharing on {self.node_name}{simulated}:")
+            found += tuned_text.methods_table(compared.runs, self.gpus, self.source)
+        elif self.is_compared:
+            found.append("no way of sharing was measured: the run was too short")
+        return found
