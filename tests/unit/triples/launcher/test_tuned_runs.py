@@ -1,0 +1,126 @@
+"""Runs of equal tasks whose number is found by trials: the launcher, with real programs on simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_packed_runs import QUICK, TASK, Machine, library, pytestmark
+
+from slurm_share.node import topology
+from slurm_share.packing.journal import Entry
+from slurm_share.packing.records import PackRequest, TaskSpec
+from slurm_share.packing.rules.place import decide
+
+__all__ = ["library", "pytestmark"]
+
+SIZED = TaskSpec(gpu_mem_mib=1600)
+"""Four of them have memory on the GPU."""
+TUNED = PackRequest(settings=QUICK, is_tuned=True, spec=SIZED)
+COMPARED = PackRequest(settings=QUICK, is_compared=True, spec=SIZED)
+
+
+@pytest.fixture
+def machine(library: Path) -> Iterator[Machine]:
+    """One GPU with 7 GiB, and MPS."""
+    found = Machine(library, 1, 7 * 1024, mps=True)
+    yield found
+    found.close()
+
+
+def work(seconds: float = 1.2, memory: str = "1500M", load: int = 40) -> str:
+    return f"{TASK} --work {seconds} --memory {memory} --load {load} --util 100"
+
+
+def read_until(process, pattern: str) -> str:
+    """What a launcher says up to a line with this in it."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if re.search(pattern, line):
+            return said
+    raise AssertionError(said)
+
+
+def most_at_once(entries: list[Entry]) -> int:
+    return max(len(one.view.running) for one in entries)
+
+
+def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machine: Machine) -> None:
+    run = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
+    process = run.start()
+    said = read_until(process, "tasks at once from now on")
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=60)
+    said += rest
+    assert "4 tasks at once from now on: no more tasks have room" in said
+    assert "tasks at once on" in said
+    assert "(simulated GPUs):" in said
+    rows = re.findall(r"^.*?(\d+) +(\d+) +[\d.]+ +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
+    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert re.search(r"4 on a node is best: \d\.\d x of 1; next time \[1,4\] or \[1,auto\], which begins there", said)
+    entries = run.decisions()
+    assert most_at_once(entries) <= 4
+    assert {one.view.settings.max_per_gpu for one in entries} == {1, 2, 4}
+    assert all(decide(one.view).actions == one.actions for one in entries if one.repeats is None)
+    assert not machine.bookings()
+
+    again = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
+    process = again.start()
+    said = read_until(process, "tasks at once from now on")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert "an earlier run of this script found 4 on a node; it begins with 4" in said
+    assert "as much as it did" in said
+
+
+def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> None:
+    run = machine.run([work(0.8)] * 200, pack=COMPARED, rate_window_s=1.0, at_once=3)
+    process = run.start()
+    said = read_until(process, "from now on, .* it does most")
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[0]
+    assert "mps from now on, 3 tasks at once: it does most" in said
+    assert "ways of sharing on" in said
+    rows = re.findall(r"(exclusive|time-slicing|mps) +(\d) +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
+    assert [row[:2] for row in rows] == [("exclusive", "1"), ("time-slicing", "3"), ("mps", "3")]
+    assert float(rows[2][2]) > 1.2
+    assert {one.view.settings.max_per_gpu for one in run.decisions()} == {1, 0, 3}
+
+
+def test_without_mps_it_is_said_and_not_tried(library: Path) -> None:
+    machine = Machine(library, 1, 7 * 1024, mps=False)
+    try:
+        run = machine.run([work(0.5)] * 100, pack=COMPARED, rate_window_s=1.0, at_once=2)
+        process = run.start()
+        said = read_until(process, "from now on, .* it does most")
+        process.send_signal(signal.SIGTERM)
+        said += process.communicate(timeout=60)[0]
+    finally:
+        machine.close()
+    assert "MPS is not tried: there is none on the GPUs of" in said
+    assert re.findall(r"launch: +(\S+) +\d +[\d.]+ +[\d.]+$", said, re.MULTILINE) == [
+        "exclusive", "time-slicing",
+    ]  # fmt: skip
+
+
+def test_a_search_that_is_told_to_end_says_so(machine: Machine) -> None:
+    run = machine.run([work(1.0)] * 50, pack=TUNED, rate_window_s=1.0)
+    process = run.start()
+    said = read_until(process, "task 1 ")
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[0]
+    assert "no number of tasks at once was measured: the run was too short" in said
+    assert "unfinished:" in said
+
+
+def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(machine: Machine) -> None:
+    run = machine.run(["echo threads $OMP_NUM_THREADS; sleep 0.1"] * 5, pack=TUNED, rate_window_s=1.0)
+    code, said = run.go()
+    assert code == 0, said
+    cores = len(topology.read_machine(os.sched_getaffinity(0)))
+    assert run.log(0) == f"threads {cores}\n"
