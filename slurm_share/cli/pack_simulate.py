@@ -15,8 +15,12 @@ EPILOG = """\
 TRACE is thesis60 or thesis90 (generated from the published tables of
 Yousefzadeh 2025), sweep (an invented parameter sweep), the folder of a run
 (LLSUB.7), a trace of Gavel's (*.trace), a submission script of CARMA's (*.sh),
-or a history (*.jsonl). Decisions are made by the code that makes them in
-`llsub --pack`; GPUs, tasks and time are simulated.
+a history (*.jsonl), or a published log of a cluster: Philly's cluster_job_log,
+Helios' cluster_log.csv, Alibaba's pai_task_table.csv, pai_instance_table.csv
+and openb_pod_list*.csv, also as .gz. Such logs say how long jobs ran and on how
+many GPUs; their memory and activity are drawn, and the report says from what.
+Decisions are made by the code that makes them in `llsub --pack`; GPUs, tasks
+and time are simulated.
 
 POLICY is booked, exclusive, rr, magm, lug, mug, or one that knows every size:
 first-fit, best-fit, worst-fit, oracle-lug. Behind it may stand, with commas:
@@ -34,6 +38,7 @@ examples
   slurm-share pack simulate thesis60 --policy booked --picture booked.svg
   slurm-share pack simulate LLSUB.7 --recorded --picture run.svg
   slurm-share pack simulate philly.trace --throughputs simulation_throughputs.json
+  slurm-share pack simulate Venus/cluster_log.csv --rows 500 --nodes 8 --runs 3
 
 exit codes
   0 done, 1 the simulation or the picture failed, 2 it cannot be as asked.
@@ -82,7 +87,12 @@ def add_to(commands: Any) -> None:
         "repeated (default: 30, 90)",
     )
     parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
-    parser.add_argument("--format", metavar="NAME", help="gavel, carma, run or history (default: told by the name)")
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        help="gavel, carma, run, history, philly, helios or alibaba (default: told by the name)",
+    )
+    parser.add_argument("--rows", type=int, metavar="N", help="the first N jobs of a cluster's log (1000)")
     parser.add_argument("--throughputs", type=Path, metavar="FILE", help="Gavel's matrix of rates")
     parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in that matrix (v100)")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the first policy's first run")
@@ -111,6 +121,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             policies=tuple(arguments.policies),
             format=arguments.format,
             throughputs=arguments.throughputs,
+            rows=arguments.rows,
             gpu_model=arguments.gpu_model,
             gpus=arguments.gpus,
             nodes=arguments.nodes,

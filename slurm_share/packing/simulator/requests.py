@@ -13,8 +13,9 @@ from msgspec import Struct
 from ...core.errors import StateError, UsageError, shown
 from ...core.text import counted
 from ..task_history import MIB_MOST
-from . import policies, recorded, report, timeline, trace_files, traces
+from . import assumed_sizes, cluster_logs, policies, recorded, report, timeline, trace_files, traces
 from .records import Assumptions, Policy, Result, Sharing, Trace
+from .trace_error import TraceError
 
 TASKS_MOST = 200_000
 RUNS_MOST = 10_000
@@ -29,6 +30,8 @@ class SimulationRequest(Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()
     format: str | None = None
     throughputs: Path | None = None
+    rows: int | None = None
+    """Jobs of a cluster's log that are read at most."""
     gpu_model: str = "v100"
     gpus: int | None = None
     nodes: int | None = None
@@ -106,21 +109,33 @@ def _check(request: SimulationRequest) -> None:
 
 
 def _traces(request: SimulationRequest) -> Callable[[int], Trace]:
-    """Return what makes the trace of a seed: a generator, or the same file for each. Raises UsageError."""
+    """Return what makes the trace of a seed: a generator, a log whose sizes are drawn, or the same file for each.
+
+    Raises UsageError.
+    """
     generator = traces.GENERATORS.get(request.trace)
     if generator is not None and request.format is None:
+        _without_rows(request)
         if request.throughputs is not None:
             raise UsageError(f"--throughputs {request.throughputs}: it goes with a trace of Gavel's")
         return lambda seed: _changed(generator(seed), request)
     if request.format is not None and request.format not in trace_files.FORMATS:
         raise UsageError(f"--format {request.format}: one of {', '.join(trace_files.FORMATS)}")
+    form = request.format or trace_files.form_of(Path(request.trace))
+    if form in cluster_logs.FORMATS and request.throughputs is None:
+        log = cluster_logs.read(Path(request.trace), form, request.rows)
+        return lambda seed: _changed(assumed_sizes.trace_of(log, seed), request)
+    _without_rows(request)
     trace = _changed(
-        trace_files.read(
-            Path(request.trace), request.format, throughputs=request.throughputs, gpu_model=request.gpu_model
-        ),
+        trace_files.read(Path(request.trace), form, throughputs=request.throughputs, gpu_model=request.gpu_model),
         request,
     )
     return lambda seed: trace
+
+
+def _without_rows(request: SimulationRequest) -> None:
+    if request.rows is not None:
+        raise UsageError(f"--rows {request.rows}: it goes with the log of a cluster: {', '.join(cluster_logs.FORMATS)}")
 
 
 def _changed(trace: Trace, request: SimulationRequest) -> Trace:
@@ -180,7 +195,7 @@ def draw_run(folder: Path) -> str:
     try:
         run = recorded.read(folder)
     except recorded.RecordedError as error:
-        raise trace_files.TraceError(*error.args) from error
+        raise TraceError(*error.args) from error
     bars = recorded.bars(run)
     lost = sum(one.outcome not in timeline.DONE for one in run.attempts)
     tasks = len({one.task for one in run.attempts})

@@ -1,4 +1,5 @@
-"""Read traces of others, given by path: Gavel's, CARMA's; and what was measured: the folder of a run, a user's history.
+"""Read traces of others, given by path: Gavel's, CARMA's, logs of clusters; and what was measured: a run's folder,
+a user's history.
 
 A file that cannot be used is refused with its name, the line and what is wrong there. What a format does not say is
 assumed, and the trace's notes say so.
@@ -20,13 +21,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...core.errors import UsageError, shown
+from ...core.errors import shown
 from ..records import TaskRun
 from ..task_history import MIB_MOST, VERSION, is_sane
-from . import recorded, traces
+from . import assumed_sizes, cluster_logs, recorded, traces
 from .records import SimTask, Trace
+from .trace_error import TraceError
 
-FORMATS = ("gavel", "carma", "run", "history")
+FORMATS = ("gavel", "carma", "run", "history", *cluster_logs.FORMATS)
 FILE_MOST_BYTES = 64 << 20
 UNKNOWN_SM = 0.5
 """Assumed for a task of which nothing is known. Means of whole GPUs in clusters are about that."""
@@ -34,24 +36,12 @@ SMALL_MIB = 300
 """A CUDA context alone takes about that; assumed for tasks that no sample saw."""
 
 
-class TraceError(UsageError):
-    """A trace that cannot be used."""
-
-    def __init__(self, file: Path, line: int | None, why: str) -> None:
-        self.file, self.line, self.why = file, line, why
-        super().__init__(file, line, why)
-
-    def __str__(self) -> str:
-        where = shown(str(self.file), 400) if self.line is None else f"{shown(str(self.file), 400)}, line {self.line}"
-        return f"{where}: {self.why}"
-
-
 def read(path: Path, form: str | None = None, *, throughputs: Path | None = None, gpu_model: str = "v100") -> Trace:
     """Return the trace in a file or folder. Raises TraceError.
 
     form: one of FORMATS; None: told by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
     """
-    form = form or _form(path)
+    form = form or form_of(path)
     try:
         return _read_form(path, form, throughputs, gpu_model)
     except recorded.RecordedError as error:
@@ -61,6 +51,8 @@ def read(path: Path, form: str | None = None, *, throughputs: Path | None = None
 def _read_form(path: Path, form: str, throughputs: Path | None, gpu_model: str) -> Trace:
     if form != "gavel" and throughputs is not None:
         raise TraceError(throughputs, None, "--throughputs goes with a trace of Gavel's")
+    if form in cluster_logs.FORMATS:
+        return assumed_sizes.trace_of(cluster_logs.read(path, form), seed=1)
     if form == "gavel":
         return read_gavel(path, throughputs, gpu_model)
     if form == "carma":
@@ -70,10 +62,11 @@ def _read_form(path: Path, form: str, throughputs: Path | None, gpu_model: str) 
     return read_run(path)
 
 
-def _form(path: Path) -> str:
+def form_of(path: Path) -> str:
+    """Return the format that a path tells. Raises TraceError."""
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises where a name is too long
         return "run"
-    known = {".trace": "gavel", ".sh": "carma", ".jsonl": "history"}.get(path.suffix)
+    known = {".trace": "gavel", ".sh": "carma", ".jsonl": "history"}.get(path.suffix, cluster_logs.form_of(path.name))
     if known is None:
         why = "there is no such file or folder"
         if os.path.lexists(path):

@@ -1,0 +1,452 @@
+"""Read published logs of clusters: Philly's JSON, Helios' CSV, Alibaba's tables of 2020 and of 2023.
+
+Formats, as their publishers describe them: github.com/msr-fiddle/philly-traces,
+github.com/S-Lab-System-Group/HeliosData, github.com/alibaba/clusterdata (cluster-trace-gpu-v2020 and -v2023).
+These logs say when jobs ran and on how many GPUs. What they do not say is drawn by `assumed_sizes`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from ...core.errors import UsageError, shown
+from . import log_text
+from .trace_error import TraceError
+
+FORMATS = ("philly", "helios", "alibaba")
+ROWS = 1000
+"""Jobs that are read where no number is given."""
+ROWS_MOST = 200_000
+SECONDS_MOST = 10 * 366 * 86_400.0
+GPUS_MOST = 100_000
+
+
+class LoggedJob(Struct, frozen=True, kw_only=True):
+    """A job that had GPUs, as far as a log has it."""
+
+    name: str
+    submitted_s: float
+    """Seconds after any moment that is the same for all jobs of the log."""
+    seconds: float
+    """It ran so long."""
+    gpus: int = 1
+    share_ratio: float = 1.0
+    """Part of each of its GPUs that it asked for."""
+    memory_mib: float | None = None
+    """Measured, on its GPU. None: the log does not say."""
+    sm_ratio: float | None = None
+    """How busy it kept its GPU, measured. None: the log does not say."""
+
+
+class ClusterLog(Struct, frozen=True, kw_only=True):
+    """What was read of a log."""
+
+    name: str
+    jobs: tuple[LoggedJob, ...]
+    gpus: int
+    """Of a node."""
+    gpu_mib: int
+    gpu_model: str
+    notes: tuple[str, ...]
+
+
+class _Jobs:
+    """Takes jobs until there are enough, and counts those that cannot be used."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.taken: list[LoggedJob] = []
+        self.left_out: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.taken) >= self.rows
+
+    def take(self, job: LoggedJob, end: str) -> None:
+        if not self.is_full:
+            self.taken.append(job)
+            self.ends[end] += 1
+
+    def log(self, path: Path, *, gpus: int, gpu_mib: int, gpu_model: str, notes: Sequence[str]) -> ClusterLog:
+        """Return the log. Raises TraceError where no job could be used."""
+        out = [f"{count} {why}" for why, count in self.left_out.items()]
+        if not self.taken:
+            why = f" ({', '.join(out)})" if out else ""
+            raise TraceError(path, None, f"it has no job that ran on a GPU and whose times are known{why}")
+        ends = ", ".join(f"{count} {end}" for end, count in self.ends.most_common())
+        made = [f"jobs by their end: {ends}; each takes as long as it did, whatever its end was", *notes]
+        if self.is_full:
+            made.append(f"only the first {self.rows} jobs of the file that can be used are taken; see --rows")
+        if out:
+            made.append(f"left out: {', '.join(out)}")
+        made.append(f"GPUs of {gpu_mib} MiB are assumed ({gpu_model}); see --gpu-memory")
+        return ClusterLog(
+            name=path.name, jobs=tuple(self.taken), gpus=gpus, gpu_mib=gpu_mib, gpu_model=gpu_model, notes=tuple(made)
+        )
+
+
+def form_of(name: str) -> str | None:
+    """Return the format that a file's published name tells; None: it tells none."""
+    stem = name.removesuffix(".gz")
+    if stem in ("cluster_job_log", "cluster_job_log.json"):
+        return "philly"
+    if stem == "cluster_log.csv":
+        return "helios"
+    if stem.endswith(".csv") and stem.startswith(("openb_pod_list", "pai_task_table", "pai_instance_table")):
+        return "alibaba"
+    return None
+
+
+def read(path: Path, form: str, rows: int | None = None) -> ClusterLog:
+    """Return the first jobs of a log, `rows` at most. Raises TraceError, UsageError."""
+    rows = ROWS if rows is None else rows
+    if not 1 <= rows <= ROWS_MOST:
+        raise UsageError(f"--rows {rows}: a number from 1 to {ROWS_MOST}")
+    if form == "philly":
+        return read_philly(path, rows)
+    if form == "helios":
+        return read_helios(path, rows)
+    return read_alibaba(path, rows)
+
+
+# ---- Values ----
+
+_NO_VALUE = ("", "none", "null", "nan", "na", "unknown")
+_ZONES = {"UTC": "+00:00", "GMT": "+00:00", "PST": "-08:00", "PDT": "-07:00", "CST": "+08:00"}
+"""CST: China's, where Helios and Alibaba are."""
+_NAMED_ZONE = re.compile(r" ?([A-Z]{3})$")
+NO_ZONE = "times without a zone are taken as UTC: a change of the clock within a job is not seen"
+
+
+def _moment(path: Path, line: int, what: str, value: object) -> float | None:
+    """Return a time as seconds; None: it is not there. Raises TraceError for what is no time."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NO_VALUE):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        named = _NAMED_ZONE.search(text)
+        if named is not None and named[1] in _ZONES:
+            text = text[: named.start()] + _ZONES[named[1]]
+        try:
+            time = datetime.fromisoformat(text)
+            return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    raise TraceError(path, line, f"{what} is {shown(repr(value)[:80])}, and not a time such as 2017-10-07 01:12:09")
+
+
+def _number(path: Path, line: int, what: str, text: str, most: float) -> float | None:
+    """Return a number of at least 0; None: it is not there. Raises TraceError."""
+    if text.lower() in _NO_VALUE:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= most:
+        raise TraceError(path, line, f"{what} is {shown(text[:80])!r}, and not a number from 0 to {most:g}")
+    return value
+
+
+def _lasted(path: Path, line: int, start_s: float, end_s: float) -> float | None:
+    """Return a duration of at least a second; None: the job ended before it began. Raises TraceError."""
+    if end_s - start_s > SECONDS_MOST:
+        raise TraceError(path, line, f"the job ran for {end_s - start_s:.3g} s, which is more than ten years")
+    return None if end_s < start_s else max(end_s - start_s, 1.0)
+
+
+# ---- Philly ----
+
+
+def read_philly(path: Path, rows: int) -> ClusterLog:
+    """Return jobs of `cluster_job_log`. A job's attempts are one stretch of work. Raises TraceError."""
+    jobs = _Jobs(rows)
+    again = 0
+    for line, entry in log_text.json_entries(path):
+        if jobs.is_full:
+            break
+        missing = [name for name in ("jobid", "status", "submitted_time", "attempts") if name not in entry]
+        if missing:
+            raise TraceError(path, line, f"the job has no {', '.join(missing)}; a job of Philly's log has them")
+        submitted = _moment(path, line, "submitted_time", entry["submitted_time"])
+        stretches, gpus = _attempts(path, line, entry["attempts"])
+        if not entry["attempts"] or not gpus:
+            jobs.left_out["jobs without an attempt on a GPU"] += 1
+        elif submitted is None or not stretches:
+            jobs.left_out["jobs whose start or end is not known"] += 1
+        else:
+            again += len(stretches) > 1
+            job = LoggedJob(
+                name=shown(str(entry["jobid"])[:80]), submitted_s=submitted, seconds=math.fsum(stretches), gpus=gpus
+            )
+            jobs.take(job, shown(str(entry["status"])[:20]))
+    return jobs.log(
+        path,
+        gpus=8,
+        gpu_mib=24_576,
+        gpu_model="Philly",
+        notes=(NO_ZONE, f"{again} jobs have several attempts, which are one stretch of work here"),
+    )
+
+
+def _attempts(path: Path, line: int, attempts: object) -> tuple[list[float], int]:
+    """Return how long the attempts took whose times are known, and the GPUs of the last that had any."""
+    stretches: list[float] = []
+    gpus = 0
+    if not isinstance(attempts, list):
+        raise TraceError(path, line, "attempts is not a list")
+    for attempt in attempts:
+        if not isinstance(attempt, dict) or not isinstance(attempt.get("detail", []), list):
+            raise TraceError(path, line, "an attempt is not an object with a list `detail`")
+        had = sum(_gpus_of(path, line, place) for place in attempt.get("detail", []))
+        gpus = had or gpus
+        start = _moment(path, line, "start_time", attempt.get("start_time"))
+        end = _moment(path, line, "end_time", attempt.get("end_time"))
+        if start is not None and end is not None and (seconds := _lasted(path, line, start, end)) is not None:
+            stretches.append(seconds)
+    return stretches, gpus
+
+
+def _gpus_of(path: Path, line: int, place: object) -> int:
+    gpus = place.get("gpus") if isinstance(place, dict) else None
+    if not isinstance(gpus, list):
+        raise TraceError(path, line, "a machine in `detail` has no list `gpus`")
+    return len(gpus)
+
+
+# ---- Helios ----
+
+HELIOS = ("job_id", "gpu_num", "node_num", "state", "submit_time", "start_time", "end_time")
+
+
+def read_helios(path: Path, rows: int) -> ClusterLog:
+    """Return jobs of `cluster_log.csv`, which Slurm's accounting wrote. Raises TraceError."""
+    jobs = _Jobs(rows)
+    lines = log_text.csv_rows(path)
+    number, header = next(lines, (1, []))
+    at = log_text.columns(path, number, header, HELIOS, "Helios")
+    for line, row in lines:
+        if jobs.is_full:
+            break
+        found = _cells(path, line, row, at, len(header))
+        gpus = _number(path, line, "gpu_num", found["gpu_num"], GPUS_MOST)
+        submitted, start, end = (
+            _moment(path, line, name, found[name]) for name in ("submit_time", "start_time", "end_time")
+        )
+        if not gpus:
+            jobs.left_out["jobs without a GPU"] += 1
+        elif submitted is None or start is None or end is None:
+            jobs.left_out["jobs whose start or end is not known"] += 1
+        elif (seconds := _lasted(path, line, start, end)) is None:
+            jobs.left_out["jobs that ended before they began"] += 1
+        else:
+            name = shown(found["job_id"][:80])
+            jobs.take(
+                LoggedJob(name=name, submitted_s=submitted, seconds=seconds, gpus=math.ceil(gpus)),
+                shown(found["state"][:20]),
+            )
+    return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Helios", notes=(NO_ZONE,))
+
+
+def _cells(path: Path, line: int, row: Sequence[str], at: Mapping[str, int], most: int) -> dict[str, str]:
+    if len(row) != most:
+        raise TraceError(path, line, f"it has {len(row)} fields, and the first line has {most}")
+    return {name: row[index] for name, index in at.items()}
+
+
+# ---- Alibaba ----
+
+PODS = ("name", "num_gpu", "gpu_milli", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
+TASKS = (
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
+    "gpu_type",
+)  # fmt: skip
+INSTANCES = (
+    "job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time", "end_time", "machine",
+)  # fmt: skip
+SENSORS = (
+    "job_name", "task_name", "worker_name", "inst_id", "machine", "gpu_name", "cpu_usage", "gpu_wrk_util", "avg_mem",
+    "max_mem", "avg_gpu_wrk_mem", "max_gpu_wrk_mem", "read", "write", "read_count", "write_count",
+)  # fmt: skip
+"""The tables of 2020 have no line with names; these are published beside them."""
+_TIME_MOST_S = 1e11
+
+
+def read_alibaba(path: Path, rows: int) -> ClusterLog:
+    """Return jobs of a list of pods (2023), or of the tables of tasks or instances (2020). Raises TraceError."""
+    first = next(log_text.csv_rows(path), None)
+    if first is None:
+        raise TraceError(path, None, "it has no line")
+    if "gpu_milli" in first[1]:
+        return _pods(path, rows)
+    if len(first[1]) == len(TASKS):
+        return _tasks(path, rows)
+    if len(first[1]) == len(INSTANCES):
+        return _instances(path, rows)
+    raise TraceError(
+        path,
+        first[0],
+        f"it has {len(first[1])} fields: neither a list of pods (with a column gpu_milli) nor pai_task_table "
+        f"({len(TASKS)} fields) nor pai_instance_table ({len(INSTANCES)})",
+    )
+
+
+def _pods(path: Path, rows: int) -> ClusterLog:
+    jobs = _Jobs(rows)
+    lines = log_text.csv_rows(path)
+    number, header = next(lines)
+    at = log_text.columns(path, number, header, PODS, "Alibaba's pods")
+    for line, row in lines:
+        if jobs.is_full:
+            break
+        found = _cells(path, line, row, at, len(header))
+        gpus = _number(path, line, "num_gpu", found["num_gpu"], GPUS_MOST)
+        milli = _number(path, line, "gpu_milli", found["gpu_milli"], 1000.0 * GPUS_MOST)
+        created, start, end = (
+            _number(path, line, name, found[name], _TIME_MOST_S)
+            for name in ("creation_time", "scheduled_time", "deletion_time")
+        )
+        if not gpus or not milli:
+            jobs.left_out["pods without a GPU"] += 1
+        elif created is None or start is None or end is None:
+            jobs.left_out["pods that never started, or whose end is not known"] += 1
+        elif (seconds := _lasted(path, line, start, end)) is None:
+            jobs.left_out["pods that ended before they began"] += 1
+        else:
+            share = min(milli / 1000.0, 1.0) if gpus == 1 else 1.0
+            name = shown(found["name"][:80])
+            job = LoggedJob(name=name, submitted_s=created, seconds=seconds, gpus=math.ceil(gpus), share_ratio=share)
+            jobs.take(job, shown(found["pod_phase"][:20]))
+    return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Alibaba 2023", notes=())
+
+
+class _Stretch(Struct, frozen=True):
+    """A line of the tables of tasks or instances."""
+
+    line: int
+    key: tuple[str, str]
+    """(job_name, task_name)"""
+    status: str
+    start_s: float
+    seconds: float
+
+
+def _stretch(path: Path, line: int, found: Mapping[str, str], jobs: _Jobs) -> _Stretch | None:
+    start, end = (_number(path, line, name, found[name], _TIME_MOST_S) for name in ("start_time", "end_time"))
+    seconds = None if start is None or end is None else _lasted(path, line, start, end)
+    if start is None or seconds is None:
+        jobs.left_out["rows whose start or end is not known"] += 1
+        return None
+    key = (found["job_name"][:80], found["task_name"][:80])
+    return _Stretch(line, key, shown(found["status"][:20]), start, seconds)
+
+
+def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    for line, row in log_text.csv_rows(path):
+        if row[0] == names[0]:
+            continue  # somebody has put the published names in front
+        if len(row) != len(names):
+            raise TraceError(path, line, f"it has {len(row)} fields; a line of this table has {len(names)}")
+        yield line, dict(zip(names, row, strict=True))
+
+
+def _plan(path: Path, line: int, found: Mapping[str, str]) -> tuple[int, float] | None:
+    """Return the GPUs of each instance of a task, and the part of each; None: it has none."""
+    percent = _number(path, line, "plan_gpu", found["plan_gpu"], 100.0 * GPUS_MOST)
+    if not percent:
+        return None
+    gpus = math.ceil(percent / 100.0)
+    return gpus, percent / 100.0 / gpus
+
+
+def _tasks(path: Path, rows: int) -> ClusterLog:
+    jobs = _Jobs(rows)
+    kept: list[tuple[_Stretch, tuple[int, float]]] = []
+    for line, found in _table(path, TASKS):
+        if len(kept) >= rows:
+            break
+        plan = _plan(path, line, found)
+        instances = _number(path, line, "inst_num", found["inst_num"], 1e6)
+        if plan is None or not instances:
+            jobs.left_out["tasks without a GPU"] += 1
+        elif (stretch := _stretch(path, line, found, jobs)) is not None:
+            kept += [(stretch, plan)] * min(math.ceil(instances), rows - len(kept))
+    return _of_2020(path, jobs, kept, "an instance of a task is a job of its own, and may run without the others")
+
+
+def _instances(path: Path, rows: int) -> ClusterLog:
+    """Return instances; what each asked for is in the table of tasks, in the same folder."""
+    jobs = _Jobs(rows)
+    stretches: list[_Stretch] = []
+    for line, found in _table(path, INSTANCES):
+        if len(stretches) >= 5 * rows:  # most of them have a GPU
+            break
+        if (stretch := _stretch(path, line, found, jobs)) is not None:
+            stretches.append(stretch)
+    asked = {stretch.key for stretch in stretches}
+    tasks = _beside(path, "pai_task_table.csv")
+    if tasks is None:
+        raise TraceError(path, None, "what instances asked for is in pai_task_table.csv, which is not beside it")
+    plans = {}
+    for line, found in _table(tasks, TASKS):
+        key = (found["job_name"][:80], found["task_name"][:80])
+        if key in asked:
+            plans[key] = _plan(tasks, line, found)
+    kept = [(one, plan) for one in stretches if (plan := plans.get(one.key)) is not None]
+    jobs.left_out["instances without a GPU"] += sum(plans.get(one.key) is None for one in stretches)
+    return _of_2020(path, jobs, kept[:rows], "an instance is a job of its own, and may run without the others")
+
+
+def _beside(path: Path, name: str) -> Path | None:
+    return next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
+
+
+def _of_2020(path: Path, jobs: _Jobs, kept: Sequence[tuple[_Stretch, tuple[int, float]]], each: str) -> ClusterLog:
+    sensors = _beside(path, "pai_sensor_table.csv")
+    measured = {} if sensors is None else _measured(sensors, {stretch.key for stretch, _ in kept})
+    for number, (stretch, (gpus, share)) in enumerate(kept):
+        memory, sm = measured.get(stretch.key, (None, None)) if gpus == 1 else (None, None)
+        job = LoggedJob(
+            name=f"{shown(stretch.key[0])} {number}",
+            submitted_s=stretch.start_s,
+            seconds=stretch.seconds,
+            gpus=gpus,
+            share_ratio=share,
+            memory_mib=memory,
+            sm_ratio=sm,
+        )
+        jobs.take(job, stretch.status)
+    jobs.left_out = +jobs.left_out
+    notes = ["times of launch are taken as times of submission", each]
+    if sensors is not None:
+        notes.append(f"memory and activity of jobs with one GPU are from {sensors.name} where it has them")
+    return jobs.log(path, gpus=8, gpu_mib=16_160, gpu_model="Alibaba 2020", notes=notes)
+
+
+def _measured(path: Path, asked: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    """Return the largest memory in MiB of a task's workers, and their largest mean use of a GPU as a part of it."""
+    found: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+    for line, row in _table(path, SENSORS):
+        key = (row["job_name"][:80], row["task_name"][:80])
+        if key not in asked:
+            continue
+        gb = _number(path, line, "max_gpu_wrk_mem", row["max_gpu_wrk_mem"], 1e4)
+        percent = _number(path, line, "gpu_wrk_util", row["gpu_wrk_util"], 100.0 * GPUS_MOST)
+        memory, sm = found.get(key, (None, None))
+        found[key] = (
+            _larger(memory, None if not gb else gb * 1024.0),
+            _larger(sm, None if percent is None else min(percent / 100.0, 1.0)),
+        )
+    return found
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
