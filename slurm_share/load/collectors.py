@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core import names
 from ..core.process import is_gone
@@ -33,7 +34,8 @@ from ..node.step_trees import (
     read_stat,
 )
 from ..packing import read_bookings
-from ..triples import ENV_RANK, ENV_TASK
+from ..triples import ENV_RANK, ENV_TASK, read_rates
+from .run_rates import ReadRates, RunRates, read_run_rates
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20
@@ -81,12 +83,14 @@ class NodeReader:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         tmp: Path = Path("/tmp"),
+        rates: ReadRates = read_rates,
     ) -> None:
         self._proc = str(proc)
         self._sysfs = sysfs
         self._clock = clock
         self._wall_clock = wall_clock
         self._tmp = tmp
+        self._rates = rates
         self._root = cgroup_root
         self._groups = cgroups.JobGroups(node, proc, cgroup_root)
         self._known: dict[int, _Known] = {}
@@ -96,8 +100,8 @@ class NodeReader:
         self.boot_id = slurp(f"{self._proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
     def read(self, pids: Iterable[int], gpus: Sequence[str] = ()) -> HostNow:
-        """Return the node, its jobs, those of the processes that exist and may be seen, and what their users have
-        booked of the GPUs (UUIDs)."""
+        """Return the node, its jobs, those of the processes that exist and may be seen, what their users have booked of
+        the GPUs (UUIDs), and what these users' launchers say of their tasks."""
         at, taken, unknown = self._clock(), self._wall_clock(), {}
         cpus, cores = self._read_cpus()
         busy_s = self._read_busy()
@@ -125,6 +129,7 @@ class NodeReader:
         self._known = known
         jobs = jobs_of(groups or (), steps, self._user)
         users = {os.getuid()} | {one.uid for one in processes} | {one.uid for one in jobs}
+        rates = read_run_rates(self._rates, self._tmp, frozenset(users), taken)
         return HostNow(
             boot_id=self.boot_id,
             taken=taken,
@@ -135,10 +140,11 @@ class NodeReader:
             busy_s=busy_s,
             memory_total_mib=total,
             memory_used_mib=used,
-            processes=tuple(processes),
+            processes=self._with_progress(processes, rates),
             hidden=tuple(hidden),
             jobs=jobs,
             bookings=tuple(one for uid in sorted(users) for one in self._read_bookings(uid, gpus)),
+            runs=rates.runs,
             unknown=unknown,
         )
 
@@ -204,6 +210,12 @@ class NodeReader:
                     held_since=one.held_since,
                 )
                 yield BookingNow(gpu, booking)
+
+    def _with_progress(self, processes: Sequence[ProcessNow], rates: RunRates) -> tuple[ProcessNow, ...]:
+        if not rates.runs:
+            return tuple(processes)
+        found = ((one, rates.of_process(one.pid, one.uid, self._proc)) for one in processes)
+        return tuple(one if progress is None else replace(one, progress=progress) for one, progress in found)
 
     def _lives(self, pid: int, start_ticks: int, uid: int) -> bool:
         """Return whether that process of that user lives. The folder of one that may not be dumped is root's."""

@@ -26,6 +26,9 @@ from ..node.gpu_figures import GpuBooking as GpuBooking
 from ..node.gpu_figures import GpuLoad as GpuLoad
 from ..node.gpu_figures import GpuUser as GpuUser
 from ..node.gpu_figures import Means as Means
+from ..node.progress_figures import JobProgress as JobProgress
+from ..node.progress_figures import LevelRate as LevelRate
+from ..node.progress_figures import TaskProgress as TaskProgress
 from ..slurm.records import QueuedJob, SlurmNode
 
 SCHEMA = 1
@@ -99,6 +102,8 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
     """CPU time since the sample before: 1.5 is one and a half cores."""
     memory_mib: Amount | None = None
     """Host memory, resident."""
+    progress: TaskProgress | None = None
+    """What the launcher of llsub says of its task; None: nothing, or it is no task of one."""
     unknown: Reasons = {}
 
 
@@ -147,6 +152,8 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     """The most that were seen at the same moment."""
     measured_s: Annotated[Level, Metric("How long the job has been watched.")] = 0.0
     """How long the job has been watched."""
+    progress: JobProgress | None = None
+    """What the launchers of llsub say of its tasks here; None: nothing."""
     unknown: Reasons = {}
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..core.records import Reasons
 from .gpu_figures import GpuBooking, GpuLoad
+from .progress_figures import RunProgress, TaskProgress
 from .records import GpuProcess
 
 
@@ -68,6 +69,8 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     cap_mib: int | None = None
     connections: int | None = None
     """CUDA_DEVICE_MAX_CONNECTIONS; None: it is not set."""
+    progress: TaskProgress | None = None
+    """Of the task that it belongs to; None: its launcher says nothing of it, or it has none."""
     unknown: Reasons = {}
 
 
@@ -113,4 +116,6 @@ class HostNow(Struct, frozen=True, kw_only=True):
     jobs: tuple[JobNow, ...] = ()
     bookings: tuple[BookingNow, ...] = ()
     """Of the users who have processes or jobs here, as far as their files may be read."""
+    runs: tuple[RunProgress, ...] = ()
+    """What the launchers of these users say of their tasks, as far as their files may be read."""
     unknown: Reasons = {}

@@ -758,6 +758,8 @@ class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int
     """Leader of its session."""
     gpus: tuple[str, ...] = ()
+    family: str = ""
+    """`TaskKey.family` of its command: rates are added up only of tasks that have the same. Empty: not known."""
     rate: Rate | None = None
     speed_ratio: float | None = None
     """Of its speed alone; None: not known."""

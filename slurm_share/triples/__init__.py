@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .map_planning import MapPlan, Request, plan_map
     from .pack_decisions import explain_task
     from .packed_dry_run import DryRun
+    from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
     from .rules import log_counts, mapreduce, pack_options, submission, triple
     from .rules.pack_options import PackOptions
@@ -59,6 +60,7 @@ __getattr__, __all__ = exports(
         "map_planning": ["MapPlan", "Request", "plan_map"],
         "pack_decisions": ["explain_task"],
         "packed_dry_run": ["DryRun"],
+        "rates_file": ["read_rates"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...node.gpu_figures import Activity, Means
+from ..rules import rates
 from ..rules.gpu_rows import GpuRow
 from ..snapshot import GpuLoad
 from ..text import (
@@ -24,6 +25,7 @@ from ..text import (
     moment_text,
     named,
     percent_text,
+    rate_text,
     share,
     why_silent,
     worst,
@@ -100,6 +102,18 @@ def memory(row: GpuRow) -> str:
 def booked(row: GpuRow) -> str:
     """Return what packed runs have booked of its memory; empty where none has."""
     return "" if row.gpu is None or row.gpu.booked_mib is None else gigabytes(row.gpu.booked_mib)
+
+
+def rate_per_s(row: GpuRow) -> float | None:
+    """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
+    found = rates.of_gpu(row.gpu, row.tasks)
+    return None if found is None else found.per_s
+
+
+def rate(row: GpuRow) -> str:
+    """Return that rate as text, with where it is from."""
+    found = rates.of_gpu(row.gpu, row.tasks)
+    return "" if found is None else rate_text(found.per_s, found.source)
 
 
 def held(row: GpuRow) -> list[str]:
@@ -327,6 +341,16 @@ GPUS: tuple[Column[GpuRow], ...] = (
         field="booked_mib", raw=lambda row: None if row.gpu is None else row.gpu.booked_mib,
         table=lambda row: booked(row) or NONE,
         unit="GB", right=True, least=6, most=9, goes=3, sorts_down=True, unless_empty=True,
+    ),
+    Column(
+        "rate", "RATE",
+        "units of work a second, a minute or an hour of its tasks together, as their launcher measures it; there only "
+        "where all of them count the same",
+        text=rate,
+        value=rate_per_s,
+        table=lambda row: rate(row) or NONE, plain=lambda row: f"rate {rate(row)}",
+        field="rate_per_s",
+        right=True, least=4, most=18, goes=3, alias=("work",), sorts_down=True, unless_empty=True,
     ),
     Column(
         "now", "NOW", "load since the sample before, percent",

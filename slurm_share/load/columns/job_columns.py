@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...share import queue
-from ..rules import idle
+from ..rules import idle, rates
 from ..rules.job_rows import JobRow
 from ..snapshot import Advice, JobLoad
 from ..text import (
@@ -20,6 +21,7 @@ from ..text import (
     moment_text,
     named,
     number,
+    rate_text,
     summed_count,
     summed_load,
     time_text,
@@ -84,6 +86,19 @@ def has_no_gpu(row: JobRow) -> bool:
 def _here(row: JobRow) -> JobLoad:
     """Return what the only node of a row says: llload has a line for each job on each node."""
     return row.loads[0][1]
+
+
+def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
+    """Return the rate of work of a job on these nodes; None where its tasks do not all show one, or count unlike
+    things."""
+    found = rates.of_jobs(load.progress for load in loads)
+    return None if found is None else found.per_s
+
+
+def rate(loads: Sequence[JobLoad]) -> str:
+    """Return that rate as text, with where it is from."""
+    found = rates.of_jobs(load.progress for load in loads)
+    return "" if found is None else rate_text(found.per_s, found.source)
 
 
 def _idle_here(row: JobRow) -> str:
@@ -187,6 +202,16 @@ JOBS: tuple[Column[JobRow], ...] = (
     replace(
         _carried.gmem("GPU memory of its processes", 2),
         outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).gpu_memory_mib),
+    ),
+    Column(
+        "rate", "RATE",
+        "units of work a second, a minute or an hour of its tasks together, as their launchers measure it; there only "
+        "where all of them count the same",
+        text=lambda row: rate([load for _, load in row.loads]),
+        value=lambda row: rate_per_s([load for _, load in row.loads]),
+        table=lambda row: rate([_here(row)]) or NONE,
+        outputs=_ON_SCREEN,
+        right=True, least=4, most=18, goes=10, alias=("work",), sorts_down=True, unless_empty=True,
     ),
     Column(
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..rules import rates
 from ..rules.figures import percent
 from ..rules.node_rows import NodeRow
 from ..snapshot import Means, Snapshot
@@ -30,6 +31,7 @@ from ..text import (
     named,
     of_text,
     percent_text,
+    rate_text,
     share,
     why_silent,
     worst,
@@ -40,6 +42,7 @@ _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
 _ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
 _VALUES: frozenset[Output] = frozenset({"values"})
 _VALUES_TOO: frozenset[Output] = frozenset({"values", "dashboard"})
+_NOT_TABLE: frozenset[Output] = EVERYWHERE - {"table"}
 _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
@@ -102,6 +105,18 @@ def note(row: NodeRow, with_util: bool = False) -> str:
     if row.node.snapshot is None:
         said.append(why_silent(row.node))
     return " ".join(said)
+
+
+def rate_per_s(row: NodeRow) -> float | None:
+    """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
+    found = None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
+    return None if found is None else found.per_s
+
+
+def rate(row: NodeRow) -> str:
+    """Return that rate as text, with where it is from."""
+    found = None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
+    return "" if found is None else rate_text(found.per_s, found.source)
 
 
 def _gpu_only(shown_text: str, row: NodeRow) -> str:
@@ -276,6 +291,16 @@ NODES: tuple[Column[NodeRow], ...] = (
         triple=lambda row: gpu_memory_text(row.figures), plain=_gpu_memory_plain,
         field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
+    ),
+    Column(
+        "rate", "RATE",
+        "units of work a second, a minute or an hour of all tasks on it, as their launchers measure it; there only "
+        "where all of them count the same",
+        text=rate,
+        value=rate_per_s,
+        plain=lambda row: f"rate: {rate(row)}",
+        field="rate_per_s", outputs=_NOT_TABLE,
+        needs="details", right=True, least=4, most=18, goes=5, alias=("work",), sorts_down=True, unless_empty=True,
     ),
     Column(
         "note", "NOTE", ABOUT_NOTE,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
+from ..snapshot import TaskProgress
 from ..text import (
     NONE,
     UNKNOWN,
@@ -15,12 +17,14 @@ from ..text import (
     load_text,
     named,
     percent_text,
+    rate_text,
     share,
 )
 from . import gpu_columns
 from .base import EVERYWHERE, Column, Output, Raw
 
 FREE = "free"
+PAUSED = "paused"
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
 _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
@@ -118,6 +122,59 @@ def name(row: SlotRow) -> str:
     return FREE if row.process is None else row.process.process.name
 
 
+def progress(row: SlotRow) -> TaskProgress | None:
+    """Return what the launcher of llsub says of its task."""
+    return None if row.process is None else row.process.process.progress
+
+
+def rate_per_s(row: SlotRow) -> float | None:
+    """Return the rate of work: of a task its own, of a GPU that of its tasks together where all count the same."""
+    if row.kind == "gpu":
+        found = rates.of_gpu(row.on.gpu, row.on.tasks)
+        return None if found is None else found.per_s
+    one = progress(row)
+    return None if one is None else 0.0 if one.is_paused else one.rate_per_s
+
+
+def rate(row: SlotRow) -> str:
+    """Return the rate as text, with where it is from: 51/s log; paused; empty where there is none."""
+    if row.kind == "gpu":
+        found = rates.of_gpu(row.on.gpu, row.on.tasks)
+        return "" if found is None else rate_text(found.per_s, found.source)
+    one = progress(row)
+    if one is None:
+        return ""
+    return PAUSED if one.is_paused else rate_text(one.rate_per_s, one.rate_source)
+
+
+def speed_ratio(row: SlotRow) -> float | None:
+    """Return the speed of a task as a part of its speed alone."""
+    one = progress(row)
+    return None if one is None else one.speed_ratio
+
+
+def _speed(row: SlotRow) -> str:
+    ratio = speed_ratio(row)
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _of_progress(field: str, row: SlotRow) -> Raw:
+    """Return a field of its progress as TSV has it: 0 and empty texts are none there."""
+    one = progress(row)
+    value: Raw = None if one is None else getattr(one, field)
+    return None if value == "" else value
+
+
+def _progress_field(field: str, doc: str, id: str = "") -> Column[SlotRow]:
+    """Return a column of TSV and CSV."""
+    return Column(
+        id or field, field.upper(), doc,
+        text=lambda row: str(_of_progress(field, row)),
+        value=partial(_of_progress, field),
+        outputs=frozenset({"values"}),
+    )  # fmt: skip
+
+
 def _told(field: str, row: SlotRow) -> Raw:
     """Return a field of the process's record."""
     value: Raw = None if row.process is None else getattr(row.process.process, field)
@@ -186,6 +243,24 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
         letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpu_columns.OF_CAP_FULL else "",
+    ),
+    Column(
+        "rate", "RATE",
+        "units of work a second, a minute or an hour, as its launcher measures it, and from what: progress, log, "
+        "output, finished; of a GPU the sum where all its tasks count the same; paused: its launcher has stopped it",
+        text=rate,
+        value=rate_per_s,
+        table=lambda row: rate(row) or NONE,
+        field="rate_per_s", raw=partial(_of_progress, "rate_per_s"),
+        right=True, least=4, most=18, goes=2, alias=("work",), sorts_down=True, unless_empty=True,
+    ),
+    Column(
+        "speed", "SPEED", "how fast it is now, as a part of its speed alone on a GPU",
+        text=_speed,
+        value=speed_ratio,
+        table=lambda row: _speed(row) or NONE,
+        field="speed_ratio", raw=partial(_of_progress, "speed_ratio"),
+        right=True, least=5, most=6, goes=3, sorts_down=True, unless_empty=True,
     ),
     Column(
         "memory_used", "GPUMEM", "GPU memory in use",
@@ -273,5 +348,9 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         value=lambda row: None if row.process is None or row.process.on is None else row.process.on.uuid,
         outputs=frozenset({"values"}),
     ),
+    _progress_field("rate_source", "where its rate is from: progress, log, output, finished"),
+    _progress_field("units", "the work that its program says it has done"),
+    _progress_field("is_paused", "whether its launcher has stopped it for its neighbours"),
+    _progress_field("task", "number of its task in its run of llsub", id="run_task"),
 )  # fmt: skip
 """Where, who, how busy, how full; then what llload --processes has. llload has rows of processes alone."""

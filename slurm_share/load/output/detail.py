@@ -48,6 +48,7 @@ _GPUS = (
     _Place("load15", goes=10),
     _Place("memory_used", goes=1),
     _Place("booked", goes=3),
+    _Place("rate", goes=3),
     _Place("tasks", goes=3),
     _Place("occ", goes=13),
     _Place("tensor", goes=14),
@@ -142,6 +143,7 @@ _JOB_TABLE = _Table(
         _Place("gpus", goes=7),
         _Place("gpus_idle", goes=1),
         _Place("gpu_load"),
+        _Place("rate", goes=2),
         _Place("gmem", goes=2),
         _Place("peak", goes=3),
         _Place("cpu_cores", goes=4),
@@ -164,6 +166,8 @@ _PROCESS_TABLE = _Table(
         _Place("slot", goes=9),
         _Place("gpu", goes=2, right=True),
         _Place("sm", goes=1),
+        _Place("rate", goes=1),
+        _Place("speed", goes=3),
         _Place("memory_used"),
         _Place("peak", goes=8),
         _Place("cap", goes=7),
@@ -178,7 +182,7 @@ _PROCESS_TABLE = _Table(
 def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
     """Return the table of jobs, a line for each node of a job; no lines where there is none."""
     queued = {job.job_id: job for job in survey.jobs}
-    lines = []
+    found = []
     for row in rows:
         for job in row.node.snapshot.jobs if row.node.snapshot is not None else ():
             named = queued.get(job.job)
@@ -188,14 +192,16 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
                 held=tuple(one for one in row.node.held_gpus or () if one.job == job.job),
                 number=job.job,
             )
-            lines.append(_JOB_TABLE.cells(one))
-    return _JOB_TABLE.laid_out(lines, width) if lines else ([], [])
+            found.append(one)
+    table = _JOB_TABLE.without_empty(found)
+    return table.laid_out([table.cells(one) for one in found], width) if found else ([], [])
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
     """Return the table of processes, a line for each GPU of a process; a sentence where there is none in the survey."""
-    lines = [_PROCESS_TABLE.cells(one) for row in rows for one in process_slots(row)]
-    if lines:
-        return _PROCESS_TABLE.laid_out(lines, width)
+    found = [one for row in rows for one in process_slots(row)]
+    if found:
+        table = _PROCESS_TABLE.without_empty(found)
+        return table.laid_out([table.cells(one) for one in found], width)
     is_anywhere = any(node.snapshot is not None and node.snapshot.processes for node in whole.nodes)
     return [] if is_anywhere else wrapped(["no process is on these GPUs"], width), []

@@ -40,7 +40,9 @@ def _plain_node(row: NodeRow, view: View) -> list[str]:
 
     with_gpus = (view.gpus or view.detail) and row.figures.gpus != 0
     said += [
-        terminal.safe(column.plain_of(row, ": ")) for column in _OF_NODE if with_gpus or column.id not in _OF_ITS_GPUS
+        terminal.safe(column.plain_of(row, ": "))
+        for column in _OF_NODE
+        if (with_gpus or column.id not in _OF_ITS_GPUS) and column.says(row)
     ]
     snapshot = row.node.snapshot
     if view.detail and snapshot is not None:
@@ -52,7 +54,7 @@ def _plain_node(row: NodeRow, view: View) -> list[str]:
         for process in snapshot.processes:
             on_all = OnGpu(uuid="", memory_mib=sum(on.memory_mib or 0 for on in process.gpus))
             one = SlotRow(GpuRow(row), "process", process.slot, process=ProcessRow(row, process, on_all))
-            facts = (terminal.safe(column.plain_of(one)) for column in _OF_PROCESS)
+            facts = (terminal.safe(column.plain_of(one)) for column in _OF_PROCESS if column.says(one))
             said.append(f"process {process.pid}: {', '.join(facts)}")
     said += [f"flag: {flagging.MEANINGS[code]}" for code in row.codes]
     return said

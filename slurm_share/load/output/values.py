@@ -35,7 +35,7 @@ _GPUS = columns.shown_in(
     (
         *("gpu", "uuid", "name", "mig_of", "load1", "load", "load15", "by", "load_over_s", "utilization", "sm", "occ"),
         *("tensor", "dram", "fp64", "fp32", "fp16", "memory_mib", "memory_used", "memory_free_mib", "others_mib"),
-        *("clients", "watt", "energy_j", "temp", "user", "job", "idle", "problem", columns.REST),
+        *("clients", "watt", "energy_j", "temp", "user", "job", "idle", "problem", "booked", "held_for", columns.REST),
     ),
 )
 _PROCESSES = columns.shown_in(

@@ -26,7 +26,7 @@ from ..snapshot import (
     Snapshot,
     UserLoad,
 )
-from . import windows
+from . import job_progress, windows
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
@@ -68,6 +68,7 @@ def fold(
     gpu_histories = _gpu_histories(so_far, host, gpus.values(), now, dt)
     on_gpus = GpuTime(gpus, gpu_histories, processes, frozenset(host.hidden), now)
     jobs, job_histories = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
+    jobs = job_progress.with_progress(jobs, host.runs)
     unknown = dict(host.unknown)
     cpu_cores = rate(host.busy_s, so_far.busy_s, dt)
     if cpu_cores is None:
@@ -276,6 +277,7 @@ def _process(
         connections=process.connections,
         cpu_cores=cpu_cores,
         memory_mib=process.memory_mib,
+        progress=process.progress,
         unknown=unknown,
     )
 

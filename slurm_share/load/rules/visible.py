@@ -29,13 +29,13 @@ OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulat
 OWN: dict[type[Struct], tuple[str, ...]] = {
     ProcessLoad: (
         *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
-        *("cpu_cores", "memory_mib", "unknown"),
+        *("cpu_cores", "memory_mib", "progress", "unknown"),
     ),
     OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_percent"),
     JobLoad: (
         *("job", "uid", "user", "share", "slots", "tasks", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores"),
         *("cpu_cores_windows", "memory_mib", "memory_kills", "task_peak_mib", "task_host_peak_mib", "tasks_measured"),
-        *("tasks_at_once", "measured_s", "unknown"),
+        *("tasks_at_once", "measured_s", "progress", "unknown"),
     ),
     UserLoad: (
         *("uid", "user", "jobs", "processes", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores", "memory_mib"),

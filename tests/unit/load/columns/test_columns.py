@@ -10,9 +10,11 @@ from slurm_share.core.metric import measured
 from slurm_share.load import columns
 from slurm_share.load.columns import REST, Column, shown_in
 from slurm_share.load.output import values
-from slurm_share.load.rules.gpu_rows import GpuRow
+from slurm_share.load.rules.gpu_rows import GpuRow, ProcessRow, SlotRow
+from slurm_share.load.rules.job_rows import JobRow
 from slurm_share.load.rules.node_rows import row_of
-from slurm_share.load.snapshot import GpuLoad
+from slurm_share.load.snapshot import GpuLoad, JobLoad, JobProgress, OnGpu, ProcessLoad, TaskProgress
+from slurm_share.load.text import rate_text
 from slurm_share.node.gpu_figures import Activity
 
 OUTPUTS = ("table", "plain", "values", "dashboard")
@@ -77,10 +79,14 @@ def test_every_figure_of_a_gpu_is_in_tsv_under_its_own_name_with_its_own_value()
 
 def test_a_column_that_is_left_out_where_it_is_empty_has_no_text_then():
     """The dashboard and llload's tables know by its text and its value that it has nothing to say."""
-    row = GpuRow(row_of(node("n1", gpus=(gpu(0),))), gpu(0))
-    for table in TABLES.values():
+    on_node = row_of(node("n1", gpus=(gpu(0),)))
+    row_of_gpu = GpuRow(on_node, gpu(0))
+    rows: dict[str, object] = {"nodes": on_node, "gpus": row_of_gpu, "processes": SlotRow(row_of_gpu, "gpu")}
+    rows["jobs"] = JobRow(records=(), loads=((on_node, JobLoad(job=1, uid=1, user="u")),), number=1)
+    for name, table in TABLES.items():
         for column in table:
             if column.unless_empty:
+                row = rows[name]
                 assert (column.text(row), column.value(row), column.says(row)) == ("", None, False), column.id
 
 
@@ -92,3 +98,94 @@ def test_what_packed_runs_have_booked_is_beside_the_memory():
         row = GpuRow(row_of(node("n1", gpus=(one,))), one)
         assert (booked.text(row), booked.value(row), booked.raw_of(row), booked.says(row)) == (text, value, mib, True)
     assert booked.field_name == "booked_mib"
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [
+        (51.2, "51/s"), (1.0, "1.0/s"), (9.96, "10/s"), (0.04, "2.4/min"), (0.8 / 3600, "0.8/h"), (0.5, "30/min"),
+        (0.0, "0/s"), (123456.0, "123k/s"), (2.5e7, "25M/s"), (0.001 / 3600, "0.001/h"), (None, ""),
+    ],
+)  # fmt: skip
+def test_a_rate_is_written_in_a_unit_in_which_it_is_readable(per_s, text):
+    """Of a second, a minute or an hour; where it is from comes after it."""
+    assert rate_text(per_s) == text
+    assert rate_text(per_s, "log") == (f"{text} log" if text else "")
+
+
+def a_task(pid, per_s, *, uuids=("GPU-0",), paused=False, family="f", source="log", **more):
+    """A process of task `pid`."""
+    of_task = TaskProgress(task=pid, run="r", family=family, rate_per_s=per_s, rate_source=source, is_paused=paused)
+    fields = {"pid": pid, "name": "python", "uid": 1, "user": "u", "job": 7, **more}
+    return ProcessLoad(gpus=tuple(OnGpu(uuid=uuid) for uuid in uuids), progress=replace(of_task, units=3.0), **fields)
+
+
+def seen_rates(*processes, others_mib=0):
+    """(text, value) of the rate of the GPU that these processes are on, as a line of its own and in the table of
+    processes."""
+    one = replace(gpu(0), uuid="GPU-0", others_mib=others_mib)
+    alone = node("n1", gpus=(one,))
+    row = GpuRow(row_of(replace(alone, snapshot=replace(alone.snapshot, processes=processes))), one)
+    found = [next(column for column in table if column.id == "rate") for table in (columns.GPUS, columns.PROCESSES)]
+    rows = zip(found, (row, SlotRow(row, "gpu")), strict=True)
+    shown = {(column.text(each), column.value(each)) for column, each in rows}
+    assert len(shown) == 1
+    return shown.pop()
+
+
+def test_a_gpu_has_a_rate_where_all_its_tasks_count_the_same():
+    """One without progress, of another command, on two GPUs, or somebody else's: nothing is added up."""
+    two = (a_task(1, 25.0), a_task(2, 26.0))
+    assert seen_rates(*two) == ("51/s log", 51.0)
+    assert seen_rates(*two, replace(two[0], pid=9)) == ("51/s log", 51.0)
+    assert seen_rates(*two, a_task(3, 26.0, paused=True)) == ("51/s log", 51.0)
+    nothing = ("", None)
+    assert seen_rates(*two, others_mib=5) == nothing
+    assert seen_rates(*two, a_task(3, 1.0, family="other")) == nothing
+    assert seen_rates(*two, a_task(3, 1.0, source="output")) == nothing
+    assert seen_rates(*two, a_task(3, None)) == nothing
+    assert seen_rates(*two, replace(a_task(3, 1.0), progress=None)) == nothing
+    assert seen_rates(*two, a_task(3, 1.0, uuids=("GPU-0", "GPU-1"))) == nothing
+    assert seen_rates() == nothing
+
+
+def test_a_process_says_how_fast_its_task_is():
+    """In units of work, as a part of its speed alone, or that it is paused; TSV has the plain figures."""
+    one = a_task(12, 0.04)
+    one = replace(one, progress=replace(one.progress, speed_ratio=0.834))
+    on_node = row_of(node("n1", gpus=(gpu(0),)))
+
+    def told(process, column_id, how="text"):
+        row = SlotRow(GpuRow(on_node, gpu(0)), "process", process=ProcessRow(on_node, process))
+        column = next(each for each in columns.PROCESSES if each.id == column_id)
+        return getattr(column, how)(row)
+
+    assert (told(one, "rate"), told(one, "rate", "value"), told(one, "speed")) == ("2.4/min log", 0.04, "0.83")
+    paused = replace(one, progress=replace(one.progress, is_paused=True))
+    assert (told(paused, "rate"), told(paused, "rate", "value")) == ("paused", 0.0)
+    names = ("rate", "rate_source", "speed", "units", "is_paused", "run_task")
+    assert [told(one, name, "raw_of") for name in names] == [0.04, "log", 0.834, 3.0, False, 12]
+    none = replace(one, progress=None)
+    assert [told(none, name, "raw_of") for name in names] == [None] * 6
+    assert values.HEADINGS["processes"][-9:-3] == (
+        "rate_per_s", "speed_ratio", "rate_source", "units", "is_paused", "run_task",
+    )  # fmt: skip
+
+
+def test_a_job_and_a_node_have_a_rate_where_all_of_it_is_one():
+    """Of a job on its nodes, of a node with one job or two of the same command."""
+    one = JobProgress(source="log", family="f", tasks=4, rated=4, rate_per_s=10.0)
+    loads = [JobLoad(job=at, uid=1, user="u", progress=one) for at in (1, 2)]
+    of_node = next(column for column in columns.NODES if column.id == "rate")
+    of_job = next(column for column in columns.JOBS if column.id == "rate")
+
+    def on_node(*jobs):
+        alone = node("n1", gpus=(gpu(0),))
+        return row_of(replace(alone, snapshot=replace(alone.snapshot, jobs=jobs)))
+
+    assert of_node.text(on_node(*loads)) == "20/s log"
+    other = replace(loads[0], progress=replace(one, family="other"))
+    assert of_node.text(on_node(loads[0], other)) == ""
+    assert of_node.text(on_node(loads[0], replace(other, progress=None))) == ""
+    row = JobRow(records=(), loads=tuple((on_node(load), load) for load in loads), number=1)
+    assert (of_job.text(row), of_job.value(row), of_job.table_of(row)) == ("20/s log", 20.0, "10/s log")

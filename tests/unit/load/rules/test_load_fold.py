@@ -138,6 +138,7 @@ def _check_reasons(seen: Snapshot) -> None:
         "slot",
         "cap_mib",
         "connections",
+        "progress",
         "unused_s",
     }
     for record in (seen, *seen.gpus, *seen.processes, *seen.jobs, *seen.users):

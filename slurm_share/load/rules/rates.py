@@ -1,0 +1,54 @@
+"""Rates of work added up: of the tasks on a GPU, of the jobs on a node, of a job on its nodes. Values in, values out.
+
+A sum is there only where everything in it counts the same thing; epochs of one program and images of another are not
+added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ..snapshot import GpuLoad, JobProgress, ProcessLoad, Snapshot
+from .job_progress import total_per_s
+
+
+class RateSum(Struct, frozen=True):
+    """Units of work a second of several tasks, and where the count is from."""
+
+    per_s: float
+    source: str
+
+
+def of_gpu(gpu: GpuLoad | None, processes: Sequence[ProcessLoad]) -> RateSum | None:
+    """Return the rate of the programs on a GPU. None: one of them shows no progress, works on further GPUs, counts
+    something else, or is not shown."""
+    if gpu is None or gpu.others_mib:
+        return None
+    tasks = {}
+    for one in processes:
+        if one.progress is None or len(one.gpus) != 1:
+            return None
+        tasks[one.job, one.progress.run, one.progress.task] = one.progress
+    per_s = total_per_s(list(tasks.values()))
+    source = next((task.rate_source for task in tasks.values() if not task.is_paused), "")
+    return None if per_s is None else RateSum(per_s, source)
+
+
+def of_node(snapshot: Snapshot) -> RateSum | None:
+    """Return the rate of all that jobs of llsub do on a node; None where another program is on one of its GPUs."""
+    if any(gpu.others_mib for gpu in snapshot.gpus):
+        return None
+    return of_jobs(job.progress for job in snapshot.jobs)
+
+
+def of_jobs(found: Iterable[JobProgress | None]) -> RateSum | None:
+    """Return the rate of several jobs together, or of one on several nodes."""
+    known = list(found)
+    told = [one for one in known if one is not None and one.rate_per_s is not None]
+    if not told or len(told) < len(known):
+        return None
+    if len(told) > 1 and (len({(one.family, one.source) for one in told}) > 1 or not told[0].family):
+        return None
+    return RateSum(sum(one.rate_per_s or 0.0 for one in told), told[0].source)

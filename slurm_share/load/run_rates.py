@@ -1,0 +1,114 @@
+"""What the launchers of llsub on this node say of their tasks, and which process belongs to which task.
+
+A launcher's file is its user's: what no figure can be is left out, and it tells of that user's processes and jobs
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.records import MOST
+from ..node.progress_figures import LevelRate, RunProgress, TaskProgress
+from ..node.step_trees import read_stat
+
+if TYPE_CHECKING:
+    from ..packing import LevelRun, NodeRates, TaskRate
+
+ReadRates = Callable[[Path, frozenset[int]], "dict[int, tuple[NodeRates, ...]]"]
+STALE_S = 60.0
+"""A launcher writes every few seconds. What is older than this says nothing of now: it hangs, or is stopped."""
+MOST_TASKS, MOST_LEVELS = 1024, 32
+"""Of one launcher: more than it starts on a node, and more numbers of tasks than it tries."""
+MOST_PARENTS = 32
+"""Parents of a process that are asked for the task: programs start programs, but not so many in one another."""
+_NAME_MOST = 64
+_TASK, _LEVELS = 10**9, 10**6
+
+
+class RunRates:
+    """The rates of one sample."""
+
+    def __init__(self, runs: Iterable[RunProgress], leaders: dict[tuple[int, int], TaskProgress]) -> None:
+        self.runs = tuple(runs)
+        self._leaders = leaders
+        """By (uid, pid of the session's leader)."""
+
+    def of_process(self, pid: int, uid: int, proc: str) -> TaskProgress | None:
+        """Return what is said of the task that this process of that user belongs to: its session is the task's, or
+        that of a parent of it."""
+        if not self._leaders:
+            return None
+        for _ in range(MOST_PARENTS):
+            fields = read_stat(f"{proc}/{pid}")[1]
+            if len(fields) < 4:
+                return None
+            found = self._leaders.get((uid, int(fields[3]))) or self._leaders.get((uid, pid))
+            if found is not None:
+                return found
+            pid = int(fields[1])
+            if pid <= 1:
+                return None
+        return None
+
+
+def read_run_rates(read: ReadRates, tmp: Path, uids: frozenset[int], now_s: float) -> RunRates:
+    """Return the rates of these users' launchers, as far as their files may be read. `now_s`: Unix time."""
+    runs: list[RunProgress] = []
+    leaders: dict[tuple[int, int], TaskProgress] = {}
+    for uid, of_user in sorted(read(tmp, uids).items()):
+        for rates in of_user:
+            if not abs(now_s - rates.unix_s) <= STALE_S:
+                continue
+            tasks = {one.pid: task for one in islice(rates.tasks, MOST_TASKS) if (task := _task(one, rates.run))}
+            leaders |= {(uid, pid): task for pid, task in tasks.items()}
+            runs.append(
+                RunProgress(
+                    uid=uid,
+                    job=_job_number(rates.job),
+                    source=rates.source or "",
+                    tasks=tuple(tasks.values()),
+                    finished_per_h=_figure(rates.finished_per_h),
+                    levels=tuple(level for one in rates.levels[:MOST_LEVELS] if (level := _level(one))),
+                )
+            )
+    return RunRates(runs, leaders)
+
+
+def _task(one: TaskRate, run: str) -> TaskProgress | None:
+    if not (0 <= one.task <= _TASK and 1 < one.pid <= _TASK):
+        return None
+    rate = one.rate
+    per_s = None if rate is None else _figure(rate.per_s)
+    return TaskProgress(
+        task=one.task,
+        run=run[:_NAME_MOST],
+        family=one.family[:_NAME_MOST],
+        rate_per_s=per_s,
+        rate_error_per_s=None if rate is None or per_s is None else _figure(rate.error_per_s),
+        rate_windows=0 if rate is None or per_s is None else max(0, min(_LEVELS, rate.windows)),
+        rate_source="" if rate is None or per_s is None else rate.source,
+        speed_ratio=_figure(one.speed_ratio),
+        units=_figure(one.units),
+        is_paused=one.is_paused,
+    )
+
+
+def _level(one: LevelRun) -> LevelRate | None:
+    per_s, spread = _figure(one.per_s), _figure(one.spread_per_s)
+    if per_s is None or spread is None or not 0 < one.level <= _LEVELS or not 0 <= one.windows <= _LEVELS:
+        return None
+    return LevelRate(level=one.level, per_s=per_s, spread_per_s=spread, windows=one.windows, sharing=one.sharing)
+
+
+def _figure(value: float | None) -> float | None:
+    """Return a figure that a snapshot can have; None for any other."""
+    return None if value is None or not math.isfinite(value) or not 0 <= value <= MOST else float(value)
+
+
+def _job_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
