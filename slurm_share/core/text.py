@@ -78,3 +78,20 @@ def _ranges(numbers: Iterable[int]) -> Iterator[str]:
 
 def _range(first: int, last: int | None) -> str:
     return str(first) if first == last else f"{first}-{last}"
+
+
+def rate_text(per_s: float | None, source: str = "") -> str:
+    """Return a rate in a unit of time in which it is readable: 51/s, 2.4/min, 0.8/h; empty where there is none.
+    `source`: where the count is from, is said after it."""
+    if per_s is None:
+        return ""
+    value, unit = next(
+        ((per_s * seconds, unit) for unit, seconds in (("s", 1), ("min", 60)) if per_s * seconds >= 1 or not per_s),
+        (per_s * 3600, "h"),
+    )
+    if value >= 9999.5:
+        thousands = value / 1000
+        written = f"{thousands:.0f}k" if thousands < 9999.5 else f"{thousands / 1000:.0f}M"
+    else:
+        written = f"{value:.0f}" if value >= 9.95 or not value else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
+    return f"{written}/{unit} {source}".rstrip()

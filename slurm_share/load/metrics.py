@@ -27,6 +27,7 @@ from .snapshot import (
     GpuLoad,
     GpuSums,
     JobLoad,
+    JobProgress,
     Means,
     ProcessLoad,
     Snapshot,
@@ -258,6 +259,8 @@ def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
     info = {**labels, "uid": str(job.uid), "share": _text(job.share), "slots": _text(job.slots)}
     page.add("job_info", "A job on the node.", info, 1)
     page.figures("job", labels, job)
+    if job.progress is not None:
+        page.figures("job", labels, job.progress)
     page.windows("job", labels, job)
     for uuid in job.gpus:
         page.add("job_on_gpu", "The job has a process on that GPU.", {**labels, "gpu": uuid}, 1)
@@ -462,9 +465,19 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
         user=info.user,
         share=_number(info.share),
         gpus=_on_gpus(rows),
+        progress=_progress_of(values),
         unknown=unknown,
         **fields,
     )
+
+
+def _progress_of(values: _Values) -> JobProgress | None:
+    """Where the count is from is not in Prometheus: a rate is shown, and compared with no other."""
+    if not any(one.series in values for one in _series_of(JobProgress)):
+        return None
+    fields, _ = _figures(JobProgress, values)
+    _whole(fields, JobProgress)
+    return JobProgress(**fields)
 
 
 def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:

@@ -341,7 +341,8 @@ WorkClass = Literal[
 class Bound(Struct, frozen=True, gc=False, kw_only=True):
     """What one resource of a node allows."""
 
-    resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "growth"]
+    resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "growth", "rate"]
+    """rate: what was measured with fewer and with more tasks."""
     nppn: int | None
     """Tasks on a node; None: not known, or without bound."""
     hard: bool
@@ -384,6 +385,12 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     """The same of the CPUs."""
     dram_percent: Level | None = None
     """The same of the memory bandwidth of the GPU that uses most of it."""
+    rates: tuple[LevelRate, ...] = ()
+    """What was measured with different numbers of tasks on a node, of this look and of those before it."""
+    rate_source: str = ""
+    """Where these rates are from: progress, log, output, finished."""
+    rate_family: str = ""
+    """What tasks of the same command have in common: rates of other commands are not compared with these."""
 
 
 class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):

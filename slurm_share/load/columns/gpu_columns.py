@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ...core.text import rate_text
 from ...node.gpu_figures import Activity, Means
 from ..rules import rates
 from ..rules.gpu_rows import GpuRow
@@ -25,7 +26,6 @@ from ..text import (
     moment_text,
     named,
     percent_text,
-    rate_text,
     share,
     why_silent,
     worst,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...core.text import rate_text
 from ...share import queue
 from ..rules import idle, rates
 from ..rules.job_rows import JobRow
@@ -21,7 +22,6 @@ from ..text import (
     moment_text,
     named,
     number,
-    rate_text,
     summed_count,
     summed_load,
     time_text,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...core.text import rate_text
 from ..rules import rates
 from ..rules.figures import percent
 from ..rules.node_rows import NodeRow
@@ -31,7 +32,6 @@ from ..text import (
     named,
     of_text,
     percent_text,
-    rate_text,
     share,
     why_silent,
     worst,

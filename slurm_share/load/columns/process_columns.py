@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ...core.text import rate_text
 from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
@@ -17,7 +18,6 @@ from ..text import (
     load_text,
     named,
     percent_text,
-    rate_text,
     share,
 )
 from . import gpu_columns

@@ -6,11 +6,12 @@ added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..snapshot import GpuLoad, JobProgress, ProcessLoad, Snapshot
+from ..snapshot import GpuLoad, JobLoad, JobProgress, ProcessLoad, Snapshot
 from .job_progress import total_per_s
 
 
@@ -52,3 +53,24 @@ def of_jobs(found: Iterable[JobProgress | None]) -> RateSum | None:
     if len(told) > 1 and (len({(one.family, one.source) for one in told}) > 1 or not told[0].family):
         return None
     return RateSum(sum(one.rate_per_s or 0.0 for one in told), told[0].source)
+
+
+def joined(loads: Sequence[JobLoad]) -> JobProgress | None:
+    """Return what the elements of an array, or one job, get done on a node together; None: no launcher says."""
+    known = [load.progress for load in loads if load.progress is not None]
+    if not known or len(known) < len(loads):
+        return None
+    if len(known) == 1:
+        return known[0]
+    total = of_jobs(known)
+    spreads = [one.spread_per_s for one in known if one.spread_per_s is not None]
+    return JobProgress(
+        source=known[0].source if total else "",
+        family=known[0].family if total else "",
+        tasks=sum(one.tasks for one in known),
+        rated=sum(one.rated for one in known),
+        paused=sum(one.paused for one in known),
+        rate_per_s=None if total is None else total.per_s,
+        spread_per_s=math.hypot(*spreads) if total and len(spreads) == len(known) else None,
+        windows=min(one.windows for one in known),
+    )

@@ -98,3 +98,12 @@ STEADY_NUMBER = 1.25
 
 STEADY_WEIGHT = 0.25
 """Weight of the newest figures in the running mean of the load; the mean before has the rest."""
+
+RATE_GAIN, RATE_SPREADS = 1.10, 2.0
+"""More tasks are worth it from this factor of work a second on, if the difference is also more than so many median
+absolute deviations of the windows. Source: ours, as the trials of a run of llsub (packaging/docs/packing.md)."""
+RATE_WINDOWS = 3
+"""Windows of each task, before its rate counts as that of so many tasks. Ours: of fewer nobody can say how they
+differ."""
+RATE_WINDOWS_LONG = 6
+"""Windows from which confidence in a comparison of rates can be high."""

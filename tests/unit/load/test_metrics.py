@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_share.load import metrics
@@ -13,6 +14,8 @@ from slurm_share.load.metrics import Cost, Labels, Series
 from slurm_share.load.snapshot import (
     GpuLoad,
     JobLoad,
+    JobProgress,
+    LevelRate,
     Means,
     OnGpu,
     ProcessLoad,
@@ -208,6 +211,27 @@ def test_processes_make_no_series():
     with_them, without = metrics.render(BUSY), metrics.render(msgspec.structs.replace(BUSY, processes=()))
     assert with_them == without
     assert metrics.snapshots(scraped(with_them))["n1"].unknown["processes"] == metrics.NOT_KEPT
+
+
+def test_the_rate_of_a_jobs_tasks_comes_back_without_where_it_is_from():
+    """A series for the job, however many tasks it has; none where no launcher says anything."""
+    progress = JobProgress(
+        source="log", family="f", tasks=4, rated=3, paused=1, rate_per_s=51.5, spread_per_s=1.0, windows=4,
+        speed_ratio=0.75, finished_per_h=6.0, levels=(LevelRate(level=4, per_s=51.5),),
+    )  # fmt: skip
+    one = JobLoad(job=7, uid=1, user="u", progress=progress)
+    found = scraped(
+        metrics.render(Snapshot(node="n1", taken=1.0, cpus=1, cores=1, jobs=(one, replace(one, job=8, progress=None))))
+    )
+    told = {each.metric.name.removeprefix("slurm_share_job_"): float(each.value[1]) for each in found
+            if each.metric.jobid == "7"}  # fmt: skip
+    names = ("rate_per_second", "task_speed_ratio", "finished_per_hour", "tasks_launched", "tasks_with_rate")
+    assert [told[name] for name in (*names, "tasks_paused")] == [51.5, 0.75, 6.0, 4.0, 3.0, 1.0]
+    first, second = metrics.snapshots(found)["n1"].jobs
+    assert first.progress == JobProgress(
+        tasks=4, rated=3, paused=1, rate_per_s=51.5, speed_ratio=0.75, finished_per_h=6.0
+    )
+    assert second.progress is None
 
 
 def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():

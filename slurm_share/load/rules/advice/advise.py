@@ -2,6 +2,9 @@
 
     next = min(hard bounds, 4 x now, max(2 x now, load bound)), in multiples of the GPUs of a node
 
+Where it is known how much work gets done with fewer and with more tasks (`measured.py`), that decides first, within the
+hard bounds.
+
 A hard bound (GPU memory, host memory, MPS clients, cores) is what tasks need or fail, and may lower NPPN. Load only
 stops a rise: at 80 % SM activity more tasks wait for one another, fewer would gain nothing. Below that there may be
 as many as the load itself shows room for, four times as many at most; from half load on that is twice as many, since
@@ -38,6 +41,7 @@ from . import (
     bounds,
     causes,
     evidence,
+    measured,
     resubmit,
     sentences,
     work_class,
@@ -276,6 +280,8 @@ def _of_nodes(case: Case, nodes: Sequence[Evidence]) -> Case:
 def _judged(
     base: Advice, case: Case, settings: Settings, previous: Advice | None, submission: Submission | None
 ) -> Advice:
+    known = measured.measured(case.nodes, case.now, previous)
+    judged = measured.judged(known, case.now)
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # other tasks than those that it was about
     case, load = _steadied(case, previous)
@@ -289,12 +295,18 @@ def _judged(
         gpu_percents=load.gpus,
         cpu_percent=load.cpu,
         dram_percent=load.dram,
-        evidence=sentences.evidence(
-            case.nodes,
-            case.unseen,
-            are_unlike=case.are_unlike,
-            has_unlike_nodes=case.has_unlike_nodes,
-            memory_failures=case.memory_failures,
+        rates=known.levels,
+        rate_source=known.source,
+        rate_family=known.family,
+        evidence=(
+            *sentences.evidence(
+                case.nodes,
+                case.unseen,
+                are_unlike=case.are_unlike,
+                has_unlike_nodes=case.has_unlike_nodes,
+                memory_failures=case.memory_failures,
+            ),
+            *sentences.rates(known, case.nodes, is_run=_is_run(case)),
         ),
     )
     missing = _missing(case)
@@ -303,7 +315,14 @@ def _judged(
         return sentences.unknown(base, missing)
     # What does not fit does not fit, however short it was watched, however idle it is.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
-    if previous is not None:
+    if fewer is None and judged is not None and _died(case) is None:
+        by_load, answer = answer, _by_rates(case, judged)
+        base = replace(
+            base,
+            bounds=(*base.bounds, sentences.rate_bound(judged, answer)),
+            evidence=(*base.evidence, *sentences.contradicts(by_load, answer)),
+        )
+    elif previous is not None:
         answer, is_kept = _kept(answer, case, previous)
         if is_kept:
             base = replace(base, evidence=(*base.evidence, sentences.KEPT))
@@ -317,7 +336,7 @@ def _judged(
         verdict=answer.verdict,
         next=answer.nppn,
         decided_by=answer.decided_by,
-        confidence=_confidence(case),
+        confidence=_confidence(case, answer),
         change=tuple(str(one) for one in changes),
         resubmit=again,
     )
@@ -354,9 +373,9 @@ def _missing(case: Case) -> str:
     if not case.gpus:
         return "its CPU load is not known" if case.cpu_load is None else ""
     if max(node.spans for node in nodes) > 1:
-        return (
-            f"a task of it works on {max(node.spans for node in nodes)} GPUs at once; shares are for tasks of one GPU"
-        )
+        widest = max(nodes, key=lambda node: node.spans)
+        who = causes.named(widest.spanning)
+        return f"{who} of it works on {widest.spans} GPUs at once; shares are for tasks of one GPU"
     if not all(node.running for node in nodes):
         return "none of its tasks is on a GPU at this moment, and load without tasks says nothing"
     if any(node.load is None for node in nodes):
@@ -398,6 +417,26 @@ def _answer(case: Case) -> Answer:
     slowest = min(case.soft, key=lambda soft: soft.bound.nppn or 0, default=None)
     is_by_load = slowest is not None and case.doubled < wanted == case.by_load
     return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
+
+
+def _by_rates(case: Case, judged: measured.Judgement) -> Answer:
+    """Return the answer by what was measured, within what the hard bounds allow."""
+    if judged.verdict == "stay":
+        return Answer("stay", case.now, measured.RESOURCE, judged.why, rate_windows=judged.windows)
+    if judged.verdict == "fewer":
+        assert judged.level is not None
+        least = max(1, bounds.in_gpus(judged.level, case.gpus))
+        return Answer("fewer", least, measured.RESOURCE, judged.why, rate_windows=judged.windows)
+    wanted = case.doubled if judged.level is None else max(judged.level, case.now)
+    if min(wanted, case.most) <= case.now:
+        return Answer("stay", case.now, case.tightest.resource, judged.why, rate_windows=judged.windows)
+    decided_by = measured.RESOURCE if wanted <= case.most else case.tightest.resource
+    return Answer("more", min(wanted, case.most), decided_by, judged.why, rate_windows=judged.windows)
+
+
+def _is_run(case: Case) -> bool:
+    """Return whether llsub made it, whose tasks can tell their progress."""
+    return any(queue.triple_of(job) for job in case.jobs) or any(node.progress is not None for node in case.nodes)
 
 
 def _threads(case: Case) -> int | None:
@@ -506,8 +545,11 @@ def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) 
     return previous.work if previous.work in classes else base.work
 
 
-def _confidence(case: Case) -> Literal["low", "medium", "high"]:
-    """Return the confidence, by the time measured, the number of tasks, and how steady and how exact the load is."""
+def _confidence(case: Case, answer: Answer) -> Literal["low", "medium", "high"]:
+    """Return the confidence, by the time measured, the number of tasks, and how steady and how exact the load is;
+    where rates decided, by their windows."""
+    if answer.rate_windows and all(node.alone for node in case.nodes) and not case.unseen:
+        return "high" if answer.rate_windows >= thresholds.RATE_WINDOWS_LONG else "medium"
     watched = min(min(node.measured_s, node.load_window_s or node.measured_s) for node in case.nodes)
     if watched < thresholds.SHORT_S or case.are_unlike or not all(node.alone for node in case.nodes):
         return "low"

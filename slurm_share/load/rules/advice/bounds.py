@@ -67,11 +67,19 @@ def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _K
     if fit > each * node.gpus:
         own = sum(room.own or 0 for room in node.rooms)
         why = f"{fit} tasks as they are now have room, {gib(own)} at their peaks; "
-        return fit, f"{why}of the largest, {gib(node.peak_mib)}, there would be room for {each * node.gpus}"
+        return (
+            fit,
+            f"{why}of the largest{_name(node)}, {gib(node.peak_mib)}, there would be room for {each * node.gpus}",
+        )
     room = min(node.rooms, key=lambda room: usable_mib(room, settings))
     kept = room.total - usable_mib(room, settings)
     what = f"{gib(room.total)} less {gib(kept)} kept or used by others, / {gib(node.peak_mib)} of the largest task"
+    what += _name(node)
     return each * node.gpus, f"{node.gpus} x {each} ({what})"
+
+
+def _name(node: Evidence) -> str:
+    return "" if node.largest is None else f" ({node.largest})"
 
 
 def _fit_now(node: Evidence, usable: Sequence[int]) -> int:

@@ -28,6 +28,8 @@ class Answer(Struct, frozen=True):
     """What the next submission changes; empty: no option can change it."""
     threads: int = 0
     """Threads of a task, with the remedy threads."""
+    rate_windows: int = 0
+    """Windows that a comparison of rates rests on, which decided; 0: rates did not decide."""
 
     @property
     def cause(self) -> str:
@@ -139,13 +141,18 @@ def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
         if not is_most or node.busy_percent >= thresholds.GPU_BAND[0]:
             continue
         why = (
-            f"let its program not take memory in advance: a task holds {gib(node.peak_mib)} of {gib(total)} of a GPU "
-            f"that it uses to {node.busy_percent:.0f} %, as JAX and TensorFlow do at their start; with "
-            "XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) it is seen what a "
-            "task needs, and with that how many fit"
+            f"let its program not take memory in advance: {named(node.largest)} holds {gib(node.peak_mib)} of "
+            f"{gib(total)} of a GPU that it uses to {node.busy_percent:.0f} %, as JAX and TensorFlow do at their "
+            "start; with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) it is "
+            "seen what a task needs, and with that how many fit"
         )
         return Answer("change", now, "GPU memory", why, "memory in advance")
     return None
+
+
+def named(task: int | None) -> str:
+    """Return how a task is called whose number in its run of llsub is known, or not."""
+    return "a task" if task is None else f"task {task}"
 
 
 def _is_uneven(node: Evidence, emptier: float) -> bool:

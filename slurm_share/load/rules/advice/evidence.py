@@ -14,12 +14,13 @@ from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import (
     GpuLoad,
     JobLoad,
+    JobProgress,
     Means,
     OnGpu,
     ProcessLoad,
     Snapshot,
 )
-from .. import thresholds
+from .. import rates, thresholds
 
 
 class Room(Struct, frozen=True):
@@ -112,6 +113,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Processes that the kernel ended for host memory."""
     tasks_measured: int = 0
     measured_s: float = 0.0
+    progress: JobProgress | None = None
+    """What its tasks get done together; None: no launcher says."""
+    largest: int | None = None
+    """Number of the task that has `peak_mib`, in its run of llsub; None: not known, or it has ended."""
+    spanning: int | None = None
+    """The same of the task with `spans`."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -178,6 +185,8 @@ def of_job(
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
     is_whole = cpus >= snapshot.cpus
     host_total, host_limited = _host_memory(snapshot, jobs, loads, part)
+    peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
+    spans = max((_works_on(one.gpus) for one in processes), default=1)
     return Evidence(
         node=snapshot.node,
         running=sum(load.tasks for load in loads),
@@ -200,12 +209,12 @@ def of_job(
         ),
         rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
-        peak_mib=_most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured),
+        peak_mib=peak_mib,
         median_mib=_median(processes),
         is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
-        spans=max((_works_on(one.gpus) for one in processes), default=1),
+        spans=spans,
         host_total_mib=host_total,
         host_limited=host_limited,
         host_peak_mib=_most(load.task_host_peak_mib for load in loads if load.tasks or load.tasks_measured),
@@ -217,6 +226,9 @@ def of_job(
         kills=sum(load.memory_kills or 0 for load in loads),
         tasks_measured=sum(load.tasks_measured for load in loads),
         measured_s=watched,
+        progress=rates.joined(loads),
+        largest=_numbered(one for one in processes if peak_mib and _peak(one) == peak_mib),
+        spanning=_numbered(one for one in processes if _works_on(one.gpus) == spans),
     )
 
 
@@ -249,6 +261,7 @@ def as_with(node: Evidence, gpus: int) -> Evidence:
         cores=max(1, int(node.cores * part)),
         cpus=max(1, int(node.cpus * part)),
         cpu_load=less(node.cpu_load),
+        progress=None,
     )
 
 
@@ -314,6 +327,17 @@ def _gpus_here(
 def _other_clients(mine: Sequence[GpuLoad], programs: Sequence[ProcessLoad], ids: Collection[int], uid: int) -> int:
     others = [one for one in programs if one.uid == uid and one.job not in ids]
     return max((sum(any(on.uuid == gpu.uuid for on in one.gpus) for one in others) for gpu in mine), default=0)
+
+
+def _peak(process: ProcessLoad) -> int:
+    """Return the most GPU memory that was seen of a process, MiB."""
+    return sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in process.gpus)
+
+
+def _numbered(processes: Iterable[ProcessLoad]) -> int | None:
+    """Return the number of the task of the first of these processes, in its run; None: not known."""
+    first = next(iter(processes), None)
+    return None if first is None or first.progress is None else first.progress.task
 
 
 def _most(values: Iterable[int | None]) -> int | None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ....core.text import rate_text
 from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
+from . import measured
 from .bounds import gib, most_now
-from .causes import Answer
+from .causes import Answer, named
 from .evidence import Evidence
 
 NO_QUOTES = "Slurm keeps the submit line without its quotes: an argument with blanks needs them again"
@@ -49,6 +51,8 @@ def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str |
 
     died: the kind of memory that some tasks ran out of. failures: how many ran out of GPU memory.
     """
+    if answer.rate_windows:
+        return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}; {_seen(advice, nodes)}")
     if answer.verdict in ("change", "look"):
         how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
         return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
@@ -57,6 +61,46 @@ def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str |
         return replace(advice, sentence=f"{why}: fewer, {advice.next}{_with(advice)}; {_seen(advice, nodes)}")
     said = f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, nodes, died)}"
     return replace(advice, sentence=said)
+
+
+def _by_rates(advice: Advice) -> str:
+    """Return what to do, where rates decided."""
+    if advice.verdict == "more":
+        limit = "" if advice.decided_by == measured.RESOURCE else f", as many as {advice.decided_by} allows"
+        return f": go on, next {advice.next}{_with(advice)}{limit}, then look again"
+    if advice.verdict == "fewer":
+        return f": go back to {advice.next}{_with(advice)}"
+    return ": stay" if advice.decided_by == measured.RESOURCE else f": stay, {advice.decided_by} allows no more"
+
+
+def rate_bound(judged: measured.Judgement, answer: Answer) -> Bound:
+    """Return what was measured as a bound: the number of tasks that it speaks for."""
+    level = answer.nppn if judged.level is None else judged.level
+    return Bound(resource=measured.RESOURCE, nppn=level, hard=False, why=judged.why)
+
+
+def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
+    """Say what load alone would have advised, where that is something else."""
+    if by_load.verdict == answer.verdict:
+        return ()
+    number = "" if by_load.nppn is None else f" ({by_load.nppn} tasks)"
+    return (f"measured rates decided; load alone would say: {by_load.verdict}{number}, by {by_load.decided_by}",)
+
+
+def rates(known: measured.Measured, nodes: Sequence[Evidence], *, is_run: bool) -> tuple[str, ...]:
+    """Say what is known of how fast the tasks are. `is_run`: llsub made the job."""
+    if known.levels:
+        levels = ", ".join(f"{one.level}: {rate_text(one.per_s)}" for one in known.levels)
+        alone = "" if len(known.levels) > 1 else "; with another number of tasks there is something to compare it with"
+        return (f"work by tasks on a node, from {known.source}: {levels}{alone}",)
+    told = [node.progress for node in nodes if node.progress is not None and node.progress.rated]
+    if any(one.rate_per_s is None for one in told):
+        return (
+            "how fast its tasks are together is not known: not all of them have a rate, or they count unlike things",
+        )
+    if told:
+        return ("how fast so many tasks are is not known yet: not all run, one is paused, or too few windows are over",)
+    return (measured.NOT_KNOWN,) if is_run else ()
 
 
 def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failures: int) -> str:
@@ -203,13 +247,16 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         )
     if peak_is_the_caps(nodes):
         cap = min(node.cap_mib for node in nodes if node.cap_mib)
-        found.append(f"a task's peak is at its cap of {gib(cap)}: it may want more, or take what it gets")
-    elif any(
-        node.peak_mib and node.rooms and 100 * node.peak_mib >= thresholds.PREALLOCATED * _largest(node)
+        full = next((node.largest for node in nodes if peak_is_the_caps([node])), None)
+        found.append(f"{named(full)}'s peak is at its cap of {gib(cap)}: it may want more, or take what it gets")
+    elif holders := [
+        node
         for node in nodes
-    ):
+        if node.peak_mib and node.rooms and 100 * node.peak_mib >= thresholds.PREALLOCATED * _largest(node)
+    ]:
+        holder = "one task" if holders[0].largest is None else named(holders[0].largest)
         found.append(
-            "one task holds most of a GPU's memory: JAX and TensorFlow take it at their start and may need less; "
+            f"{holder} holds most of a GPU's memory: JAX and TensorFlow take it at their start and may need less; "
             "a share tells them their part"
         )
     running, now = max(node.running for node in nodes), most_now(nodes)

@@ -7,6 +7,7 @@ from llload_surveys import gpu, node
 from msgspec.structs import replace
 
 from slurm_share.core.metric import measured
+from slurm_share.core.text import rate_text
 from slurm_share.load import columns
 from slurm_share.load.columns import REST, Column, shown_in
 from slurm_share.load.output import values
@@ -14,7 +15,6 @@ from slurm_share.load.rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from slurm_share.load.rules.job_rows import JobRow
 from slurm_share.load.rules.node_rows import row_of
 from slurm_share.load.snapshot import GpuLoad, JobLoad, JobProgress, OnGpu, ProcessLoad, TaskProgress
-from slurm_share.load.text import rate_text
 from slurm_share.node.gpu_figures import Activity
 
 OUTPUTS = ("table", "plain", "values", "dashboard")

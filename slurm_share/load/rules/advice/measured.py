@@ -1,0 +1,186 @@
+"""Judge numbers of tasks by what they get done: rates of the same command with fewer and with more tasks on a node.
+
+Rates are of the looks of one watch, one after another with other numbers of tasks, and of trials that a run of llsub
+made itself. Where there are any to compare, they decide before load does: a GPU may be busy with tasks that only hinder
+one another, and one that looks busy may get more done with more of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ....core.text import rate_text
+from ...snapshot import Advice, JobProgress, LevelRate
+from .. import thresholds
+from .evidence import Evidence
+
+RESOURCE: Literal["rate"] = "rate"
+NOT_KNOWN = "how fast its tasks are is not known: LLSUB_PROGRESS or llsub --progress tells"
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """What is known of one command with different numbers of tasks on a node."""
+
+    source: str = ""
+    """Where the count is from; empty: nothing is known."""
+    family: str = ""
+    levels: tuple[LevelRate, ...] = ()
+    """By number of tasks, each once."""
+
+    def at(self, level: int) -> LevelRate | None:
+        """Return what so many tasks do."""
+        return next((one for one in self.levels if one.level == level), None)
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """What the rates say of the number of tasks."""
+
+    verdict: Literal["more", "stay", "fewer"]
+    level: int | None
+    """Tasks on a node that were measured as the best; None: more than what runs now has not been tried."""
+    why: str
+    windows: int
+    """The fewest of the two levels that were compared."""
+
+
+def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> Measured:
+    """Return what is known now, with what the look before knew. `now`: tasks on a node."""
+    fresh, tried = _of_now(nodes, now), _tried(nodes, now)
+    before = Measured()
+    if previous is not None and previous.gpus == min((node.gpus for node in nodes), default=0):
+        before = Measured(source=previous.rate_source, family=previous.rate_family, levels=previous.rates)
+    known = next((one for one in (fresh, tried, before) if one.levels), Measured())
+    levels: dict[int, LevelRate] = {}
+    for one in (before, tried, fresh):
+        # Trials are of the run's own command, whatever it is called.
+        if one.source == known.source and (one.family == known.family or one is tried):
+            levels |= {level.level: level for level in one.levels}
+    family = known.family or (before.family if known is tried and before.source == known.source else "")
+    return Measured(source=known.source, family=family, levels=tuple(levels[level] for level in sorted(levels)))
+
+
+def judged(known: Measured, now: int) -> Judgement | None:
+    """Return what the rates say; None where nothing is there to compare what runs now with."""
+    here = known.at(now)
+    others = [one for one in known.levels if one.level != now]
+    if here is None or not others:
+        return None
+    best = known.levels[0]
+    for one in known.levels[1:]:
+        best = one if is_gain(best, one) else best
+    lower, higher = [one for one in others if one.level < now], [one for one in others if one.level > now]
+    if best.level < now:
+        if _is_unclear(best, here):
+            return _judgement("stay", now, here, best, _unclear(here, best, known.source))
+        return _judgement("fewer", best.level, here, best, _no_more(here, best, known.source))
+    if best.level > now:
+        return _judgement("more", best.level, best, here, _times(best, here, known.source))
+    if not higher:
+        return _judgement("more", None, here, lower[-1], _times(here, lower[-1], known.source))
+    above = higher[0]
+    said = _unclear(above, here, known.source) if _is_unclear(here, above) else _no_more(above, here, known.source)
+    return _judgement("stay", now, above, here, said)
+
+
+def is_gain(fewer: LevelRate, more: LevelRate) -> bool:
+    """Return whether more tasks get more done: a tenth at least, and more than noise."""
+    return _is_tenth(fewer, more) and more.per_s - fewer.per_s > _noise(fewer, more)
+
+
+def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
+    """Return whether the difference would be a gain if it were more than noise."""
+    return _is_tenth(fewer, more) and not is_gain(fewer, more)
+
+
+def _is_tenth(fewer: LevelRate, more: LevelRate) -> bool:
+    # 11 is a tenth more than 10, whatever binary fractions make of it.
+    return more.per_s >= thresholds.RATE_GAIN * fewer.per_s * (1 - 1e-9) and more.per_s > 0
+
+
+def _noise(one: LevelRate, other: LevelRate) -> float:
+    return thresholds.RATE_SPREADS * max(one.spread_per_s, other.spread_per_s)
+
+
+def _judgement(
+    verdict: Literal["more", "stay", "fewer"], level: int | None, one: LevelRate, other: LevelRate, why: str
+) -> Judgement:
+    return Judgement(verdict=verdict, level=level, why=why, windows=min(one.windows, other.windows))
+
+
+def _times(more: LevelRate, fewer: LevelRate, source: str) -> str:
+    times = f"{more.per_s / fewer.per_s:.2g} x of {fewer.level}" if fewer.per_s else f"something, {fewer.level} nothing"
+    return f"{_do(more)} {times} {_figures(more, fewer, source)}"
+
+
+def _no_more(more: LevelRate, fewer: LevelRate, source: str) -> str:
+    less = "less" if is_gain(more, fewer) else "no more"
+    return f"{_do(more)} {less} than {fewer.level} {_figures(more, fewer, source)}"
+
+
+def _unclear(more: LevelRate, fewer: LevelRate, source: str) -> str:
+    spread = rate_text(max(more.spread_per_s, fewer.spread_per_s))
+    return f"{_times(more, fewer, source)}, which may be noise (the windows differ by {spread})"
+
+
+def _do(one: LevelRate) -> str:
+    return f"{one.level} task{' does' if one.level == 1 else 's do'}"
+
+
+def _figures(one: LevelRate, other: LevelRate, source: str) -> str:
+    return f"({rate_text(one.per_s)} against {rate_text(other.per_s)}, {source})"
+
+
+def _of_now(nodes: Sequence[Evidence], now: int) -> Measured:
+    """Return the rate of what runs now, the mean over the nodes. Nothing where a task has none, is paused, does not run
+    at the moment, or has run for too few windows: then it is not the rate of so many tasks."""
+    found = [one for node in nodes if (one := node.progress) is not None and _is_whole(node, one, now)]
+    kinds = {(one.source, one.family) for one in found}
+    if not found or len(found) < len(nodes) or len(kinds) > 1:
+        return Measured()
+    ((source, family),) = kinds
+    level = LevelRate(
+        level=now,
+        per_s=sum(one.rate_per_s or 0.0 for one in found) / len(found),
+        spread_per_s=math.hypot(*(one.spread_per_s or 0.0 for one in found)) / len(found),
+        windows=min(one.windows for one in found),
+    )
+    return Measured(source=source, family=family, levels=(level,))
+
+
+def _is_whole(node: Evidence, one: JobProgress, now: int) -> bool:
+    is_told = one.rate_per_s is not None and one.spread_per_s is not None and bool(one.source)
+    is_all = {one.tasks, one.rated, node.running, node.now} == {now}
+    return is_told and is_all and not one.paused and one.windows >= thresholds.RATE_WINDOWS
+
+
+def _tried(nodes: Sequence[Evidence], now: int) -> Measured:
+    """Return what runs have tried themselves: of several nodes, what all have tried, and its mean."""
+    found = [one for node in nodes if (one := node.progress) is not None and one.levels]
+    sources = {one.levels_source for one in found}
+    if not found or len(found) < len(nodes) or len(sources) > 1:
+        return Measured()
+    by_node = [_of_one_way(one.levels, now) for one in found]
+    both = set.intersection(*(set(one) for one in by_node))
+    levels = tuple(
+        LevelRate(
+            level=level,
+            per_s=sum(one[level].per_s for one in by_node) / len(by_node),
+            spread_per_s=math.hypot(*(one[level].spread_per_s for one in by_node)) / len(by_node),
+            windows=min(one[level].windows for one in by_node),
+        )
+        for level in sorted(both)
+    )
+    return Measured(source=sources.pop(), levels=levels)
+
+
+def _of_one_way(levels: Iterable[LevelRate], now: int) -> Mapping[int, LevelRate]:
+    """Return the levels that were tried with one way of sharing: that of what runs now, else the one with the most
+    levels. Ways are not compared here."""
+    by_way: dict[str, dict[int, LevelRate]] = {}
+    for one in levels:
+        by_way.setdefault(one.sharing, {})[one.level] = one
+    return max(by_way.values(), key=lambda one: (now in one, len(one)), default={})
