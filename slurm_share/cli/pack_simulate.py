@@ -22,10 +22,11 @@ many GPUs; their memory and activity are drawn, and the report says from what.
 Decisions are made by the code that makes them in `llsub --pack`; GPUs, tasks
 and time are simulated.
 
-POLICY is booked, exclusive, rr, magm, lug, mug, or one that knows every size:
-first-fit, best-fit, worst-fit, oracle-lug. Behind it may stand, with commas:
-oracle, history (the second run of the same tasks), long, short, book,
-smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N.
+POLICY is gain, booked, exclusive, rr, magm, lug, mug, or one that knows every
+size: first-fit, best-fit, worst-fit, oracle-lug. Behind it may stand, with
+commas: oracle, history (the second run of the same tasks), long, short, book,
+smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N; with gain, also
+undo=ban, pause or off, and min_gain=0.1.
 
 Nobody has published how much of a GPU each task keeps busy. Every figure is a
 median with its range over that and other assumptions; only what holds over the
@@ -60,7 +61,7 @@ def add_to(commands: Any) -> None:
         action="append",
         default=[],
         metavar="POLICY",
-        help="may be repeated (default: exclusive, lug, worst-fit, booked)",
+        help="may be repeated (default: exclusive, lug, worst-fit, booked, gain)",
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="on each node (default: as the trace)")
     parser.add_argument("--nodes", type=int, metavar="N", help="(default: as the trace)")

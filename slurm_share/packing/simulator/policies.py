@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
 from ...core.errors import UsageError, shown
-from ..records import BOOKING, POLICIES, PackSettings, PolicyName
+from ..records import BOOKING, POLICIES, PackSettings, PolicyName, Undo
 from .records import Policy
 
 ORACLES = ("first-fit", "best-fit", "worst-fit", "oracle-lug")
@@ -18,8 +18,8 @@ MODIFIERS = """\
 oracle (sizes are known), estimates (of the tasks so far), history (the second run of the same \
 tasks), fifo, short, long (the order of the queue), \
 book (free memory is what is not booked), smact_max=0.75 or none, sm_guard=0.95 or none, free_min=2G or none, \
-max_per_gpu=N"""
-COMPARED = ("exclusive", "lug", "worst-fit", "booked")
+max_per_gpu=N, undo=off, ban or pause, min_gain=0.1"""
+COMPARED = ("exclusive", "lug", "worst-fit", "booked", "gain")
 """What is compared where nothing was chosen."""
 
 
@@ -58,6 +58,10 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen["smact_max"] = None if value == "none" else _ratio(text, value)
         elif equals and key == "sm_guard":
             chosen["sm_guard"] = None if value == "none" else _ratio(text, value)
+        elif equals and key == "undo" and value in get_args(Undo):
+            chosen["undo"] = value
+        elif equals and key == "min_gain":
+            chosen["min_gain"] = _ratio(text, value, least=0.0)
         elif equals and key == "free_min":
             chosen["free_min_mib"] = None if value == "none" else mib(f"--policy {text}", value)
         elif equals and key == "max_per_gpu" and value.isascii() and value.isdecimal() and int(value) > 0:
@@ -83,12 +87,12 @@ def settled(policy: Policy, settle_s: float) -> Policy:
     return msgspec.structs.replace(policy, settings=settings)
 
 
-def _ratio(text: str, value: str) -> float:
+def _ratio(text: str, value: str, least: float = 0.001) -> float:
     try:
         ratio = float(value)
     except ValueError:
         ratio = -1.0
-    if not 0.0 < ratio <= 1.0:
+    if not least <= ratio <= 1.0:
         raise UsageError(f"--policy {text}: {value!r} is not a part from 0 to 1, as smact_max=0.8, or none")
     return ratio
 

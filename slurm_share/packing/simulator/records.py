@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..records import PackSettings, TaskRun
+from ..records import PackSettings, PairRun, TaskRun
 
 Sharing = Literal["mps", "time-slicing"]
 """mps: kernels of several processes run at once. time-slicing: they never overlap."""
@@ -84,6 +84,13 @@ class Assumptions(Struct, frozen=True, kw_only=True):
     """Log-normal noise of a pair of tasks, which the capacity model does not know."""
     run_sigma: float = 0.03
     """Log-normal noise of a task's duration."""
+    harmful_ratio: float = 0.0
+    """Part of the pairs of names that do less together than one at a time (STP 0.6 to 0.95), without any sign of it in
+    their load."""
+    rate_sigma: float = 0.10
+    """Log-normal noise of a task's rate in one window. Programs differ by about 10 % between two runs (Pan 2021)."""
+    can_move: bool = False
+    """Tasks can save their state on a signal, and go on elsewhere."""
     sharing: Sharing = "mps"
     idle_w: float = 52.0
     full_w: float = 275.0
@@ -130,6 +137,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Duration of the attempt that was done, over the duration without neighbours."""
 
 
+class BannedPair(Struct, frozen=True):
+    """Two kinds of tasks that were told not to share a GPU again."""
+
+    a: str
+    b: str
+    """Names of the tasks."""
+    at_s: float
+    stp: float
+    """The true aggregate speed of these two and nobody else."""
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """What came of one simulation. Times in seconds, means over tasks."""
 
@@ -152,6 +170,15 @@ class Result(Struct, frozen=True, kw_only=True):
     """Work done without neighbours' slowdown over time that GPUs had a task: 1 is no better than one at a time."""
     antt: float
     """Mean slowdown of a task: 1 is as alone."""
+    shared_s: float = 0.0
+    """GPU time with at least two tasks that were not paused."""
+    harmful_s: float = 0.0
+    """Part of it in which they did less together than one at a time: true STP below 1."""
+    paused_s: float = 0.0
+    """Time that tasks were paused."""
+    bans: tuple[BannedPair, ...] = ()
+    pairs: tuple[PairRun, ...] = ()
+    """What a user's history has of pairs."""
     energy_j: tuple[tuple[float, float], ...]
     """(power exponent, energy of all GPUs from the first submission to the last end)."""
     lower_bound_s: float

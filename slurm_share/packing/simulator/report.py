@@ -63,6 +63,10 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "unfinished": result.unfinished,
             "stp": round(result.stp, 4),
             "antt": round(result.antt, 4),
+            "shared_s": round(result.shared_s, 3),
+            "harmful_s": round(result.harmful_s, 3),
+            "paused_s": round(result.paused_s, 3),
+            "bans": len(result.bans),
             "energy_j": round(energy_j, 1),
             "lower_bound_s": round(result.lower_bound_s, 3),
             "bound_share": round(_share(result), 4),
@@ -72,6 +76,11 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
         for result in results
         for exponent, energy_j in result.energy_j
     ]
+
+
+def harmful_ratio(result: Result) -> float:
+    """Return the part of the time with several tasks on a GPU in which they did less than one at a time would."""
+    return result.harmful_s / result.shared_s if result.shared_s else 0.0
 
 
 def _share(result: Result) -> float:
@@ -86,11 +95,13 @@ COLUMNS: tuple[tuple[str, str, Callable[[Result], Sequence[float]]], ...] = (
     ("NEIGHBOURS'", ".0f", lambda one: (one.oom_neighbour,)),
     ("STP", ".2f", lambda one: (one.stp,)),
     ("ANTT", ".2f", lambda one: (one.antt,)),
+    ("HARMFUL", ".0%", lambda one: (harmful_ratio(one),)),
     ("BOUND", ".2f", lambda one: (_share(one),)),
     ("WASTE", ".2f", lambda one: () if one.waste is None else (one.waste,)),
     ("ENERGY MJ", ".2f", lambda one: [joules / 1e6 for _, joules in one.energy_j]),
 )
-"""Title, format, values of a result. BOUND: lower bound of the make-span, over the make-span. WASTE: what was
+"""Title, format, values of a result. HARMFUL: part of the time with several tasks on a GPU in which they truly did less
+together than one at a time. BOUND: lower bound of the make-span, over the make-span. WASTE: what was
 reserved and not used, over what was used."""
 
 

@@ -1,9 +1,7 @@
 """What is true in a simulation: how tasks slow each other down, how their memory grows, what GPUs draw.
 
-The capacity model: each of several tasks takes a part of a resource when it is alone; together they take
-`soft(sum)` of it, where soft(u) = (1 + u^p)^(1/p) rises from 1 to u. Only the part of a task's time that it
-spends on the GPU is stretched. With p = 2.5 it gives the slowdowns of Pan 2021, Table 4 (2 to 7 equal
-tasks), to 0.1.
+The capacity model is that of `rules.interference`, whose formula it takes, with demands, an exponent and noise of its
+own: what a policy believes is another thing.
 """
 
 from __future__ import annotations
@@ -14,18 +12,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..rules.interference import BUSY_FACTOR, soft
 from .records import Assumptions, SimTask, Trace
 
-BUSY_FACTOR = 1.3
-"""Host work does not all hide behind the stretched part on the GPU, so a larger part of a task's time is stretched than
-it spends there alone. Rounded from the pairs that Lucid (Hu 2023) published."""
+HARMFUL_STP = (0.6, 0.95)
+"""The aggregate speed of two tasks of a harmful pair is drawn from these."""
 RAMP_STEPS = 8
 """A task's memory rises to its size in so many equal steps."""
-
-
-def soft(demand: float, exponent: float) -> float:
-    """Return by how much a resource stretches at a total demand of it (1: all of it)."""
-    return float((1.0 + demand**exponent) ** (1.0 / exponent))
 
 
 class Load:
@@ -53,6 +46,7 @@ class Interference:
         self._seed = seed
         self._measured = measured
         self._noise: dict[tuple[str, str], float] = {}
+        self._harm: dict[tuple[str, str], float] = {}
 
     def speeds(self, loads: Sequence[Load]) -> list[float]:
         """Return the speed of each of the tasks on one GPU, 1: as alone."""
@@ -72,7 +66,28 @@ class Interference:
             slow = [
                 1.0 - load.stretched + load.stretched * max(sm / load.soft_sm, dram / load.soft_dram) for load in loads
             ]
-        return [1.0 / max(1.0, one * self._of_pairs(index, loads)) for index, one in enumerate(slow)]
+        speeds = [1.0 / max(1.0, one * self._of_pairs(index, loads)) for index, one in enumerate(slow)]
+        if self._assumed.harmful_ratio:
+            speeds = [speed * self._harm_of(index, loads) for index, speed in enumerate(speeds)]
+        return speeds
+
+    def _harm_of(self, index: int, loads: Sequence[Load]) -> float:
+        """Return the part of its speed that the harmful pairs leave to a task."""
+        own = loads[index]
+        return math.prod(self._harm_of_pair(own, other) for at, other in enumerate(loads) if at != index)
+
+    def _harm_of_pair(self, one: Load, other: Load) -> float:
+        """Return the part of both speeds that a pair keeps: 1, or what brings its aggregate speed to the one drawn."""
+        pair = (min(one.name, other.name), max(one.name, other.name))
+        kept = self._harm.get(pair)
+        if kept is None:
+            draw = random.Random(f"{self._seed} harm {pair[0]} {pair[1]}")
+            kept = 1.0
+            if draw.random() < self._assumed.harmful_ratio:
+                quiet = Interference(msgspec.structs.replace(self._assumed, harmful_ratio=0.0), self._seed)
+                kept = min(1.0, draw.uniform(*HARMFUL_STP) / sum(quiet.speeds([one, other])))
+            self._harm[pair] = kept
+        return kept
 
     def _of_pairs(self, index: int, loads: Sequence[Load]) -> float:
         """Return the noise of a task beside its neighbours: their mean, so that it does not grow with their number."""

@@ -11,21 +11,28 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from ...core.errors import SlurmShareError
 from ..records import (
     BOOKING,
+    Ban,
     Decision,
     EndFacts,
     EndKind,
     Estimate,
     GiveUp,
     GpuFacts,
+    Move,
     PackSettings,
     PackView,
+    PairRun,
+    Pause,
+    Rate,
     Reserve,
+    Resume,
     Source,
     Start,
     TaskAsk,
@@ -34,8 +41,10 @@ from ..records import (
 )
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
+from ..rules.speeds import Speeds
 from . import truth
-from .records import Assumptions, Bar, Outcome, Policy, Result, SimTask, Trace
+from .rates import TaskRates, told_at_s
+from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, SimTask, Trace
 
 RESERVE_RATIO = 0.02
 """Kept back on each GPU; the driver and fragmentation take it."""
@@ -52,23 +61,29 @@ PEAK_AGES_S = (30, 60, 120, 300, 900)
 EVENTS_MOST = 2000
 """For each task: a simulation that needs more does not come to an end."""
 MIB = 1024 * 1024
-_ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK = range(6)
+_ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
+ALONE_WINDOWS = 3
+"""The rates of a task alone on its GPU are told until it has so many windows."""
 
 
 class _Attempt:
     """A task that runs."""
 
     __slots__ = (
+        "alone_s",
         "cap_mib",
         "estimate",
         "gpus",
         "granted_mib",
         "history",
         "is_alone",
+        "is_paused",
         "load",
         "memory_mib",
         "number",
         "peak_seen_mib",
+        "rate_alone",
+        "rates",
         "remaining_s",
         "reserved_mib",
         "sampled_s",
@@ -98,6 +113,10 @@ class _Attempt:
         self.is_alone = start.is_alone
         self.history: list[tuple[float, int]] = [(now, 0)]
         self.estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
+        self.alone_s = 0.0
+        self.is_paused = False
+        self.rates: TaskRates | None = None  # the policy does not ask for it
+        self.rate_alone: Rate | None = None
 
 
 class _Gpu:
@@ -105,15 +124,20 @@ class _Gpu:
 
     __slots__ = (
         "busy_s",
+        "changed_s",
         "energy_j",
+        "epoch",
         "facts",
+        "harmful_s",
         "index",
         "integral",
         "memory_mib",
         "noise",
         "points",
         "running",
+        "shared_s",
         "sm",
+        "stp",
         "updated_s",
         "watts",
     )
@@ -132,6 +156,11 @@ class _Gpu:
         self.watts = [0.0] * exponents
         self.energy_j = [0.0] * exponents
         self.busy_s = 0.0
+        self.stp: float | None = None  # of tasks that are not paused; None: there are fewer than two
+        self.shared_s = self.harmful_s = 0.0
+        self.epoch = 0
+        """Counts the changes of its tasks."""
+        self.changed_s = 0.0
 
     def mean_sm(self, now: float, window: float) -> float:
         """Return the mean SM activity over the window that ends now."""
@@ -216,9 +245,12 @@ class World:
         seed: int,
         *,
         history: Iterable[TaskRun] = (),
+        pairs: Iterable[PairRun] = (),
         has_bars: bool = False,
     ) -> None:
-        """Prepare idle GPUs; `history`: what the user's history holds. `has_bars`: record what a picture needs."""
+        """Prepare idle GPUs; `history`, `pairs`: what the user's history holds. `has_bars`: record what a picture
+        needs."""
+        history = tuple(history)
         self._trace = trace = truth.realised(trace, assumed, seed)
         self._policy = policy
         self._assumed = assumed
@@ -236,6 +268,9 @@ class World:
         else:
             self._estimator = NoEstimates()
         self._settings = policy.settings
+        self._is_rated = policy.settings.policy == "gain"
+        self._rates_random = random.Random(f"{seed} rates")
+        self._speeds = self._known_speeds(history, pairs)
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
         self._threshold = self._sm_threshold(policy.settings)
@@ -260,6 +295,16 @@ class World:
         self._has_bars = has_bars
         self._bars: list[Bar] = []
         self._runs: list[TaskRun] = []
+        self._pairs: list[PairRun] = []
+        self._bans: list[BannedPair] = []
+        self._paused_s = 0.0
+        self._left_s: dict[int, float] = {}
+        """Task -> what was left of its work when it saved its state, to go on elsewhere."""
+
+    def _known_speeds(self, history: Sequence[TaskRun], pairs: Iterable[PairRun]) -> Speeds:
+        if not self._is_rated or not self._policy.estimates:
+            return Speeds()
+        return Speeds(history, pairs, now=self._unix(0.0))
 
     @staticmethod
     def _unix(now: float) -> float:
@@ -290,7 +335,8 @@ class World:
             )
             for index in range(trace.gpus)
         ]
-        board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator)
+        board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator,
+                      self._speeds)  # fmt: skip
         return _Node(board, gpus)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
@@ -354,6 +400,11 @@ class World:
         elif kind == _ARRIVE:
             assert isinstance(what, SimTask)
             self._unclaimed.append(what)
+        elif kind == _RATES:
+            assert isinstance(what, _Gpu)
+            if version == what.epoch:
+                self._node_of_gpu(what).decide_now = True  # which tells the rates
+                self._plan_rates(what)
         elif kind == _WAKE:
             assert isinstance(what, _Node)
             if version == what.wake_version:
@@ -393,9 +444,11 @@ class World:
 
     def _decide(self, node: _Node) -> None:
         node.decide_now = False
-        if not node.waiting:
+        if not node.waiting and not (self._is_rated and node.running):
             return
         now = self._now
+        if self._is_rated:
+            self._tell_rates(node.running.values())
         for attempt in node.running.values():
             quiet = attempt.sampled_s - attempt.history[-1][0] > self._settings.flat_after_s
             if now - attempt.sampled_s >= (RESAMPLE_FLAT_S if quiet else RESAMPLE_S):
@@ -413,11 +466,17 @@ class World:
                 self._give_up(node, action)
             elif isinstance(action, Reserve):
                 self._reserve(node, action)
+            elif isinstance(action, Ban):
+                self._banned(node, action)
+            elif isinstance(action, Pause | Resume):
+                self._pause(node, action)
+            elif isinstance(action, Move):
+                self._move(node, action)
         self._plan(node)
 
     def _plan(self, node: _Node) -> None:
         """Note when the next decision is due without an event."""
-        if not node.waiting:
+        if not node.waiting and not (self._is_rated and node.running):
             return
         at = node.board.next_s(self._now)
         if at is not None and at < node.wake_s:
@@ -484,6 +543,9 @@ class World:
         gpus = [node.gpus[uuid] for uuid in start.gpus]
         attempt = _Attempt(task, self._loads[task.task], start, number, gpus, now)
         attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
+        attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
+        if self._is_rated:
+            attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
         node.running[task.task] = attempt
         self._first_start.setdefault(task.task, now)
         for gpu in gpus:
@@ -503,9 +565,17 @@ class World:
                 gpu.energy_j[index] += watts * passed
             if gpu.running:
                 gpu.busy_s += passed
+            if gpu.stp is not None:
+                gpu.shared_s += passed
+                if gpu.stp < 1.0:
+                    gpu.harmful_s += passed
+            elif len(gpu.running) == 1:
+                gpu.running[0].alone_s += passed / gpu.running[0].task.gpus
             gpu.updated_s = now
         for attempt in gpu.running:
             if attempt.updated_s < now:
+                if attempt.is_paused:
+                    self._paused_s += now - attempt.updated_s
                 attempt.remaining_s -= attempt.speed * (now - attempt.updated_s)
                 attempt.updated_s = now
 
@@ -513,14 +583,20 @@ class World:
         """Give the tasks of GPUs their new speeds and ends. Tasks of several GPUs have no neighbours."""
         now = self._now
         for gpu in gpus:
-            speeds = self._interference.speeds([attempt.load for attempt in gpu.running])
+            active = [attempt for attempt in gpu.running if not attempt.is_paused]
+            speeds = self._interference.speeds([attempt.load for attempt in active])
+            gpu.stp = sum(speeds) if len(speeds) > 1 else None
             sm = 0.0
-            for attempt, speed in zip(gpu.running, speeds, strict=True):
-                attempt.speed = speed
+            for attempt in gpu.running:
+                attempt.speed = 0.0
                 attempt.version += 1
+            for attempt, speed in zip(active, speeds, strict=True):
+                attempt.speed = speed
                 sm += attempt.load.sm * speed
                 self._push(now + max(0.0, attempt.remaining_s) / speed, _END, attempt, attempt.version)
                 self._plan_late(attempt)
+            if self._is_rated:
+                self._restart_rates(gpu)
             gpu.sm = min(1.0, sm)
             gpu.points.append((now, gpu.integral, gpu.sm))
             gpu.noise = self._random.uniform(-1.0, 1.0) * self._assumed.sm_noise
@@ -579,7 +655,70 @@ class World:
         )
 
     def _node_of(self, attempt: _Attempt) -> _Node:
-        return self._nodes[attempt.gpus[0].index // self._trace.gpus]
+        return self._node_of_gpu(attempt.gpus[0])
+
+    def _node_of_gpu(self, gpu: _Gpu) -> _Node:
+        return self._nodes[gpu.index // self._trace.gpus]
+
+    # ---- Rates, and what follows from them ----
+
+    def _tell_rates(self, attempts: Iterable[_Attempt]) -> None:
+        """Tell the board how fast tasks are."""
+        for attempt in attempts:
+            if attempt.rates is None:
+                continue
+            rate = attempt.rates.rate(self._now)
+            if rate != attempt.rates.told:
+                attempt.rates.told = rate
+                if rate is not None and all(len(gpu.running) == 1 for gpu in attempt.gpus):
+                    attempt.rate_alone = rate
+                self._node_of(attempt).board.rate_task(attempt.task.task, rate, self._now)
+
+    def _restart_rates(self, gpu: _Gpu) -> None:
+        """Begin to measure anew: the tasks of a GPU have changed."""
+        gpu.epoch += 1
+        gpu.changed_s = self._now
+        for attempt in gpu.running:
+            if attempt.rates is not None:
+                attempt.rates.restart(self._now, attempt.speed)
+        self._tell_rates(gpu.running)
+        self._plan_rates(gpu)
+
+    def _plan_rates(self, gpu: _Gpu) -> None:
+        """Plan when the rates of a GPU's tasks are told next."""
+        times = told_at_s(gpu.changed_s, self._settings.rate_window_s)
+        if gpu.stp is None:
+            times = times[:ALONE_WINDOWS]
+        at = next((time for time in times if time > self._now), None) if gpu.running else None
+        if at is not None:
+            self._push(at, _RATES, gpu, gpu.epoch)
+
+    def _banned(self, node: _Node, action: Ban) -> None:
+        pair = [node.running.get(task) for task in (action.task, action.beside)]
+        loads = [attempt.load for attempt in pair if attempt is not None]
+        if len(loads) == 2:
+            stp = sum(self._interference.speeds(loads))
+            self._bans.append(BannedPair(loads[0].name, loads[1].name, self._now, stp))
+
+    def _pause(self, node: _Node, action: Pause | Resume) -> None:
+        attempt = node.running.get(action.task)
+        if attempt is None:
+            return
+        for gpu in attempt.gpus:
+            self._settle(gpu)
+        attempt.is_paused = isinstance(action, Pause)
+        self._respeed(attempt.gpus)
+
+    def _move(self, node: _Node, action: Move) -> None:
+        """End a task that saves its state, if it can, and starts elsewhere."""
+        attempt = node.running.get(action.task)
+        if attempt is None:
+            return
+        for gpu in attempt.gpus:
+            self._settle(gpu)
+        if self._assumed.can_move:
+            self._left_s[action.task] = attempt.remaining_s
+        self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0, is_stopped_by_us=True))
 
     def _out_of_memory(self, attempt: _Attempt, more: int) -> None:
         if attempt.memory_mib + more > attempt.granted_mib:
@@ -603,6 +742,8 @@ class World:
         now = self._now
         task = attempt.task
         node = self._node_of(attempt)
+        if self._is_rated:
+            self._tell_rates(one for gpu in attempt.gpus for one in gpu.running)
         room = [(gpu.facts.total_mib or 0) - gpu.memory_mib for gpu in attempt.gpus]
         facts = msgspec.structs.replace(
             facts,
@@ -674,10 +815,25 @@ class World:
             source=source,
             estimate_mib=point,
             safe_mib=safe,
+            alone_seconds=attempt.alone_s,
+            **self._measured_alone(attempt),
             is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
         )
         self._runs.append(run)
         self._estimator.learn(run)
+        if self._is_rated:
+            self._speeds.learn(run)
+
+    def _measured_alone(self, attempt: _Attempt) -> dict[str, Any]:
+        """Return what a launcher has measured of a task while nothing else ran on its GPU."""
+        found: dict[str, Any] = {}
+        if attempt.alone_s >= self._settings.rate_window_s:
+            noise = self._rates_random.uniform(-1.0, 1.0) * self._assumed.sm_noise
+            load = attempt.load
+            found = {"sm_ratio": min(1.0, max(0.0, load.sm + noise)), "dram_ratio": load.dram, "util_ratio": load.busy}
+        if attempt.rate_alone is not None:
+            found |= {"rate_alone": attempt.rate_alone.per_s, "rate_source": attempt.rate_alone.source}
+        return found
 
     def _give_up(self, node: _Node, action: GiveUp) -> None:
         node.waiting.discard(action.task)
@@ -723,6 +879,11 @@ class World:
             unfinished=sum(one.kind != "done" for one in outcomes),
             stp=done_s / busy_s if busy_s else 0.0,
             antt=_mean([one.slowdown for one in outcomes if one.slowdown is not None]),
+            shared_s=sum(gpu.shared_s for gpu in self._gpus),
+            harmful_s=sum(gpu.harmful_s for gpu in self._gpus),
+            paused_s=self._paused_s,
+            bans=tuple(self._bans),
+            pairs=tuple(self._pairs),
             energy_j=tuple(
                 (exponent, sum(gpu.energy_j[index] for gpu in self._gpus))
                 for index, exponent in enumerate(self._assumed.power_exponents)
@@ -771,7 +932,8 @@ def simulate(
     has_bars: bool = False,
 ) -> Result:
     """Play a trace under a policy. A policy with history sees the same trace once before, with another seed's noise."""
+    pairs: tuple[PairRun, ...] = ()
     if policy.has_history:
-        first = msgspec.structs.replace(policy, has_history=False)
-        history = (*history, *World(trace, first, assumed, seed + 1_000_003).run().runs)
-    return World(trace, policy, assumed, seed, history=history, has_bars=has_bars).run()
+        first = World(trace, msgspec.structs.replace(policy, has_history=False), assumed, seed + 1_000_003).run()
+        history, pairs = (*history, *first.runs), first.pairs
+    return World(trace, policy, assumed, seed, history=history, pairs=pairs, has_bars=has_bars).run()

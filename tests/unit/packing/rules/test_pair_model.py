@@ -1,4 +1,4 @@
-"""Corrections of predicted slowdowns."""
+"""Corrections of predicted slowdowns, from measured pairs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 import pytest
 
 from slurm_share.packing.records import TaskKey
-from slurm_share.packing.rules import corrections
-from slurm_share.packing.rules.corrections import PAIRS_MOST, RATIO_MOST, Corrections
+from slurm_share.packing.rules import pair_model
+from slurm_share.packing.rules.pair_model import PAIRS_MOST, RATIO_MOST, PairModel
 
 
 def key(exact: str, family: str = "") -> TaskKey:
@@ -18,7 +18,7 @@ def key(exact: str, family: str = "") -> TaskKey:
 
 def test_without_measurements_nothing_is_corrected():
     """And it is empty."""
-    known = Corrections()
+    known = PairModel()
     assert not known
     assert known.ratio(key("a"), key("b")) == 1.0
     assert known.weight(key("a"), key("b")) == 0.0
@@ -26,7 +26,7 @@ def test_without_measurements_nothing_is_corrected():
 
 def test_a_pair_that_was_measured_often_is_predicted_as_measured():
     """One measurement moves it in part only."""
-    once, often = Corrections(), Corrections()
+    once, often = PairModel(), PairModel()
     once.add(key("a"), key("b"), 1.5)
     for _ in range(12):
         often.add(key("a"), key("b"), 1.5)
@@ -37,7 +37,7 @@ def test_a_pair_that_was_measured_often_is_predicted_as_measured():
 
 def test_the_slowed_and_the_one_that_slows_are_told_apart():
     """b slows everyone and is not slowed itself."""
-    known = Corrections()
+    known = PairModel()
     for other in "cdefgh":
         for _ in range(3):
             known.add(key(other), key("b"), 1.8)
@@ -55,7 +55,7 @@ def test_a_pair_that_never_ran_is_predicted_from_what_each_did_beside_others():
     pairs = [(a, b) for a in names for b in names if a != b]
     draw.shuffle(pairs)
     seen, held = pairs[:120], pairs[120:]
-    known = Corrections()
+    known = PairModel()
     for a, b in seen:
         known.add(key(a), key(b), touchy[a] * presses[b])
     errors = [abs(known.ratio(key(a), key(b)) / (touchy[a] * presses[b]) - 1.0) for a, b in held]
@@ -65,7 +65,7 @@ def test_a_pair_that_never_ran_is_predicted_from_what_each_did_beside_others():
 
 def test_a_new_command_of_a_known_family_is_predicted_by_its_family():
     """Another batch size of the same script."""
-    known = Corrections()
+    known = PairModel()
     for size in range(6):
         known.add(key(f"x {size}", "x"), key("y 1", "y"), 1.6)
     assert known.ratio(key("x 99", "x"), key("y 2", "y")) > 1.3
@@ -74,7 +74,7 @@ def test_a_new_command_of_a_known_family_is_predicted_by_its_family():
 
 def test_what_is_no_number_is_not_learned_and_extremes_are_limited():
     """A rate of 0 gives an infinite slowdown."""
-    known = Corrections()
+    known = PairModel()
     known.add(key("a"), key("b"), float("inf"))
     known.add(key("a"), key("b"), float("nan"))
     known.add(key("a"), key("b"), 0.0)
@@ -86,8 +86,8 @@ def test_what_is_no_number_is_not_learned_and_extremes_are_limited():
 
 def test_only_the_pairs_that_were_measured_last_are_kept(monkeypatch):
     """A run may have any number of commands."""
-    monkeypatch.setattr(corrections, "PAIRS_MOST", 10)
-    known = Corrections()
+    monkeypatch.setattr(pair_model, "PAIRS_MOST", 10)
+    known = PairModel()
     for number in range(30):
         known.add(key(f"a{number}"), key("b"), 1.2)
     assert known.weight(key("a0"), key("b")) == 0.0
@@ -97,7 +97,7 @@ def test_only_the_pairs_that_were_measured_last_are_kept(monkeypatch):
 
 def test_later_measurements_outweigh_old_ones():
     """A program that was changed is known anew after some runs."""
-    known = Corrections()
+    known = PairModel()
     for _ in range(200):
         known.add(key("a"), key("b"), 2.0)
     for _ in range(200):
