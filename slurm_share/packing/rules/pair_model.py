@@ -1,99 +1,140 @@
-"""Correct predicted slowdowns by measured ones: how touchy a task is, how much it disturbs others, and single pairs.
+"""Correct predicted slowdowns by measured ones: how touchy a task is, how much it presses on others, and single pairs.
 
-The logarithm of measured over predicted slowdown is a sum of terms: one of the GPU; of a family and of a command as
-those who are slowed; of a family and of a command as neighbours; of a pair of families, and of a pair of commands. Each
-term is the mean of what the others leave, drawn towards 0 where it rests on little. So a pair that has never run
-together is predicted by what each of both did beside others.
+The logarithm of measured over predicted slowdown is a sum of terms: one for all tasks; of a family and of a command as
+the one that is slowed; and for each neighbour, of a family and of a command as the one that slows, of the two families,
+and of the two commands. The terms are fitted together (ridge regression, one coordinate after the other): each is the
+mean of what the others leave, drawn towards 0 where it rests on little. So a pair that has never run together is
+predicted by what each of both did beside others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Sequence
+
+from msgspec import Struct
 
 from ..records import TaskKey
 
-RATIO_LEAST, RATIO_MOST = 0.25, 4.0
+LEAST, MOST = 0.5, 2.0
 """Limits of a correction: a single wrong rate is not to decide everything."""
-PAIRS_MOST = 400
-"""So many pairs of commands are kept, those that were measured last: each fit goes through all of them."""
-_WEIGHTS = (4.0, 0.3, 0.3, 1.0, 1.0, 0.5, 2.0)
-"""Of each term: so many measurements count as much as the assumption that there is nothing to correct. In the order
-of `_terms`. Ours, rounded; on rates of pairs that Gavel (Narayanan 2020) published, half and double of them predict as
-well (tests/bench/measured.py)."""
+RATIO_LEAST, RATIO_MOST = 0.1, 10.0
+"""A measured ratio beyond these is taken to be these."""
+ROWS_MOST = 400
+"""So many groups of commands are kept, those that were measured last: each fit goes through all of them."""
+WEIGHT_MOST = 20.0
+"""Of one group of commands: more measurements than these let old ones count less, since programs change."""
+WINDOWS_OF_ONE = 4.0
+"""So many windows count as one measurement: two runs of a program differ more than the windows of one."""
 _FIRST_ROUNDS, _ROUNDS = 20, 6
 """Rounds of the first fit, and of one that begins with the terms of the last."""
-_WEIGHT_MOST = 20.0
-"""Of one pair of commands: a hundred windows of one run are not a hundred runs."""
+_ALL, _FAMILY, _TASK, _FAMILY_PRESSES, _PRESSES, _FAMILIES, _PAIR = range(7)
+_RIDGE = {_ALL: 4.0, _FAMILY: 0.3, _TASK: 1.0, _FAMILY_PRESSES: 0.3, _PRESSES: 1.0, _FAMILIES: 0.5, _PAIR: 2.0}
+"""So many measurements count as much as the assumption that there is nothing to correct. Ours, rounded; on rates of
+pairs that Gavel (Narayanan 2020) published, half and double of them predict as well (tests/bench/measured.py)."""
+
+_Term = tuple[int, str, str]
+"""(kind, name, name of the neighbour or "")"""
+
+
+class _Row(Struct):
+    """A task beside its neighbours, as it was measured so far."""
+
+    terms: tuple[tuple[_Term, float], ...]
+    """(term, how often it counts)"""
+    total: float = 0.0
+    """Sum of weighted logarithms."""
+    weight: float = 0.0
 
 
 class PairModel:
-    """What was measured of pairs on one GPU model, in one way of sharing."""
+    """What was measured of tasks that shared a GPU."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[tuple[str, str], tuple[str, str]], tuple[float, float]] = {}
-        """((family, command), the same of the neighbour) -> (sum of weighted logarithms, weight)."""
-        self._found: tuple[dict[Hashable, float], ...] = tuple({} for _ in _WEIGHTS)
+        self._rows: dict[object, _Row] = {}
+        self._found: dict[_Term, float] = {}
+        self._beside: dict[str, dict[str, None]] | None = None
         self._is_due = False
         self._is_first = True
 
-    def __bool__(self) -> bool:
-        """Return whether anything was measured."""
-        return bool(self._seen)
-
-    def add(self, task: TaskKey, neighbour: TaskKey, ratio: float, weight: float = 1.0) -> None:
-        """Note a measured slowdown of a task beside a neighbour over the predicted one without any correction.
-
-        With several neighbours, add it for each of them with a part of the weight.
-        """
-        if not (math.isfinite(ratio) and ratio > 0.0 and weight > 0.0):
+    def add(self, task: TaskKey, neighbours: Sequence[TaskKey], ratio: float, windows: float) -> None:
+        """Note a measured slowdown of a task over the predicted one without corrections. No neighbours: it had some,
+        which are not known. `windows`: that it rests on."""
+        if not (math.isfinite(ratio) and ratio > 0.0 and math.isfinite(windows) and windows > 0.0):
             return
-        pair = (_names(task), _names(neighbour))
-        total, over = self._seen.pop(pair, (0.0, 0.0))
-        logarithm = math.log(min(max(ratio, RATIO_LEAST), RATIO_MOST))
-        total, over = total + weight * logarithm, over + weight
-        if over > _WEIGHT_MOST:
-            total, over = total * _WEIGHT_MOST / over, _WEIGHT_MOST
-        self._seen[pair] = (total, over)
-        while len(self._seen) > PAIRS_MOST:
-            del self._seen[next(iter(self._seen))]
+        own = _names(task)
+        others = sorted(_names(one) for one in neighbours)
+        name = (own, tuple(others))
+        row = self._rows.pop(name, None) or _Row(terms=_terms(own, others))
+        weight = windows / WINDOWS_OF_ONE
+        row.total += weight * math.log(min(max(ratio, RATIO_LEAST), RATIO_MOST))
+        row.weight += weight
+        if row.weight > WEIGHT_MOST:
+            row.total, row.weight = row.total * WEIGHT_MOST / row.weight, WEIGHT_MOST
+        self._rows[name] = row
+        while len(self._rows) > ROWS_MOST:
+            del self._rows[next(iter(self._rows))]
         self._is_due = True
+        self._beside = None
 
-    def ratio(self, task: TaskKey, neighbour: TaskKey) -> float:
-        """Return by what the predicted slowdown of a task beside a neighbour is to be multiplied."""
+    def factor(self, task: TaskKey) -> float:
+        """Return by how much a task is slowed more than predicted, beside any neighbours."""
+        family, exact = _names(task)
+        return self._product((_ALL, "", ""), (_FAMILY, family, ""), (_TASK, exact, ""))
+
+    def pressure(self, task: TaskKey) -> float:
+        """Return by how much a task slows any neighbour more than predicted."""
+        family, exact = _names(task)
+        return self._product((_FAMILY_PRESSES, family, ""), (_PRESSES, exact, ""))
+
+    def pair(self, task: TaskKey, neighbour: TaskKey) -> float:
+        """Return by how much a task is slowed beside this neighbour, after the factor of the one and the pressure of
+        the other."""
+        own, other = _names(task), _names(neighbour)
+        return self._product((_FAMILIES, own[0], other[0]), (_PAIR, own[1], other[1]))
+
+    def families(self, family: str, other: str) -> float:
+        """Return the same of two families, where nothing is known of the commands."""
+        return self._product((_FAMILIES, family, other))
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Return the families, or commands, beside which a family, or command, was measured."""
+        if self._beside is None:
+            self._beside = {}
+            for row in self._rows.values():
+                for (kind, one, other), _ in row.terms:
+                    if kind in (_FAMILIES, _PAIR):
+                        self._beside.setdefault(one, {})[other] = None
+        return tuple(self._beside.get(name, ()))
+
+    def _product(self, *terms: _Term) -> float:
         if self._is_due:
             self._fit()
-        terms = _terms(_names(task), _names(neighbour))
-        logarithm = sum(found.get(name, 0.0) for found, name in zip(self._found, terms, strict=True))
-        return min(max(math.exp(logarithm), RATIO_LEAST), RATIO_MOST)
-
-    def weight(self, task: TaskKey, neighbour: TaskKey) -> float:
-        """Return how many measurements of exactly this pair there are."""
-        return self._seen.get((_names(task), _names(neighbour)), (0.0, 0.0))[1]
-
-    def _rows(self) -> Iterator[tuple[tuple[Hashable, ...], float, float]]:
-        for (task, neighbour), (total, over) in self._seen.items():
-            yield _terms(task, neighbour), total / over, over
+        return min(max(math.exp(sum(self._found.get(term, 0.0) for term in terms)), LEAST), MOST)
 
     def _fit(self) -> None:
-        """Fit all terms, one after the other, each to what the others leave (backfitting with shrinkage)."""
-        rows = list(self._rows())
+        """Fit all terms, those of one kind after those of the other."""
+        rows = list(self._rows.values())
         before = self._found
-        found = tuple({name: old.get(name, 0.0) for name in {row[0][at] for row in rows}}
-                      for at, old in enumerate(before))  # fmt: skip
-        rests = [value - sum(term[name] for term, name in zip(found, names, strict=True)) for names, value, _ in rows]
+        found = {term: before.get(term, 0.0) for row in rows for term, _ in row.terms}
+        rests = [row.total / row.weight - sum(times * found[term] for term, times in row.terms) for row in rows]
+        where: dict[_Term, list[tuple[int, float]]] = {}
+        for at, row in enumerate(rows):
+            for term, times in row.terms:
+                where.setdefault(term, []).append((at, times))
+        in_turn = sorted(where, key=lambda term: term[0])
         for _ in range(_FIRST_ROUNDS if self._is_first else _ROUNDS):
-            for at, (term, least) in enumerate(zip(found, _WEIGHTS, strict=True)):
-                sums: dict[Hashable, float] = {}
-                overs: dict[Hashable, float] = {}
-                for (names, _, over), rest in zip(rows, rests, strict=True):
-                    name = names[at]
-                    sums[name] = sums.get(name, 0.0) + over * (rest + term[name])
-                    overs[name] = overs.get(name, 0.0) + over
-                changes = {name: sums[name] / (overs[name] + least) - term[name] for name in sums}
-                rests = [rest - changes[names[at]] for (names, _, _), rest in zip(rows, rests, strict=True)]
-                for name, change in changes.items():
-                    term[name] += change
+            for term in in_turn:
+                now, over = found[term], _RIDGE[term[0]]
+                total = 0.0
+                for at, times in where[term]:
+                    weight = rows[at].weight
+                    total += weight * times * (rests[at] + times * now)
+                    over += weight * times * times
+                change = total / over - now
+                found[term] = now + change
+                for at, times in where[term]:
+                    rests[at] -= times * change
         self._found = found
         self._is_due = self._is_first = False
 
@@ -102,6 +143,12 @@ def _names(key: TaskKey) -> tuple[str, str]:
     return key.family or key.exact, key.exact
 
 
-def _terms(task: tuple[str, str], neighbour: tuple[str, str]) -> tuple[Hashable, ...]:
-    """Return the names of the terms of a task beside a neighbour."""
-    return "", task[0], neighbour[0], task[1], neighbour[1], (task[0], neighbour[0]), (task[1], neighbour[1])
+def _terms(own: tuple[str, str], others: Sequence[tuple[str, str]]) -> tuple[tuple[_Term, float], ...]:
+    """Return the terms of a task beside its neighbours. One that is not known has no name, and no term."""
+    counted: dict[_Term, float] = {(_ALL, "", ""): 1.0, (_FAMILY, own[0], ""): 1.0, (_TASK, own[1], ""): 1.0}
+    for family, exact in others:
+        for term in (
+            (_FAMILY_PRESSES, family, ""), (_PRESSES, exact, ""), (_FAMILIES, own[0], family), (_PAIR, own[1], exact),
+        ):  # fmt: skip
+            counted[term] = counted.get(term, 0.0) + 1.0
+    return tuple((term, times) for term, times in counted.items() if term[0] == _ALL or term[1])
