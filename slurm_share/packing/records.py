@@ -137,6 +137,8 @@ class Belief(Struct, frozen=True, kw_only=True):
     """Part of its time that it spends on the GPU."""
     factor: float = 1.0
     """Its measured slowdown over the predicted one, beside any neighbours."""
+    pressure: float = 1.0
+    """The measured slowdown of its neighbours over the predicted one, whoever they are."""
     source: BeliefSource = "default"
     is_from_util: bool = False
     """`sm_ratio` is a part of the utilisation, which is an upper bound of SM activity: the driver tells no more."""

@@ -36,7 +36,7 @@ def slowdowns(
     """Return the slowdown of each of the tasks on one GPU: time for a unit of work over the time alone, at least 1.
 
     `pairs`: (position of a task, position of a neighbour) -> measured correction; missing ones are 1. A task with
-    several neighbours has the product of its corrections.
+    several neighbours has the product of its corrections, and of their pressures.
     """
     if len(tasks) < 2:
         return [1.0] * len(tasks)
@@ -61,8 +61,9 @@ def slowdowns(
     for position, (task, stretch) in enumerate(zip(tasks, stretches, strict=True)):
         busy = min(1.0, BUSY_FACTOR * task.busy_ratio)
         slowdown = (1.0 - busy + busy * stretch) * task.factor
-        for other in range(len(tasks)):
-            slowdown *= pairs.get((position, other), 1.0)
+        for other, neighbour in enumerate(tasks):
+            if other != position:
+                slowdown *= neighbour.pressure * pairs.get((position, other), 1.0)
         found.append(max(1.0, slowdown))
     return found
 

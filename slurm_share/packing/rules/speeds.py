@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from ..records import Belief, PairRun, PairView, Rate, RateSource, SharingMethod, TaskAsk, TaskKey, TaskRun
 from . import interference
-from .corrections import Constants, Corrections, Group
+from .corrections import Constants, Group
 from .loads import Load, Loads, load_of
+from .pair_model import PairModel
 
 BAN_S = 30 * 86400.0
 """Programs, drivers and machines change; then a pair is tried again."""
@@ -58,7 +59,7 @@ class Speeds:
         self.pairs_version = 0
         """It changes with what is known of pairs."""
         self._loads = Loads(cores)
-        self._corrections = Corrections()
+        self._corrections = PairModel()
         self._constants = Constants()
         self._rates: dict[tuple[str, str], Rate] = {}
         self._alone_s: dict[tuple[str, str], float] = {}
@@ -80,8 +81,10 @@ class Speeds:
         """Return what a task is believed to take of a GPU."""
         key = ask.key
         found = self._loads.belief(key, gpu_model)
-        factor = 1.0 if key is None else round(self._corrections.factor(key.exact, key.family), 2)
-        return found if factor == 1.0 else replace(found, factor=factor)
+        if key is None:
+            return found
+        factor, pressure = round(self._corrections.factor(key), 2), round(self._corrections.pressure(key), 2)
+        return found if factor == pressure == 1.0 else replace(found, factor=factor, pressure=pressure)
 
     def rate_alone(self, key: TaskKey | None, gpu_model: str) -> Rate | None:
         """Return how fast a command is alone on such a GPU; None: not known."""
@@ -93,23 +96,24 @@ class Speeds:
 
     def pairs(self, keys: Iterable[TaskKey]) -> tuple[PairView, ...]:
         """Return what was measured of these commands in pairs, by (a, b)."""
-        exact, families = set(), set()
-        for key in keys:
-            exact.add(key.exact)
-            families.add(key.family)
+        known = self._corrections
+        commands = {key.exact: key for key in keys}
+        exact, families = set(commands), {key.family for key in commands.values()}
         found: dict[tuple[str, str], PairView] = {}
         sizes: list[tuple[float, tuple[str, str]]] = []
-        for names in (exact - {""}, families - {""}):
+        exact, families = exact - {""}, families - {""}
+        for names in (exact, families):
             for name in sorted(names):
-                for other in self._corrections.neighbours(name):
+                for other in known.neighbours(name):
                     pair = (min(name, other), max(name, other))
                     if other not in names or pair in found:
                         continue
-                    view = PairView(
-                        a=pair[0], b=pair[1],
-                        factor_a=round(self._corrections.pair(*pair), 2),
-                        factor_b=round(self._corrections.pair(pair[1], pair[0]), 2),
-                    )  # fmt: skip
+                    if names is exact:
+                        one, two = commands[pair[0]], commands[pair[1]]
+                        factors = known.pair(one, two), known.pair(two, one)
+                    else:
+                        factors = known.families(*pair), known.families(pair[1], pair[0])
+                    view = PairView(a=pair[0], b=pair[1], factor_a=round(factors[0], 2), factor_b=round(factors[1], 2))
                     size = max(abs(math.log(view.factor_a)), abs(math.log(view.factor_b)))
                     if size >= TRIFLE:
                         found[pair] = view
@@ -208,9 +212,7 @@ class Speeds:
         return [self._loads.belief(ask.key, gpu_model) for ask in asks]
 
     def _correct(self, key: TaskKey, others: Sequence[TaskKey], ratio: float, weight: float) -> None:
-        self._corrections.add(key.exact, [other.exact for other in others], ratio, weight)
-        if key.family != key.exact:
-            self._corrections.add(key.family, [other.family for other in others], ratio, weight)
+        self._corrections.add(key, others, ratio, weight)
         self.version += 1
         self.pairs_version += 1
 
