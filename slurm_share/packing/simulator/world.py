@@ -41,6 +41,7 @@ from ..records import (
 )
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
+from ..rules.groups import Groups
 from ..rules.speeds import Speeds
 from . import truth
 from .rates import TaskRates, told_at_s
@@ -176,10 +177,15 @@ class _Gpu:
 class _Node:
     """A node: a board, its GPUs, and what is known of its next decisions."""
 
-    __slots__ = ("board", "decide_now", "gpus", "hot", "is_ticking", "running", "waiting", "wake_s", "wake_version")
+    __slots__ = (
+        "board", "decide_now", "gpus", "groups", "hot", "is_ticking", "models", "running", "waiting", "wake_s",
+        "wake_version",
+    )  # fmt: skip
 
-    def __init__(self, board: Board, gpus: Sequence[_Gpu]):
+    def __init__(self, board: Board, gpus: Sequence[_Gpu], speeds: Speeds):
         self.board = board
+        self.groups = Groups(speeds)
+        self.models = {gpu.facts.uuid: gpu.facts.model for gpu in gpus}
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
         self.running: dict[int, _Attempt] = {}
         self.waiting: set[int] = set()
@@ -337,7 +343,7 @@ class World:
         ]
         board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator,
                       self._speeds)  # fmt: skip
-        return _Node(board, gpus)
+        return _Node(board, gpus, self._speeds)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
         """Call `note` with each view and its decision, as a launcher's journal is called."""
@@ -457,6 +463,10 @@ class World:
             node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
         view, decision = node.board.decide(now)
         self._decisions += 1
+        if self._is_rated:
+            self._pairs += node.groups.learn(
+                view.running, node.models, self._assumed.sharing, self._unix(self._now)
+            )  # fmt: skip
         if self._note is not None:
             self._note(view, decision)
         for action in decision.actions:
