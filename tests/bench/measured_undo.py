@@ -1,0 +1,134 @@
+"""What undoing by measured rates brings where some pairs harm each other and no load shows it. Simulated."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from statistics import fmean
+
+from bench import Row
+from msgspec.structs import replace
+
+from slurm_share.packing.simulator import policies, truth
+from slurm_share.packing.simulator.records import Assumptions, Result, SimTask, Trace
+from slurm_share.packing.simulator.report import harmful_ratio
+from slurm_share.packing.simulator.world import simulate
+
+KINDS, TASKS, GPUS = 10, 120, 4
+HARMFUL = Assumptions(harmful_ratio=0.2, rate_sigma=0.10)
+PAYS_STP = 1.1
+OFF, BAN, PAUSE = (f"gain,max_per_gpu=2,undo={undo}" for undo in ("off", "ban", "pause"))
+BOOKED = "booked,max_per_gpu=2"
+POLICIES = (BOOKED, OFF, BAN, PAUSE)
+HARM_BAR, FALSE_BAR = 1 / 3, 0.05
+
+Figures = dict[str, float]
+
+
+def kinds(seed: int, sizes: int = 1) -> Trace:
+    """Return tasks of ten kinds in a random order, all submitted within an hour; each kind is a family.
+
+    sizes: of each family so many commands, which are kinds of their own.
+    """
+    draw = random.Random(f"kinds {seed}")
+    made = []
+    families = max(1, KINDS // sizes)
+    for number in range(families * sizes):
+        family, size = number // sizes, number % sizes
+        sm, mib = draw.uniform(0.15, 0.5), draw.randint(4000, 14_000)
+        made.append((f"family{family} {size}", f"family{family}", sm, mib, draw.uniform(1200.0, 3000.0)))
+    order = [number % len(made) for number in range(TASKS)]
+    draw.shuffle(order)
+    tasks = []
+    for number, kind in enumerate(order):
+        name, family, sm, mib, seconds = made[kind]
+        tasks.append(
+            SimTask(
+                task=number, name=name, submitted_s=3600.0 * number / TASKS, memory_mib=mib, sm_ratio=sm,
+                work_s=seconds * math.exp(draw.gauss(0.0, 0.2)), command=name, family=family,
+            )
+        )  # fmt: skip
+    return Trace(name="kinds", tasks=tuple(tasks), gpus=GPUS)
+
+
+def forbidden(trace: Trace, result: Result, seed: int, assumed: Assumptions = HARMFUL) -> tuple[int, int]:
+    """Return how many pairs of kinds that truly pay were banned, and how many there are. A ban is of two families."""
+    loads = {task.name: truth.Load(task, assumed) for task in trace.tasks}
+    family = {task.name: task.family for task in trace.tasks}
+    true = truth.Interference(assumed, seed)
+    bans = {frozenset((family[ban.a], family[ban.b])) for ban in result.bans}
+    pays = [
+        frozenset((family[a], family[b]))
+        for a, b in combinations_with_replacement(sorted(loads), 2)
+        if sum(true.speeds([loads[a], loads[b]])) >= PAYS_STP
+    ]
+    return sum(pair in bans for pair in pays), len(pays)
+
+
+def one_seed(seed: int) -> dict[str, Figures]:
+    """Return the figures of each policy for one seed; the rates alone are known from a run without neighbours."""
+    found = {}
+    trace = kinds(seed)
+    for text in POLICIES:
+        result = simulate(trace, policies.parse(text), HARMFUL, seed)
+        wrong, pays = forbidden(trace, result, seed)
+        found[text] = _figures(result) | {"wrong": wrong, "pays": pays}
+    sized = kinds(seed, sizes=3)
+    result = simulate(sized, policies.parse(BAN), HARMFUL, seed)
+    wrong, pays = forbidden(sized, result, seed)
+    found["sizes"] = _figures(result) | {"wrong": wrong, "pays": pays}
+    quiet = replace(HARMFUL, harmful_ratio=0.0)
+    result = simulate(trace, policies.parse(BAN), quiet, seed)
+    wrong, pays = forbidden(trace, result, seed, quiet)
+    found["no harm"] = _figures(result) | {"wrong": wrong, "pays": pays}
+    return found
+
+
+def _figures(result: Result) -> Figures:
+    assert result.unfinished == 0
+    return {
+        "harmful": harmful_ratio(result),
+        "harmful_s": result.harmful_s,
+        "make_span_s": result.make_span_s,
+        "jct_s": result.jct_s,
+        "stp": result.stp,
+        "antt": result.antt,
+        "bans": len(result.bans),
+        "paused_s": result.paused_s,
+    }
+
+
+def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
+    """Return what undoing brings over the seeds."""
+    rows = []
+
+    def mean(text: str, figure: str) -> float:
+        return fmean(of[text][figure] for of in every)
+
+    for name, text in (("ban", BAN), ("pause", PAUSE)):
+        where = f"undo, {name}"
+        share = mean(text, "harmful") / mean(OFF, "harmful") if mean(OFF, "harmful") else 0.0
+        pays = sum(of[text]["pays"] for of in every)
+        wrong = sum(of[text]["wrong"] for of in every) / pays
+        rows += [
+            Row(f"{where}: share of time in harmful pairs, of no undo's", share, "", HARM_BAR),
+            Row(f"{where}: the same in seconds", mean(text, "harmful_s") / mean(OFF, "harmful_s"), ""),
+            Row(f"{where}: pairs with STP >= 1.1 that were banned", 100.0 * wrong, "%", 100.0 * FALSE_BAR),
+            Row(f"{where}: make-span, of no undo's", mean(text, "make_span_s") / mean(OFF, "make_span_s"), ""),
+            Row(f"{where}: JCT, of no undo's", mean(text, "jct_s") / mean(OFF, "jct_s"), ""),
+            Row(f"{where}: make-span, of booked's", mean(text, "make_span_s") / mean(BOOKED, "make_span_s"), ""),
+            Row(f"{where}: bans in a run", mean(text, "bans"), ""),
+        ]
+    for name, text in (("booked", BOOKED), ("gain, no undo", OFF), ("gain, ban", BAN), ("gain, pause", PAUSE)):
+        rows += [
+            Row(f"undo, {name}: share of time in harmful pairs", 100.0 * mean(text, "harmful"), "%"),
+            Row(f"undo, {name}: STP", mean(text, "stp"), ""),
+            Row(f"undo, {name}: ANTT", mean(text, "antt"), ""),
+        ]
+    for name, what in (("no harm", "no pair harms: pairs with STP >= 1.1 that were banned"),
+                       ("sizes", "families of three sizes, harm by size: the same")):  # fmt: skip
+        pays = sum(of[name]["pays"] for of in every)
+        rows.append(Row(f"undo, ban, {what}", 100.0 * sum(of[name]["wrong"] for of in every) / pays, "%"))
+    return rows
