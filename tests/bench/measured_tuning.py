@@ -47,8 +47,13 @@ def tuner(seeds: Sequence[int]) -> list[Row]:
         highest = max(level.level for one in [exact, *found] for level in one.levels)
         where = f"tuner, {name}"
         rows += [
-            Row(f"{where}: without noise, level {exact.best}, of the best rate", curve(exact.best) / most, "",
-                0.90, "higher"),  # fmt: skip
+            Row(
+                f"{where}: without noise, level {exact.best}, of the best rate",
+                curve(exact.best) / most,
+                "",
+                0.90,
+                "higher",
+            ),  # fmt: skip
             Row(f"{where}: noise 10 %, runs within 5 % of the best", good, "", GOOD_RUNS, "higher"),
             Row(f"{where}: noise 10 %, levels tried at most", levels, "", LEVELS_MOST),
             Row(f"{where}: levels above what has memory", float(highest > hi), "", 0.0),

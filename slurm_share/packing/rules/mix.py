@@ -56,7 +56,7 @@ class Pairs:
 class Part:
     """One task as the model sees it."""
 
-    __slots__ = ("ask", "busy", "demands", "factor", "names", "neighbours", "row")
+    __slots__ = ("ask", "busy", "demands", "factor", "names", "neighbours", "pressure", "row")
 
     def __init__(self, ask: TaskAsk, belief: Belief, exponent: float, pairs: Pairs) -> None:
         self.ask = ask
@@ -67,6 +67,7 @@ class Part:
         self.row = (sm, dram, pcie, cpu, stretched)
         """1 over what each resource is stretched by when it is alone, and the part of its time that is stretched."""
         self.factor = belief.factor
+        self.pressure = belief.pressure
         self.names = () if ask.key is None else (ask.key.exact, ask.key.family)
         self.neighbours = pairs.neighbours(self.names)
 
@@ -75,7 +76,8 @@ class Mix:
     """The tasks that run on one GPU."""
 
     __slots__ = (
-        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_rows", "_sums", "parts", "stp",
+        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_pressure", "_rows", "_sums", "parts",
+        "stp",
     )  # fmt: skip
 
     def __init__(self, sharing: SharingMethod, exponent: float, pairs: Pairs) -> None:
@@ -85,7 +87,9 @@ class Mix:
         self._pairs = pairs
         self._rows: list[tuple[float, float, float, float, float]] = []
         self._corrections: list[float] = []
-        """Of each part: its factor times those of the pairs with its neighbours."""
+        """Of each part: its factor times the pressures of its neighbours and what was measured of the pairs."""
+        self._pressure = 1.0
+        """The product of the pressures of all."""
         self._names: set[str] = set()
         self._sums = (0.0, 0.0, 0.0, 0.0)
         self._busy = 0.0
@@ -95,6 +99,7 @@ class Mix:
     def add(self, part: Part) -> None:
         """Put a task on the GPU."""
         self._corrections = self._with_pairs(part)
+        self._pressure *= part.pressure
         self._sums = self._with(part)
         self._busy += part.busy
         self._rows.append(part.row)
@@ -139,13 +144,16 @@ class Mix:
 
     def _with_pairs(self, more: Part) -> list[float]:
         """Return the corrections of all tasks with one more, the last."""
+        own, pressure = more.factor * self._pressure, more.pressure
         if self._names.isdisjoint(more.neighbours):
-            return [*self._corrections, more.factor]
-        own, found = more.factor, []
+            if pressure == 1.0:
+                return [*self._corrections, own]
+            return [*[before * pressure for before in self._corrections], own]
+        found = []
         correction = self._pairs.correction
         for part, before in zip(self.parts, self._corrections, strict=True):
             own *= correction(more.ask, part.ask)
-            found.append(before * correction(part.ask, more.ask))
+            found.append(before * pressure * correction(part.ask, more.ask))
         found.append(own)
         return found
 

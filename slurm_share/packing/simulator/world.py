@@ -341,8 +341,9 @@ class World:
             )
             for index in range(trace.gpus)
         ]
-        board = Board(tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator,
-                      self._speeds)  # fmt: skip
+        board = Board(
+            tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
+        )
         return _Node(board, gpus, self._speeds)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
@@ -728,7 +729,7 @@ class World:
             self._settle(gpu)
         if self._assumed.can_move:
             self._left_s[action.task] = attempt.remaining_s
-        self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0, is_stopped_by_us=True))
+        self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0))
 
     def _out_of_memory(self, attempt: _Attempt, more: int) -> None:
         if attempt.memory_mib + more > attempt.granted_mib:
