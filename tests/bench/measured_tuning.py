@@ -53,7 +53,7 @@ def tuner(seeds: Sequence[int]) -> list[Row]:
                 "",
                 0.90,
                 "higher",
-            ),  # fmt: skip
+            ),
             Row(f"{where}: noise 10 %, runs within 5 % of the best", good, "", GOOD_RUNS, "higher"),
             Row(f"{where}: noise 10 %, levels tried at most", levels, "", LEVELS_MOST),
             Row(f"{where}: levels above what has memory", float(highest > hi), "", 0.0),

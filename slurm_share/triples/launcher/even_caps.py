@@ -6,7 +6,7 @@ An attempt that ran out of GPU memory runs again with a larger cap, or where the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -51,7 +51,6 @@ class EvenCaps:
         self.say = say
         self.sampler = Sampler(running, any(worker.place.gpu is not None for worker in node.workers), host)
         self.lost_workers = 0
-        self.paused: frozenset[int] = frozenset()
         self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in node.workers]
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
@@ -292,9 +291,9 @@ class EvenCaps:
         self._reserve()
 
     @property
-    def paused(self) -> Collection[int]:
+    def paused(self) -> frozenset[int]:
         """See Strategy: none ever is."""
-        return ()
+        return frozenset()
 
     def resume_all(self) -> None:
         """See Strategy."""

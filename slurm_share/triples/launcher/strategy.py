@@ -7,7 +7,7 @@ each have a GPU and a cap of their own, `packed.Packed` for one whose tasks are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -36,9 +36,6 @@ class Strategy(Protocol):
 
     lost_workers: int
     """Workers that are out of service, whose tasks are left for a resumed run."""
-
-    paused: frozenset[int]
-    """Tasks that are stopped for a while (SIGSTOP), by their numbers."""
 
     @property
     def sampler(self) -> Sampler:
@@ -96,7 +93,7 @@ class Strategy(Protocol):
         """Return how many tasks of this node have not begun; None where nodes share a queue."""
 
     @property
-    def paused(self) -> Collection[int]:
+    def paused(self) -> frozenset[int]:
         """Return the numbers of the running tasks that stand still because we have stopped them."""
 
     def resume_all(self) -> None:
