@@ -74,7 +74,7 @@ def actions(view: PackView) -> list[Undoing]:
             here.setdefault(uuid, []).append(task)
     banned = _banned(view)
     found: list[Undoing] = []
-    for gpu in view.gpus:
+    for gpu in sorted(view.gpus, key=lambda one: one.facts.index):
         tasks = [task for task in here.get(gpu.facts.uuid, ()) if not task.is_moving]
         if any(task.is_paused for task in tasks) and (going_on := _going_on(view, gpu, tasks, banned)):
             found += going_on
