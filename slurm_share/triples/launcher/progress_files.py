@@ -16,6 +16,7 @@ import fcntl
 import math
 import os
 import stat
+import time
 from pathlib import Path
 
 from ...core import own_folders
@@ -24,6 +25,8 @@ from ...core.errors import StateError
 FOLDER = "progress"
 TAIL_BYTES = 256
 """Read from the end of a file: programs may append numbers instead of writing over them."""
+SETTLED_NS = 50_000_000
+"""A file system's clock ticks every 4 to 10 ms: two changes within a tick look like one."""
 TRIES = 5
 """To make the folder, where other launchers of the user remove what is left of dead ones."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -41,6 +44,9 @@ class ProgressFiles:
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self.folder = where / self._name
         self._base = self._fd = -1
+        self._changed_ns = -1
+        """When the folder last changed; -1: not known, or so shortly ago that it may have changed again since."""
+        self._there: frozenset[str] = frozenset()
         try:
             self._base = own_folders.open_below(tmp, (where.parent.name, where.name))
             _remove_left(self._base)
@@ -63,16 +69,29 @@ class ProgressFiles:
             os.close(fd)
         raise StateError(str(where / self._name), "is removed again and again by another process")
 
+    def _has(self, worker: int) -> bool:
+        """Return whether that worker has a file. A folder that has not changed costs one system call."""
+        changed_ns = os.fstat(self._fd).st_mtime_ns
+        if changed_ns != self._changed_ns:
+            with os.scandir(self._fd) as entries:
+                self._there = frozenset(entry.name for entry in entries)
+            is_settled = time.time_ns() - changed_ns > SETTLED_NS
+            self._changed_ns = changed_ns if is_settled else -1
+        return str(worker) in self._there
+
     def remove(self, worker: int) -> None:
-        """Remove what an earlier attempt in that worker has written."""
+        """Remove what an earlier attempt in that worker has written, or what it had left behind has."""
         try:
-            os.unlink(str(worker), dir_fd=self._fd)
+            if self._has(worker):
+                os.unlink(str(worker), dir_fd=self._fd)
         except OSError:
-            pass  # nothing was written, as a rule
+            pass  # a folder, for example, which is never read
 
     def read(self, worker: int) -> tuple[float, float] | None:
         """Return how much the task in that worker has done, and when it wrote that (Unix time); None: nothing."""
         try:
+            if not self._has(worker):
+                return None
             fd = os.open(str(worker), _OPEN, dir_fd=self._fd)
         except OSError:
             return None

@@ -1,7 +1,7 @@
 """Measure how fast each running task is, by the best source that it has.
 
 About once a second the file of its progress is read, and the new part of its log. A task that is shorter than that
-costs two system calls, one that removes the file before it starts and one that tries to open it at its end.
+costs two system calls, which see that the folder of those files has not changed.
 
 The windows of a task begin anew when another task starts, ends, is paused or goes on on one of its GPUs.
 """
@@ -80,6 +80,7 @@ class Rates:
 
     def __init__(self, run: Run, node: Node, say: Callable[[str], None]) -> None:
         self._node = node
+        self._local = [worker.place.local for worker in node.workers]
         self._run = run
         self._say = say
         self._window_s = run.rate_window_s
@@ -120,7 +121,7 @@ class Rates:
     def before(self, task: Running) -> None:
         """Note that an attempt is about to start."""
         if self._files is not None:
-            self._files.remove(self._local(task))
+            self._files.remove(self._local[task.worker])
 
     def began(self, gpus: Sequence[str]) -> None:
         """Note that a task has started on these GPUs."""
@@ -132,10 +133,10 @@ class Rates:
         self._changed.update(gpus)
         watched = self._watched.pop(task.pid, None)
         now = time.monotonic()
-        read = None if self._files is None else self._files.read(self._local(task))
+        read = None if self._files is None else self._files.read(self._local[task.worker])
         if watched is None:
             if read is None and self._pattern is None:
-                return
+                return  # nothing is known of it, as of most tasks that are over in a moment
             watched = _Watched(task, gpus, self._pattern)
         if read is not None:
             self._add_progress(watched, read, now)
@@ -156,9 +157,6 @@ class Rates:
         ratio = strategy.speed_ratio(task)
         if ratio is not None:
             task.speed_ratio = round(ratio, 4)
-
-    def _local(self, task: Running) -> int:
-        return self._node.workers[task.worker].place.local
 
     # ---- Once a second ----
 
@@ -200,7 +198,7 @@ class Rates:
         for number, one in enumerate(in_turn):
             if one.task.turn.task in self._paused:
                 continue
-            read = None if self._files is None else self._files.read(self._local(one.task))
+            read = None if self._files is None else self._files.read(self._local[one.task.worker])
             if read is not None:
                 self._add_progress(one, read, now)
             elif "progress" not in one.meters and not is_late:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +19,7 @@ from ..result_files import ResultFiles
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
 from ..rules.submission import counted
+from ..rules.work_rates import WorkTally, amount
 
 ROWS = 200
 """More rows than that nobody reads in a log: then the table shows what is not done, and summary.json has all."""
@@ -36,13 +37,16 @@ class Summary(Struct, frozen=True):
     """For a table: the attempts that count."""
     unwritten: str = ""
     """Why there is no summary.json; empty: there is."""
+    work: str = ""
+    """What was measured of the tasks' work, as a sentence; empty: nothing was."""
 
 
-def count(results: ResultFiles, run: Run) -> Account:
-    """Count all results of a run. Raises StateError where they cannot be read."""
+def count(results: ResultFiles, run: Run, work: WorkTally | None = None) -> Account:
+    """Count all results of a run, and add up their rates in `work`. Raises StateError where they cannot be read."""
     tally = Tally(run.name, run.tasks)
     for number in range(len(results)):
-        tally.add(number, results.of_file(number))
+        attempts = results.of_file(number)
+        tally.add(number, attempts if work is None else work.passed_on(attempts))
     return tally.account()
 
 
@@ -53,8 +57,10 @@ def summarize(folder: Path, run: Run) -> Summary:
     where those cannot be read.
     """
     results = ResultFiles(folder, run)
-    found = count(results, run)
-    return Summary(found, tuple(results.ended(place) for place in found.shown(ROWS)), _write(folder, found, results))
+    work = WorkTally(is_alike=run.task_kind != "command")
+    found = count(results, run, work)
+    rows = tuple(results.ended(place) for place in found.shown(ROWS))
+    return Summary(found, rows, _write(folder, found, results), work.sentence())
 
 
 def _write(folder: Path, found: Account, results: ResultFiles) -> str:
@@ -109,6 +115,9 @@ def table(run: Run, found: Summary) -> Table:
     made.add_column("CORES", overflow="fold")
     made.add_column("TIME", justify="right")
     made.add_column("PEAK GPU", justify="right")
+    has_rates = any(ended.rate_per_s is not UNSET for ended in found.rows)
+    if has_rates:
+        made.add_column("RATE", justify="right")
     made.add_column("TRIES", justify="right")
     made.add_column("OUTCOME", overflow="fold")
     for ended in found.rows:
@@ -119,6 +128,7 @@ def table(run: Run, found: Summary) -> Table:
             ended.cpus or "-",
             duration(ended.seconds),
             "?" if ended.peak_gpu_mib is None and ended.gpu is not None else _mib(ended.peak_gpu_mib),
+            *([_rate(ended)] if has_rates else []),
             str(found.account.tries[ended.task]),
             Text(_outcome(ended) + (", on another GPU than at first" if ended.task in moved else "")),
         )
@@ -127,6 +137,10 @@ def table(run: Run, found: Summary) -> Table:
 
 def _outcome(ended: Ended) -> str:
     return OUTCOME_TEXTS[ended.outcome] if ended.outcome == "done" else f"{OUTCOME_TEXTS[ended.outcome]}: {ended.why}"
+
+
+def _rate(ended: Ended) -> str:
+    return "-" if ended.rate_per_s is UNSET else f"{amount(ended.rate_per_s)}/s"
 
 
 def _mib(value: int | None) -> str:
@@ -139,6 +153,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     what = "rank" if run.tasks == run.processes else "task"
     lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
     said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
+    if summary.work:
+        said.append(summary.work)
     if found.tried_again:
         moved = f"; done on another GPU than at first: {_fold(found.moved)}" if found.moved else ""
         said.append(f"tried again: {_fold(found.tried_again)}{moved}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import UNSET
 
 from ...packing import Rate, RateSource
-from ..records import WorkRate
+from ..records import Ended, WorkRate
+from .submission import counted
 
 SOURCE_TEXTS: Mapping[str, str] = {
     "progress": "LLSUB_PROGRESS",
@@ -59,3 +62,92 @@ def amount(per_s: float) -> str:
 def unit(source: str) -> str:
     """Return what is counted."""
     return "lines" if source == "output" else "units"
+
+
+class _Sum:
+    """What was done in one place, and in which time."""
+
+    def __init__(self) -> None:
+        self.units = 0.0
+        self.since, self.until = float("inf"), 0.0
+
+    def add(self, units: float, started: float, seconds: float) -> None:
+        self.units += units
+        self.since = min(self.since, started)
+        self.until = max(self.until, started + seconds)
+
+    @property
+    def per_s(self) -> float:
+        return self.units / (self.until - self.since) if self.until > self.since else 0.0
+
+
+class WorkTally:
+    """Add up what the attempts of a run did that were measured: of a task, a slot, a GPU and a node.
+
+    The rate of a slot, a GPU or a node is what all attempts there did, over the time from the first one's beginning to
+    the last one's end: also with the time in which nothing ran.
+    """
+
+    def __init__(self, *, is_alike: bool = True) -> None:
+        """`is_alike` False: tasks are different commands, whose units are not added up."""
+        self._is_alike = is_alike
+        self._attempts = 0
+        self._measured = 0
+        self._sources: set[str] = set()
+        self._least, self._most = float("inf"), 0.0
+        self._units = self._seconds = 0.0
+        self._ratio = self._ratio_s = 0.0
+        self._slots: dict[tuple[str, int], _Sum] = {}
+        self._gpus: dict[str, _Sum] = {}
+        self._nodes: dict[str, _Sum] = {}
+
+    def passed_on(self, attempts: Iterable[tuple[int, Ended]]) -> Iterator[tuple[int, Ended]]:
+        """Yield attempts with their places, and add each of them."""
+        for place, ended in attempts:
+            self.add(ended)
+            yield place, ended
+
+    def add(self, ended: Ended) -> None:
+        """Add an attempt."""
+        self._attempts += 1
+        rate, source = ended.rate_per_s, ended.rate_source
+        if rate is UNSET or source is UNSET or ended.seconds <= 0:
+            return
+        self._measured += 1
+        self._sources.add(source)
+        self._least, self._most = min(self._least, rate), max(self._most, rate)
+        units = rate * ended.seconds
+        self._units += units
+        self._seconds += ended.seconds
+        if ended.speed_ratio is not UNSET:
+            self._ratio += ended.speed_ratio * ended.seconds
+            self._ratio_s += ended.seconds
+        if ended.slot is not None:
+            self._slots.setdefault((ended.node, ended.slot), _Sum()).add(units, ended.started, ended.seconds)
+        if ended.gpu_uuid is not None:
+            self._gpus.setdefault(ended.gpu_uuid, _Sum()).add(units, ended.started, ended.seconds)
+        self._nodes.setdefault(ended.node, _Sum()).add(units, ended.started, ended.seconds)
+
+    def sentence(self) -> str:
+        """Return what was measured; empty: nothing was. Rates of tasks that count by different means are not added."""
+        if not self._measured:
+            return ""
+        of = "" if self._measured == self._attempts else f" ({self._measured} of {counted(self._attempts, 'attempt')})"
+        if len(self._sources) > 1:
+            return f"work was measured in different ways{of}; the rate of each attempt is in its results"
+        [source] = self._sources
+        by = f"{unit(source)}/s, by {SOURCE_TEXTS.get(source, source)}{of}"
+        speed = f"; {self._ratio / self._ratio_s:.2f} of the speed alone" if self._ratio_s else ""
+        if not self._is_alike:
+            return f"{by}: tasks {amount(self._least)} to {amount(self._most)} each{speed}"
+        parts = [f"a task {amount(self._units / self._seconds)}{self._spread()}"]
+        for what, sums in (("slot", self._slots), ("GPU", self._gpus), ("node", self._nodes)):
+            if sums:
+                parts.append(f"a {what} {amount(sum(one.per_s for one in sums.values()) / len(sums))}")
+        if len(self._nodes) > 1:
+            parts.append(f"{len(self._nodes)} nodes {amount(sum(one.per_s for one in self._nodes.values()))}")
+        return f"{by}: {', '.join(parts)}{speed}"
+
+    def _spread(self) -> str:
+        least, most = amount(self._least), amount(self._most)
+        return "" if least == most else f" ({least} to {most})"

@@ -52,6 +52,10 @@ def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is
         assert one.units == pytest.approx(4, abs=0.3)
         assert one.rate_per_s == pytest.approx(1, rel=0.15)
         assert one.speed_ratio is UNSET
+    assert "units/s, by LLSUB_PROGRESS: tasks " in said
+    assert "RATE" in said
+    shown = run_folder.read_progress(run.folder, run.what)
+    assert [one.ended for one in shown] == [True]
 
 
 def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machine) -> None:
