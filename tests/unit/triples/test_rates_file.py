@@ -1,0 +1,169 @@
+"""The file of a launcher's rates: who may read what, and what is passed over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slurm_share.packing.records import NodeRates, Rate, TaskRate
+from slurm_share.triples import rates_file
+from slurm_share.triples.rates_file import MOST_BYTES, RatesFile, read_rates
+
+UID = os.getuid()
+ME = frozenset({UID})
+RATES = NodeRates(
+    job="12",
+    run="train.sh",
+    unix_s=1.5,
+    source="progress",
+    tasks=(TaskRate(task=0, pid=77, rate=Rate(per_s=2.0, error_per_s=0.1, windows=3, source="progress"), units=9.0),),
+)
+
+
+def folder(tmp: Path) -> Path:
+    return tmp / f"slurm-share-{UID}" / "rates"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> RatesFile:
+    """A file of a launcher that lives: this process."""
+    file = RatesFile(tmp_path, "12")
+    file.write(RATES)
+    return file
+
+
+def test_what_is_written_is_read_until_it_is_removed(tmp_path: Path, written: RatesFile) -> None:
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    later = msgspec.structs.replace(RATES, unix_s=6.5)
+    written.write(later)
+    assert read_rates(tmp_path, ME) == {UID: (later,)}
+    [path] = folder(tmp_path).iterdir()
+    assert path.name == f"12.{os.getpid()}"
+    assert path.stat().st_mode & 0o077 == 0
+    written.remove()
+    written.remove()
+    assert list(folder(tmp_path).iterdir()) == []
+    assert read_rates(tmp_path, ME) == {}
+
+
+def test_file_of_a_dead_launcher_is_passed_over_and_removed_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, msgspec\nfrom pathlib import Path\nfrom slurm_share.triples.rates_file import RatesFile\n"
+        "from slurm_share.packing.records import NodeRates\n"
+        "RatesFile(Path(sys.argv[1]), '11').write(NodeRates(job='11', unix_s=1.0))"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
+    assert len(list(folder(tmp_path).iterdir())) == 1
+    assert read_rates(tmp_path, ME) == {}
+    file = RatesFile(tmp_path, "12")
+    file.write(RATES)
+    assert [path.name for path in folder(tmp_path).iterdir()] == [f"12.{os.getpid()}"]
+    file.remove()
+
+
+def test_several_launchers_of_a_user_are_all_there(tmp_path: Path, written: RatesFile) -> None:
+    other = RatesFile(tmp_path, "13/../x")
+    other.write(msgspec.structs.replace(RATES, job="13"))
+    assert {one.job for one in read_rates(tmp_path, ME)[UID]} == {"12", "13"}
+    other.remove()
+
+
+def put(tmp_path: Path, data: bytes) -> int:
+    """A file in a launcher's place with a lock on it; its descriptor."""
+    path = folder(tmp_path) / "hostile.1"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    fd = os.open(path, os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"job":7,"unix_s":1.0}',
+        b'{"job":"12","unix_s":"now"}',
+        b'{"job":"12","unix_s":1.0,"tasks":[{"task":"x","pid":1}]}',
+        b'{"job":"12","unix_s":1.0,"source":"guess"}',
+        b'{"job":"12","unix_s":1.0,"version":2}',
+        b'{"job":"12","unix_s":1.0,"tasks":' + b"[" * 100000,
+        b'{"job":"12","unix_s":1.0,"run":"' + b"x" * MOST_BYTES + b'"}',
+    ],
+)
+def test_wrong_content_is_passed_over(tmp_path: Path, written: RatesFile, data: bytes) -> None:
+    fd = put(tmp_path, data)
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    os.close(fd)
+
+
+def test_right_content_of_that_kind_would_have_been_read(tmp_path: Path, written: RatesFile) -> None:
+    fd = put(tmp_path, msgspec.json.encode(RATES))
+    assert read_rates(tmp_path, ME) == {UID: (RATES, RATES)}
+    os.fchmod(fd, 0o666)
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    os.close(fd)
+
+
+def test_links_fifos_and_folders_are_passed_over(tmp_path: Path, written: RatesFile) -> None:
+    [real] = folder(tmp_path).iterdir()
+    (folder(tmp_path) / "link").symlink_to(real)
+    os.mkfifo(folder(tmp_path) / "fifo")
+    (folder(tmp_path) / "folder").mkdir()
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+
+
+def test_folder_that_is_a_link_is_neither_read_nor_written(tmp_path: Path, written: RatesFile) -> None:
+    own = tmp_path / f"slurm-share-{UID}"
+    own.rename(tmp_path / "elsewhere")
+    own.symlink_to(tmp_path / "elsewhere")
+    assert read_rates(tmp_path, ME) == {}
+    RatesFile(tmp_path, "14").write(RATES)
+    assert len(list((tmp_path / "elsewhere" / "rates").iterdir())) == 1
+
+
+def test_folder_that_others_may_write_is_not_written(tmp_path: Path) -> None:
+    own = tmp_path / f"slurm-share-{UID}"
+    own.mkdir()
+    own.chmod(0o777)
+    RatesFile(tmp_path, "14").write(RATES)
+    assert list(own.iterdir()) == []
+
+
+@pytest.mark.skipif(UID != 0, reason="NOT TESTED: only root can give files away")
+def test_folder_and_file_of_another_user_are_passed_over(tmp_path: Path, written: RatesFile) -> None:
+    [real] = folder(tmp_path).iterdir()
+    os.chown(real, 12345, 12345)
+    assert read_rates(tmp_path, ME) == {}
+    os.chown(real, 0, 0)
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    os.chown(folder(tmp_path), 12345, 12345)
+    assert read_rates(tmp_path, ME) == {}
+    assert read_rates(tmp_path, frozenset({12345})) == {}
+
+
+def test_disk_that_takes_nothing_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RatesFile(tmp_path, "12")
+    monkeypatch.setattr(rates_file.os, "write", lambda fd, data: 0)
+    file.write(RATES)
+    assert list(folder(tmp_path).iterdir()) == []
+    monkeypatch.undo()
+    file.write(RATES)
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    file.remove()
+    RatesFile(tmp_path / "none", "12").write(RATES)
+    assert read_rates(tmp_path / "none", ME) == {}
+
+
+def test_file_larger_than_readers_take_is_not_written(tmp_path: Path) -> None:
+    file = RatesFile(tmp_path, "12")
+    file.write(msgspec.structs.replace(RATES, run="x" * MOST_BYTES))
+    assert not folder(tmp_path).exists()
