@@ -73,6 +73,10 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     assert task.rate.per_s == pytest.approx(1, rel=0.2)
     assert len(task.gpus) == 1
     assert Path(f"/proc/{task.pid}").exists()
+    [shown] = run_folder.read_progress(run.folder, run.what)
+    assert shown.work is not None
+    assert (shown.work.tasks, shown.work.source) == (1, "progress")
+    assert shown.began < shown.at
     assert process.wait(60) == 0
     assert [str(path) for path in machine.tmp.glob("slurm-share-*/rates/*")] == []
     assert [str(path) for path in machine.tmp.glob("slurm-share-*/progress/*")] == []
