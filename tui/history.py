@@ -17,7 +17,9 @@ from typing import Literal, get_args
 
 from . import points as measured
 from .picture import Picture
+from .thin import thinned
 from .wire import Point, RecordedPoints, Subject
+from .work_history import WorkHistory
 
 Of = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
@@ -83,6 +85,8 @@ class History:
         self._sparks: dict[tuple[Subject, Of, int], tuple[float | None, ...]] = {}
         self._recorded: OrderedDict[Subject, tuple[Point, ...]] = OrderedDict()
         self._number = 0
+        self.work = WorkHistory()
+        """How fast each task was."""
 
     @property
     def newest(self) -> float | None:
@@ -96,6 +100,7 @@ class History:
         taken = picture.survey.taken
         before = self._fine[-1].places if self._fine else {}
         frame = _frame(self._number, taken, picture, before)
+        self.work.take(self._number, picture)
         with self._lock:
             self._number += 1
             if self._fine and taken <= self._fine[-1].taken:
@@ -234,17 +239,5 @@ def _bounded(frames: tuple[_Frame, ...], since: float) -> tuple[_Frame, ...]:
 
 
 def _spark(frames: Sequence[_Frame], subject: Subject, offset: int, count: int) -> tuple[float | None, ...]:
-    if count <= 0 or not frames:
-        return ()
-    each = 1
-    # Groups begin at numbers that `each` divides, so that a value once drawn only wanders to the left.
-    while frames[-1].number // each - frames[0].number // each >= count:
-        each *= 2
-    if each == 1:
-        return tuple(frame.value(subject, offset) for frame in frames)
-    groups: dict[int, list[float]] = {}
-    for frame in frames:
-        known = groups.setdefault(frame.number // each, [])
-        if (value := frame.value(subject, offset)) is not None:
-            known.append(value)
-    return tuple(sum(known) / len(known) if known else None for known in groups.values())[-count:]
+    numbers = [frame.number for frame in frames]
+    return thinned(numbers, [frame.value(subject, offset) for frame in frames], count)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from slurm_share.load import Advice, Column, GpuRow, JobRow, NodeRow, SlotRow, UserRow, columns, slot_rows, text
 from slurm_share.load import gpu_columns as of_gpus
 from slurm_share.load import node_columns as of_nodes
+from slurm_share.load import process_columns as of_processes
 
 from .history import History, Of
 from .widgets import signs
@@ -23,7 +24,7 @@ PLAIN_STEPS, PLAIN_FREE = "12345678", "."
 JOBS: tuple[Column[JobRow], ...] = columns.shown_in("dashboard", columns.JOBS)
 PROCESSES: tuple[Column[SlotRow], ...] = columns.shown_in("dashboard", columns.PROCESSES)
 ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVICE)
-"""The tables without a sparkline."""
+"""The tables without a sparkline; PROCESSES where there is no history."""
 
 
 def nodes(history: History) -> tuple[Column[NodeRow], ...]:
@@ -101,6 +102,25 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
         unit="%", least=11, most=20, goes=9, sorts_down=True,
     )  # fmt: skip
     return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(trend,))
+
+
+def processes(history: History) -> tuple[Column[SlotRow], ...]:
+    """Return the columns of what is on GPUs, with the work of ten minutes after its rate."""
+
+    def spark(row: SlotRow) -> Sequence[float | None]:
+        if row.process is None:
+            return ()
+        return history.work.percents(row.on.node.name, row.process.process, SPARK_VALUES)
+
+    trend: Column[SlotRow] = Column(
+        "work_trend", "WORK",
+        "rate of work over the last ten minutes: full is its speed alone, or where that is not known the most seen",
+        text=of_processes.rate,
+        value=of_processes.rate_per_s,
+        spark=spark,
+        least=8, most=20, goes=2, sorts_down=True, unless_empty=True,
+    )  # fmt: skip
+    return _with(columns.PROCESSES, before="memory_used", more=(trend,))
 
 
 def slots(row: GpuRow) -> str:

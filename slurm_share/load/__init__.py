@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import client, service
     from .agent.watcher import NodeWatcher, this_node
-    from .columns import advice_columns, gpu_columns, job_columns, node_columns, user_columns
+    from .columns import advice_columns, gpu_columns, job_columns, node_columns, process_columns, user_columns
     from .columns.base import Column, Row, Unit, Value
     from .output import notes, plain, table, values
     from .output.view import View, is_color_wanted
@@ -40,6 +40,7 @@ __getattr__, __all__ = exports(
         "columns.gpu_columns",
         "columns.job_columns",
         "columns.node_columns",
+        "columns.process_columns",
         "columns.user_columns",
         "options",
         "output.notes",

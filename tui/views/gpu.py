@@ -39,7 +39,7 @@ class GpuView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return tables.PROCESSES[1:]
+        return tables.processes(self.history)[1:]
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""

@@ -127,6 +127,7 @@ class JobsView(TableView[JobRow]):
             if not table.has_no_gpu(row):
                 told += [tasks_text(tasks), f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
             told += [
+                f"work {rate}" if (rate := table.rate([load], with_source=True)) else "",
                 f"CPU {text.load_text(load.cpu_cores)}",
                 f"memory {text.gigabytes(load.memory_mib)}",
                 " ".join(node.codes),

@@ -42,7 +42,7 @@ class NodeView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return tables.PROCESSES
+        return tables.processes(self.history)
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from slurm_share.core import text as core_text
 from slurm_share.load import (
     Column,
     GpuRow,
@@ -19,7 +20,7 @@ from slurm_share.load import (
     text,
 )
 
-from .. import tables
+from .. import tables, work_history
 from ..picture import Picture
 from ..place import Place
 from ..target import Target
@@ -29,9 +30,12 @@ from . import targets
 from .node import below, copied
 from .sums import of_load
 from .table import TableView
-from .text import Piece, facts, line, paragraph
+from .text import Piece, facts, line, paragraph, time_axis, trend
 
 BAR = 20
+TALL_FROM = 24
+"""Lines from which the sparkline is two lines high, with the time below it."""
+PAUSED = "its launcher has stopped it for its neighbours"
 
 
 class ProcessView(TableView[SlotRow]):
@@ -41,7 +45,7 @@ class ProcessView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return tables.PROCESSES
+        return tables.processes(self.history)
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""
@@ -69,6 +73,7 @@ class ProcessView(TableView[SlotRow]):
         ]
         for row in process_rows(node, [one]):
             found += _on_gpu(row, width)
+        found += self._work(node.name, one, width, height)
         found.append(
             facts(
                 [f"CPU {text.load_text(one.cpu_cores)} cores", f"host memory {text.gigabytes(one.memory_mib)}"], width
@@ -84,6 +89,29 @@ class ProcessView(TableView[SlotRow]):
             advice = next((each for each in picture.advice if each.job == number), None)
             found.append(of_load(load, record, advice, width))
         return [*found, line(("on the same GPU:", "head"))]
+
+    def _work(self, node: str, one: ProcessLoad, width: int, height: int) -> list[Content]:
+        """What its task gets done, and did in the last ten minutes."""
+        progress = one.progress
+        if progress is None or not (progress.is_paused or progress.rate_per_s is not None):
+            how = "LLSUB_PROGRESS or llsub --progress tells"
+            return [facts([("WORK", "strong"), "no progress reported", how], width)]
+        full = self.history.work.most_per_s(node, one)
+        now = "paused" if progress.is_paused else core_text.rate_text(progress.rate_per_s, progress.rate_source)
+        values = self.history.work.percents(node, one, width)
+        against = "alone" if work_history.alone_per_s(one) else "the most seen"
+        speed = progress.speed_ratio
+        said: list[Piece | str] = [
+            f"     task {progress.task}" + (f" of {progress.run}" if progress.run else ""),
+            (PAUSED, "H") if progress.is_paused else "",
+            f"{speed:.2f} of its speed alone" if speed is not None else "",
+            f"full is {core_text.rate_text(full)}, {against}" if full else "",
+            f"{progress.units:.0f} units done" if progress.units is not None else "",
+        ]
+        lines = trend("WORK", now, values, width, 2 if height >= TALL_FROM else 1)
+        if height >= TALL_FROM:
+            lines += time_axis(len(values), self.history.spark_s, width)
+        return [*lines, facts(said, width)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""

@@ -70,6 +70,8 @@ def of_job(row: JobRow, width: int) -> Content:
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
+    if rate := job_table.rate([load for _, load in row.loads], with_source=True):
+        parts.append(f"work {rate}")
     if row.gpus:
         parts.append(f"GPU {text.summed_load(row.gpu_load)} of {row.gpus}")
         if row.idle_gpus.value:
@@ -95,6 +97,8 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
         parts.append(tasks_text(tasks))
+    if rate := job_table.rate([load], with_source=True):
+        parts.append(f"work {rate}")
     if has_gpu and (load.gpus or load.slots):
         parts += [f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
     parts += [f"CPU {text.load_text(load.cpu_cores)}", f"memory {text.gigabytes(load.memory_mib)}"]

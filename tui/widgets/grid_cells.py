@@ -62,8 +62,8 @@ class Cell:
 
 
 def cell_text(column: Column[Row], row: Row) -> str:
-    """What a cell says, safe, on one line."""
-    if column.spark is not None:
+    """What a cell says, safe, on one line; of a sparkline, where it may have nothing to draw, what it stands for."""
+    if column.spark is not None and not column.unless_empty:
         return ""
     text = column.text(row)
     return safe(text) if len(text) <= LONGEST else safe(text[:LONGEST]) + CUT

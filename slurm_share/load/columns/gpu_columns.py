@@ -110,10 +110,10 @@ def rate_per_s(row: GpuRow) -> float | None:
     return None if found is None else found.per_s
 
 
-def rate(row: GpuRow) -> str:
-    """Return that rate as text, with where it is from."""
+def rate(row: GpuRow, *, with_source: bool = False) -> str:
+    """Return that rate as text, or with where it is from."""
     found = rates.of_gpu(row.gpu, row.tasks)
-    return "" if found is None else rate_text(found.per_s, found.source)
+    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
 
 
 def held(row: GpuRow) -> list[str]:
@@ -348,9 +348,10 @@ GPUS: tuple[Column[GpuRow], ...] = (
         "where all of them count the same",
         text=rate,
         value=rate_per_s,
-        table=lambda row: rate(row) or NONE, plain=lambda row: f"rate {rate(row)}",
+        table=lambda row: rate(row, with_source=True) or NONE,
+        plain=lambda row: f"rate {rate(row, with_source=True)}",
         field="rate_per_s",
-        right=True, least=4, most=18, goes=3, alias=("work",), sorts_down=True, unless_empty=True,
+        right=True, least=4, most=18, goes=3, sorts_down=True, unless_empty=True,
     ),
     Column(
         "now", "NOW", "load since the sample before, percent",

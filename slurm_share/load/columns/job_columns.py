@@ -95,10 +95,10 @@ def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
     return None if found is None else found.per_s
 
 
-def rate(loads: Sequence[JobLoad]) -> str:
-    """Return that rate as text, with where it is from."""
+def rate(loads: Sequence[JobLoad], *, with_source: bool = False) -> str:
+    """Return that rate as text, or with where it is from."""
     found = rates.of_jobs(load.progress for load in loads)
-    return "" if found is None else rate_text(found.per_s, found.source)
+    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
 
 
 def _idle_here(row: JobRow) -> str:
@@ -209,9 +209,9 @@ JOBS: tuple[Column[JobRow], ...] = (
         "where all of them count the same",
         text=lambda row: rate([load for _, load in row.loads]),
         value=lambda row: rate_per_s([load for _, load in row.loads]),
-        table=lambda row: rate([_here(row)]) or NONE,
+        table=lambda row: rate([_here(row)], with_source=True) or NONE,
         outputs=_ON_SCREEN,
-        right=True, least=4, most=18, goes=10, alias=("work",), sorts_down=True, unless_empty=True,
+        right=True, least=4, most=18, goes=10, sorts_down=True, unless_empty=True,
     ),
     Column(
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",

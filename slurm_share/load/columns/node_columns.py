@@ -113,10 +113,10 @@ def rate_per_s(row: NodeRow) -> float | None:
     return None if found is None else found.per_s
 
 
-def rate(row: NodeRow) -> str:
-    """Return that rate as text, with where it is from."""
+def rate(row: NodeRow, *, with_source: bool = False) -> str:
+    """Return that rate as text, or with where it is from."""
     found = None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
-    return "" if found is None else rate_text(found.per_s, found.source)
+    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
 
 
 def _gpu_only(shown_text: str, row: NodeRow) -> str:
@@ -298,9 +298,9 @@ NODES: tuple[Column[NodeRow], ...] = (
         "where all of them count the same",
         text=rate,
         value=rate_per_s,
-        plain=lambda row: f"rate: {rate(row)}",
+        plain=lambda row: f"rate: {rate(row, with_source=True)}",
         field="rate_per_s", outputs=_NOT_TABLE,
-        needs="details", right=True, least=4, most=18, goes=5, alias=("work",), sorts_down=True, unless_empty=True,
+        needs="details", right=True, least=4, most=18, goes=5, sorts_down=True, unless_empty=True,
     ),
     Column(
         "note", "NOTE", ABOUT_NOTE,

@@ -136,15 +136,15 @@ def rate_per_s(row: SlotRow) -> float | None:
     return None if one is None else 0.0 if one.is_paused else one.rate_per_s
 
 
-def rate(row: SlotRow) -> str:
-    """Return the rate as text, with where it is from: 51/s log; paused; empty where there is none."""
+def rate(row: SlotRow, *, with_source: bool = False) -> str:
+    """Return the rate as text: 51/s, or with where it is from 51/s log; paused; empty where there is none."""
     if row.kind == "gpu":
         found = rates.of_gpu(row.on.gpu, row.on.tasks)
-        return "" if found is None else rate_text(found.per_s, found.source)
+        return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
     one = progress(row)
     if one is None:
         return ""
-    return PAUSED if one.is_paused else rate_text(one.rate_per_s, one.rate_source)
+    return PAUSED if one.is_paused else rate_text(one.rate_per_s, one.rate_source if with_source else "")
 
 
 def speed_ratio(row: SlotRow) -> float | None:
@@ -246,13 +246,14 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "rate", "RATE",
-        "units of work a second, a minute or an hour, as its launcher measures it, and from what: progress, log, "
-        "output, finished; of a GPU the sum where all its tasks count the same; paused: its launcher has stopped it",
+        "units of work a second, a minute or an hour, as its launcher measures it (its page says from what); of a GPU "
+        "the sum where all its tasks count the same; paused: its launcher has stopped it",
         text=rate,
         value=rate_per_s,
-        table=lambda row: rate(row) or NONE,
+        table=lambda row: rate(row, with_source=True) or NONE,
+        plain=lambda row: f"rate {rate(row, with_source=True)}",
         field="rate_per_s", raw=partial(_of_progress, "rate_per_s"),
-        right=True, least=4, most=18, goes=2, alias=("work",), sorts_down=True, unless_empty=True,
+        right=True, least=4, most=18, goes=2, sorts_down=True, unless_empty=True,
     ),
     Column(
         "speed", "SPEED", "how fast it is now, as a part of its speed alone on a GPU",
@@ -260,7 +261,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         value=speed_ratio,
         table=lambda row: _speed(row) or NONE,
         field="speed_ratio", raw=partial(_of_progress, "speed_ratio"),
-        right=True, least=5, most=6, goes=3, sorts_down=True, unless_empty=True,
+        right=True, least=5, most=6, goes=4, sorts_down=True, unless_empty=True,
     ),
     Column(
         "memory_used", "GPUMEM", "GPU memory in use",

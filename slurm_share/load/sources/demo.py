@@ -17,7 +17,9 @@ from ...core.errors import UsageError, shown
 from ...core.metric import measured
 from ...core.text import natural
 from ...node.gpu_figures import Activity
+from ...node.progress_figures import RunProgress
 from ...slurm.records import QueuedJob, SlurmNode
+from ..rules.job_progress import with_progress
 from ..snapshot import (
     GpuBooking,
     GpuLoad,
@@ -28,6 +30,7 @@ from ..snapshot import (
     ProcessLoad,
     Snapshot,
     Survey,
+    TaskProgress,
     UserLoad,
 )
 
@@ -36,6 +39,8 @@ USER = "alice"
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004}
 NODES = 12
 INTERVAL_S = 5.0
+WINDOW_S = 30.0
+"""Over which the rates of tasks are means."""
 _QUEUE_EVERY_S = 60
 _BIG = 48
 """Clusters larger than this have fewer processes on a node, so that a survey of 10,000 nodes stays a second."""
@@ -78,13 +83,25 @@ class _Work(Struct, frozen=True):
     share: bool = True
     booked_gib: float = 0.0
     """What a run that packs its tasks has booked for each; 0: it does not pack."""
+    alone_per_s: float = 0.0
+    """Units of work a second of one task that has a GPU to itself; 0: its tasks report no progress."""
+    speed_ratio: float = 1.0
+    """Of that, beside as many tasks as there are on its GPU."""
+    counted_from: str = ""
+    """As `TaskProgress.rate_source`."""
 
 
 _WORKS = (
-    _Work("lenet-sweep", 4, 9.0, 2.3, 62.0, 1.6),
-    _Work("resnet18", 2, 38.0, 10.3, 85.0, 9.0, booked_gib=11.4),
+    _Work("lenet-sweep", 4, 9.0, 2.3, 62.0, 1.6, alone_per_s=14.0, speed_ratio=0.86, counted_from="progress"),
+    _Work(
+        *("resnet18", 2, 38.0, 10.3, 85.0, 9.0),
+        booked_gib=11.4,
+        alone_per_s=3.4,
+        speed_ratio=0.71,
+        counted_from="log",
+    ),
     _Work("gnn-leak", 2, 30.0, 9.0, 75.0, 14.0, grows=True),
-    _Work("llm-finetune", 1, 88.0, 27.0, 58.0, 60.0, share=False),
+    _Work("llm-finetune", 1, 88.0, 27.0, 58.0, 60.0, share=False, alone_per_s=0.04, counted_from="log"),
     _Work("notebook", 1, 3.0, 1.1, 2.0, 3.0, share=False),
     _Work("cpu-pipeline", 0, 0.0, 0.0, 165.0, 2.0, share=False),
     _Work("monte-carlo", 0, 0.0, 0.0, 95.0, 0.8, share=False),
@@ -382,6 +399,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                 cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
                 cpu_cores=round(cpu_cores / job.tasks, 2),
                 memory_mib=host_mib // max(1, job.tasks),
+                progress=_progress(job, slot, now, seed) if rich else None,
             )
             processes.append(one)
             per_gpu[index].append(one)
@@ -395,9 +413,12 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         gpu = _gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age)
         gpus.append(gpu if job is None else _with_bookings(gpu, index == kind.gpus - 1, job, on_it, now))
     gpu_load = round(sum(gpu.load_percent_5min or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
-    shown_job = (
-        () if job is None else (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
-    )
+    shown_job: tuple[JobLoad, ...] = ()
+    if job is not None:
+        tasks = tuple(one.progress for one in processes if one.progress is not None)
+        run = RunProgress(uid=USERS[job.user], job=job.id, tasks=tasks)
+        shown_job = (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
+        shown_job = with_progress(shown_job, (run,) if tasks else ())
     average = cpu_cores * min(1.0, (job.age if job else 900.0) / 300.0) + 0.1
     return Snapshot(
         node=name,
@@ -430,6 +451,38 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                 memory_mib=host_mib,
             ),
         ),
+    )
+
+
+def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | None:
+    """Return what the launcher of a task would say of it: the mean of the last whole window, of half a minute. Of each
+    ten minutes, a run that packs its tasks pauses its last one for one and a half, and its neighbours are faster."""
+    work = job.work
+    if not work.counted_from:
+        return None
+    last = job.tasks - 1
+    is_last_paused = bool(work.booked_gib) and 180 <= now % 600 < 270
+    is_paused = is_last_paused and slot == last
+    windows = int(job.age // WINDOW_S)
+    phase = _noise(seed, job.id, slot)
+    at = now // WINDOW_S * WINDOW_S
+    swing = 0.6 * _wave(at, 410.0, phase) + 0.8 * (_noise(seed, job.id, slot, int(at)) - 0.5)
+    speed_ratio = work.speed_ratio
+    if is_last_paused and (last - slot) * work.per_gpu % job.tasks == 0:
+        speed_ratio = 1 - 0.5 * (1 - work.speed_ratio)
+    speed_ratio = round(min(1.0, speed_ratio * (1 + (0.15 if work.per_gpu > 1 else 0.04) * swing)), 3)
+    per_s = round(work.alone_per_s * speed_ratio, 4) if windows else None
+    return TaskProgress(
+        task=slot,
+        run=f"LLSUB.{job.id}",
+        family=work.name,
+        rate_per_s=per_s,
+        rate_error_per_s=None if per_s is None else round(0.04 * per_s / math.sqrt(windows), 5),
+        rate_windows=min(windows, 20),
+        rate_source="" if per_s is None else work.counted_from,
+        speed_ratio=None if per_s is None else speed_ratio,
+        units=round(work.alone_per_s * work.speed_ratio * job.age, 1),
+        is_paused=is_paused,
     )
 
 

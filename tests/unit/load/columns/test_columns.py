@@ -136,9 +136,9 @@ def seen_rates(*processes, others_mib=0):
 def test_a_gpu_has_a_rate_where_all_its_tasks_count_the_same():
     """One without progress, of another command, on two GPUs, or somebody else's: nothing is added up."""
     two = (a_task(1, 25.0), a_task(2, 26.0))
-    assert seen_rates(*two) == ("51/s log", 51.0)
-    assert seen_rates(*two, replace(two[0], pid=9)) == ("51/s log", 51.0)
-    assert seen_rates(*two, a_task(3, 26.0, paused=True)) == ("51/s log", 51.0)
+    assert seen_rates(*two) == ("51/s", 51.0)
+    assert seen_rates(*two, replace(two[0], pid=9)) == ("51/s", 51.0)
+    assert seen_rates(*two, a_task(3, 26.0, paused=True)) == ("51/s", 51.0)
     nothing = ("", None)
     assert seen_rates(*two, others_mib=5) == nothing
     assert seen_rates(*two, a_task(3, 1.0, family="other")) == nothing
@@ -160,7 +160,8 @@ def test_a_process_says_how_fast_its_task_is():
         column = next(each for each in columns.PROCESSES if each.id == column_id)
         return getattr(column, how)(row)
 
-    assert (told(one, "rate"), told(one, "rate", "value"), told(one, "speed")) == ("2.4/min log", 0.04, "0.83")
+    assert (told(one, "rate"), told(one, "rate", "value"), told(one, "speed")) == ("2.4/min", 0.04, "0.83")
+    assert (told(one, "rate", "table_of"), told(one, "rate", "plain_of")) == ("2.4/min log", "rate 2.4/min log")
     paused = replace(one, progress=replace(one.progress, is_paused=True))
     assert (told(paused, "rate"), told(paused, "rate", "value")) == ("paused", 0.0)
     names = ("rate", "rate_source", "speed", "units", "is_paused", "run_task")
@@ -183,9 +184,9 @@ def test_a_job_and_a_node_have_a_rate_where_all_of_it_is_one():
         alone = node("n1", gpus=(gpu(0),))
         return row_of(replace(alone, snapshot=replace(alone.snapshot, jobs=jobs)))
 
-    assert of_node.text(on_node(*loads)) == "20/s log"
+    assert of_node.text(on_node(*loads)) == "20/s"
     other = replace(loads[0], progress=replace(one, family="other"))
     assert of_node.text(on_node(loads[0], other)) == ""
     assert of_node.text(on_node(loads[0], replace(other, progress=None))) == ""
     row = JobRow(records=(), loads=tuple((on_node(load), load) for load in loads), number=1)
-    assert (of_job.text(row), of_job.value(row), of_job.table_of(row)) == ("20/s log", 20.0, "10/s log")
+    assert (of_job.text(row), of_job.value(row), of_job.table_of(row)) == ("20/s", 20.0, "10/s log")

@@ -1,0 +1,105 @@
+"""How fast each task was in the last ten minutes, by its own count. Bounded in memory, whatever is put in."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from slurm_share.load import ProcessLoad
+
+from .picture import Picture
+from .thin import thinned
+
+SPAN_S = 600.0
+"""So far back every survey is kept."""
+VALUES_MOST = 200_000
+"""Rates, of all tasks together; then the oldest survey goes before its time."""
+
+Key = tuple[str, int | None, str, int]
+"""(node, job, run, number of the task): its processes come and go, and the next attempt is the same task."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The tasks of one survey."""
+
+    number: int
+    taken: float
+    rates: dict[Key, float]
+    """Units a second."""
+
+
+class WorkHistory:
+    """One thread adds surveys, and another one draws."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: deque[_Look] = deque()
+        self._count = 0
+
+    def take(self, number: int, picture: Picture) -> None:
+        """Add a survey. `number` counts surveys. What was after it, as where a replay went back, goes."""
+        taken = picture.survey.taken
+        look = _Look(number, taken, _rates(picture))
+        with self._lock:
+            while self._looks and self._looks[-1].taken >= taken:
+                self._count -= len(self._looks.pop().rates)
+            self._looks.append(look)
+            self._count += len(look.rates)
+            while len(self._looks) > 1 and (self._looks[0].taken < taken - SPAN_S or self._count > VALUES_MOST):
+                self._count -= len(self._looks.popleft().rates)
+
+    def percents(self, node: str, process: ProcessLoad, count: int) -> tuple[float | None, ...]:
+        """The rate of its task in the last ten minutes, in percent of `full_per_s`, in at most `count` values, newest
+        last. None: there was no rate. Empty: there never was."""
+        key = key_of(node, process)
+        if key is None:
+            return ()
+        with self._lock:
+            looks = tuple(self._looks)
+        rates = [look.rates.get(key) for look in looks]
+        full = full_per_s(process, rates)
+        if not full:
+            return ()
+        values = [None if rate is None else 100 * rate / full for rate in rates]
+        return thinned([look.number for look in looks], values, count)
+
+    def most_per_s(self, node: str, process: ProcessLoad) -> float | None:
+        """Return what is 100 percent of its sparkline, units a second; None: nothing is known."""
+        key = key_of(node, process)
+        if key is None:
+            return None
+        with self._lock:
+            looks = tuple(self._looks)
+        return full_per_s(process, [look.rates.get(key) for look in looks])
+
+
+def key_of(node: str, process: ProcessLoad) -> Key | None:
+    """Return what its task is known by; None: no launcher says anything of it."""
+    one = process.progress
+    return None if one is None else (node, process.job, one.run, one.task)
+
+
+def alone_per_s(process: ProcessLoad) -> float | None:
+    """Return the rate of its task alone on a GPU; None: not known."""
+    one = process.progress
+    if one is None or not one.rate_per_s or not one.speed_ratio:
+        return None
+    return one.rate_per_s / one.speed_ratio
+
+
+def full_per_s(process: ProcessLoad, rates: list[float | None]) -> float | None:
+    """Return what counts as full: its rate alone; where that is not known, the highest that was seen."""
+    seen = max((rate for rate in rates if rate is not None), default=None)
+    return alone_per_s(process) or seen
+
+
+def _rates(picture: Picture) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for row in picture.nodes:
+        for process in row.node.snapshot.processes if row.node.snapshot is not None else ():
+            one, key = process.progress, key_of(row.name, process)
+            if one is not None and key is not None and (one.is_paused or one.rate_per_s is not None):
+                found[key] = 0.0 if one.is_paused else one.rate_per_s or 0.0
+    return found
