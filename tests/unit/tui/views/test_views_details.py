@@ -461,3 +461,45 @@ def test_the_sample_has_what_these_tests_rest_on():
     survey = a_survey()
     assert {"h-2", "c-1", "v-4", "v-8"} <= {node.name for node in survey.nodes}
     assert [job.job_id for job in survey.jobs if job.nodes == "h-2"] == [86720]
+
+
+# --- Work -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+def test_a_process_shows_what_its_task_gets_done(size):
+    """Its rate with where it is from, ten minutes of it, and as a part of its speed alone; that it does nothing where
+    it is paused."""
+    pictures = ten_minutes()
+    place = the_process(pictures[-1], 3)
+    text = look_at(place, *pictures, size=size)
+    (work,) = [line for line in text.splitlines() if line.lstrip().startswith("WORK")]
+    assert "/s log" in work
+    (said,) = [line for line in text.splitlines() if "of its speed alone" in line]
+    assert "task 3 of LLSUB." in said
+    if size[1] < 30:
+        assert any(step in work for step in "▅▆▇")
+    snapshot = pictures[-1].by_name["h-2"].node.snapshot
+    progress = replace(snapshot.processes[3].progress, is_paused=True)
+    paused = tuple(replace(one, progress=progress) if at == 3 else one for at, one in enumerate(snapshot.processes))
+    text = look_at(place, changed(pictures[-1], processes=paused), size=size)
+    assert "WORK paused" in text
+    assert "its launcher has stopped it for its neighbours" in text
+
+
+def test_a_process_without_progress_says_so_and_how_it_could():
+    """Nothing is drawn in the place of what nobody measured."""
+    found = a_picture()
+    snapshot = found.by_name["h-2"].node.snapshot
+    silent = tuple(replace(one, progress=None) for one in snapshot.processes)
+    text = look_at(the_process(found), changed(found, processes=silent), size=(80, 24))
+    assert "WORK  no progress reported  LLSUB_PROGRESS or llsub --progress tells" in text
+    assert "RATE" not in text
+
+
+def test_a_nodes_tasks_have_rate_and_trend_at_80_columns():
+    """Before the columns of what a task may have."""
+    text = look_at(NODE, *ten_minutes(), size=(80, 24))
+    (head,) = [line for line in text.splitlines() if "SLOT" in line]
+    assert head.index("RATE") < head.index("SPEED") < head.index("WORK") < head.index("GPUMEM")
+    assert "work 19/s log" in text
