@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from ..core.errors import StateError
 from .bookings import Booking, Bookings, BookingsBusyError
+from .group_speeds import GroupSpeeds
 from .journal import Journal
 from .records import (
     BOOKING,
     Action,
     After,
+    Ban,
     EndFacts,
     GiveUp,
     GpuFacts,
@@ -24,6 +26,7 @@ from .records import (
     Hold,
     PackRequest,
     PackView,
+    PairRun,
     Pause,
     Rate,
     Reserve,
@@ -38,8 +41,11 @@ from .records import (
 )
 from .rules import log_messages
 from .rules.board import Board
+from .rules.demand import Steps
 from .rules.endings import MEMORY_KINDS
 from .rules.estimate.estimator import Estimator
+from .rules.loads import Load
+from .rules.speeds import Speeds
 from .run_totals import RunTotals
 from .running_task import RunningTask, signature
 
@@ -70,19 +76,28 @@ class Packer:
         say: Callable[[str], None],
         keep: Callable[[TaskRun], None],
         tell: Callable[[TaskKey, str, int, float], None] = lambda key, model, peak_mib, age_s: None,
+        speeds: Speeds | None = None,
+        keep_pair: Callable[[PairRun], None] = lambda pair: None,
     ) -> None:
         """`unix_s`: Unix time of the clock's second 0. `bookings` None: other launchers are not asked. `say` gets
         sentences for the job's log, `keep` what is to be written to the user's history, `tell` what other nodes of the
-        run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat."""
+        run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat. `speeds`: what is
+        known of speed; None: nothing. `keep_pair` gets pairs that were measured, and bans, for the history."""
         self.request = request
         self.facts = {gpu.uuid: gpu for gpu in gpus}
         can_move = request.checkpoint_signal is not None
-        self.board = Board(gpus, workers, request.settings, estimator, can_move=can_move)
+        self.speeds = Speeds() if speeds is None else speeds
+        self.board = Board(gpus, workers, request.settings, estimator, self.speeds, can_move=can_move)
         self.estimator = estimator
         self.journal = journal
         self.bookings = bookings
         self.totals = RunTotals(gpus)
         self.running: dict[int, RunningTask] = {}
+        learns = request.learns
+        self.groups = GroupSpeeds(
+            self.speeds, self.facts, self.running, unix_s=unix_s, keep=lambda pair: keep_pair(pair) if learns else None
+        )
+        self._steps = {uuid: Steps() for uuid in self.facts}
         self.waiting: dict[int, TaskAsk] = {}
         """In the order in which they came."""
         self.retried: set[int] = set()
@@ -121,7 +136,9 @@ class Packer:
     def put_back(self, task: int, now_s: float) -> None:
         """Put a task back whose start failed for a passing reason."""
         self.board.put_back(task, now_s)
-        self.waiting[task] = self.running.pop(task).ask
+        its = self.running.pop(task)
+        self.waiting[task] = its.ask
+        self.groups.changed(its.start.gpus, now_s)
         self._is_due = True
 
     def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
@@ -131,6 +148,8 @@ class Packer:
             if its is not None and one.memory_mib:
                 its.see(one, taken_s)
                 self.board.sample_task(one.task, one.memory_mib, one.clients, now_s)
+                if self.board.is_flat(one.task):
+                    its.settle()
         for gpu in gpus.values():
             self.board.sample_gpu(
                 gpu.uuid,
@@ -140,7 +159,8 @@ class Packer:
                 dram_ratio=gpu.dram_ratio,
                 problem=self._out.get(gpu.uuid) or gpu.problem,
             )
-        self.totals.sample(gpus, self.running, taken_s)
+        seconds = self.totals.sample(gpus, self.running, taken_s)
+        self._note_loads(gpus, taken_s, seconds)
         self._sampled_s = taken_s
         self._is_due = True
 
@@ -167,9 +187,41 @@ class Packer:
 
     def rated(self, task: int, rate: Rate | None, now_s: float) -> None:
         """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
-        if task in self.running:
-            self.board.rate_task(task, rate, now_s)
-            self._is_due = True
+        its = self.running.get(task)
+        if its is None:
+            return
+        self.board.rate_task(task, rate, now_s)
+        self.groups.rated(its, rate)
+        for family in self.groups.take_families():
+            self.board.learned(family)
+        self._is_due = True
+
+    def _note_loads(self, gpus: Mapping[str, GpuSample], now_s: float, seconds: float) -> None:
+        """Note the loads that have become known: of tasks that are alone, and of those that make a step."""
+        for its in self.running.values():
+            model = self.facts[its.start.gpus[0]].model
+            if len(its.start.gpus) == 1 and (load := its.new_load()) is not None:
+                self._note_load(its, model, load)
+        if seconds <= 0:
+            return
+        for uuid, steps in self._steps.items():
+            if (gpu := gpus.get(uuid)) is None:
+                continue
+            there = {task: its for task, its in self.running.items() if uuid in its.start.gpus}
+            changed = steps.sample(frozenset(there), gpu, now_s, seconds)
+            if changed is not None:
+                stepped, speed = self.groups.speed_of(uuid, changed)
+                load = steps.load(changed, speed)
+                if load is not None and stepped is not None and len(stepped.start.gpus) == 1:
+                    self._note_load(stepped, self.facts[uuid].model, load)
+
+    def _note_load(self, its: RunningTask, gpu_model: str, load: Load) -> None:
+        """Believe a load, unless it is of a step and more is known."""
+        if load.source == "step" and self.speeds.belief(its.ask, gpu_model).source not in ("default", "family"):
+            return
+        self.speeds.note_load(its.ask.key, gpu_model, load)
+        if its.ask.key is not None:
+            self.board.learned(its.ask.key.family)
 
     def speed_ratio(self, task: int) -> float | None:
         """Return the speed of a running task over that of its command alone; None: not known."""
@@ -177,9 +229,8 @@ class Packer:
 
     def resumed(self, task: int, now_s: float) -> None:
         """Note that a paused task goes on, for a reason that is not the packer's."""
-        its = self.running.get(task)
-        if its is not None:
-            its.resume(now_s)
+        if task in self.running:
+            self._set_paused(task, now_s, is_paused=False)
             self.board.resumed(task, now_s)
             self._is_due = True
 
@@ -210,6 +261,8 @@ class Packer:
         is_elastic = self.board.is_elastic(facts.task)
         after = self.board.ended(facts)
         its.resume(facts.now_s)
+        self.groups.ended(its, facts.now_s)
+        self._forget_rates(its.start.gpus, facts.now_s)
         seconds = max(facts.now_s - its.started_s - its.paused_s, 0.0)
         self.totals.ended(its, after, seconds)
         if after.kind == "device":
@@ -229,6 +282,12 @@ class Packer:
     def is_out_of_gpus(self) -> bool:
         """Return whether nothing may start on any GPU any more."""
         return len(self._out) == len(self.facts)
+
+    def _forget_rates(self, gpus: Sequence[str], now_s: float) -> None:
+        """Note that rates from before say nothing of the tasks that are together now."""
+        for task, its in self.running.items():
+            if not set(gpus).isdisjoint(its.start.gpus):
+                self.board.rate_task(task, None, now_s)
 
     def withdraw(self, task: int) -> None:
         """Take a waiting task out of the queue."""
@@ -304,7 +363,7 @@ class Packer:
                 ask = self.waiting.pop(action.task)
                 self._drop_hold(action.task)
                 its = RunningTask(ask, action, now_s, waiting.attempt, estimate, neighbours=self._count(action.gpus))
-                self.running[action.task] = its
+                self._begin(its, now_s)
                 is_first = action.task not in self.retried
                 self.retried.discard(action.task)
                 self.totals.started(now_s if is_first else None)
@@ -321,10 +380,23 @@ class Packer:
                     self.held.pop(action.gpu, None)
                 else:
                     self.held[action.gpu] = (action.task, round(self._unix_s + now_s, 3))
-            elif isinstance(action, Pause):
-                self.running[action.task].pause(now_s)
-            elif isinstance(action, Resume):
-                self.running[action.task].resume(now_s)
+            elif isinstance(action, Ban):
+                self.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, now_s)
+            elif isinstance(action, Pause | Resume):
+                self._set_paused(action.task, now_s, is_paused=isinstance(action, Pause))
+
+    def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
+        its = self.running[task]
+        if is_paused:
+            its.pause(now_s)
+        else:
+            its.resume(now_s)
+        self.groups.pause(task, now_s, is_paused=is_paused)
+
+    def _begin(self, its: RunningTask, now_s: float) -> None:
+        self.running[its.ask.task] = its
+        self.groups.changed(its.start.gpus, now_s)
+        self._forget_rates(its.start.gpus, now_s)
 
     def _drop_hold(self, task: int) -> None:
         """Note that no GPU is kept free for a task: its start, or its end, says so without an action of its own."""
@@ -384,6 +456,7 @@ class Packer:
             or now_s - decided_s > AGAIN_S
             or (ask.key != its.ask.key and not self._is_alike(ask, its))
             or signature(ask) != its.signature
+            or not self._suits_as(ask, its)
             or (answer.reserve_mib, answer.cap_mib) != (its.reserved_mib, its.start.cap_mib)
         ):
             return None
@@ -393,7 +466,7 @@ class Packer:
         start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
         self.board.apply((start,), now_s)
         del self.waiting[task]
-        self.running[task] = RunningTask(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus))
+        self._begin(RunningTask(ask, start, now_s, 1, its.estimate, neighbours=self._count(start.gpus)), now_s)
         self.totals.started(now_s)
         self.journal.repeat(now_s, its.ask.task, task)
         return start
@@ -406,6 +479,16 @@ class Packer:
             and before is not None
             and ((found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib))
         )
+
+    def _suits_as(self, ask: TaskAsk, its: RunningTask) -> bool:
+        """Return whether a waiting task suits the neighbours of one that was done as that one did."""
+        if self.request.settings.policy != "gain":
+            return True
+        model = self.facts[its.start.gpus[0]].model
+        if self.speeds.belief(ask, model) != self.speeds.belief(its.ask, model):
+            return False
+        beside = [one.ask.key for one in self.running.values() if not set(its.start.gpus).isdisjoint(one.start.gpus)]
+        return not any(self.speeds.is_banned(ask.key, other) for other in beside)
 
     # ---- What is learned ----
 
@@ -443,6 +526,7 @@ class Packer:
             probe_mib=self._dry_runs.get(key.exact),
         )
         self.estimator.learn(run)
+        self.speeds.learn(run, seconds / its.model_s if its.model_s > 0 and not its.was_alone(seconds) else None)
         if is_seen:
             self.totals.learned.add(key.exact)
         if self.request.learns and (is_seen or is_own):

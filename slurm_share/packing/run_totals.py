@@ -57,8 +57,8 @@ class RunTotals:
             self.free += after.kind != "neighbour's memory"
             self.wasted_s += seconds
 
-    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, RunningTask], now_s: float) -> None:
-        """Add the time since the last sample."""
+    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, RunningTask], now_s: float) -> float:
+        """Add the time since the last sample; return it, or 0 where it does not count."""
         before, self._at = self._at, now_s
         seconds = 0.0 if before is None else now_s - before
         counted = 0 < seconds <= GAP_S
@@ -85,8 +85,9 @@ class RunTotals:
             if not tasks:
                 self.idle_j += joules
             if len(tasks) == 1:
-                tasks[0].was_alone(gpu, seconds)
+                tasks[0].see_alone(gpu, seconds)
                 tasks[0].energy_j += joules
+        return seconds if counted else 0.0
 
     def _joules(self, gpu: GpuSample | None) -> float:
         """Return what a GPU has used since its last sample; 0 where that is not known, or its counter began anew."""

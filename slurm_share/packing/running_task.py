@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .records import EndKind, Estimate, GpuFacts, GpuSample, Start, TaskAsk, TaskRun, TaskSample
+from .records import EndKind, Estimate, GpuFacts, GpuSample, Rate, Start, TaskAsk, TaskRun, TaskSample
+from .rules.demand import Figures
 from .rules.endings import MEMORY_KINDS
+from .rules.loads import ALONE_S, Load
 
 AGES_S = (30, 60, 120, 300, 900)
 """At these ages the peak so far is kept: how much a peak may still grow is learned from it."""
@@ -48,8 +50,19 @@ class RunningTask:
         self.paused_s = 0.0
         """For so long it stood still; its memory stayed booked."""
         self._paused_at_s: float | None = None
-        self._sums: dict[str, tuple[float, float]] = {}
-        """Figure -> (sum of its values times seconds, seconds), while it was alone."""
+        self.rate: Rate | None = None
+        """Since its neighbours last changed."""
+        self.rate_alone: Rate | None = None
+        """As it was measured in this attempt."""
+        self.model_s = 0.0
+        """What its time would have been alone, as the model says it of its neighbours."""
+        self.measured_s = 0.0
+        """The same, of the time for which its slowdown was measured or it was alone."""
+        self.unmeasured_s = 0.0
+        """The rest of its time."""
+        self._is_load_told = self._is_settled = False
+        self._figures = Figures()
+        """While it was alone, from the plateau of its memory on where it has one."""
 
     def reserve(self, mib: int) -> None:
         """Note another reservation."""
@@ -81,18 +94,37 @@ class RunningTask:
             if age_s <= age:
                 self.peak_at[age] = peak
 
-    def was_alone(self, gpu: GpuSample, seconds: float) -> None:
+    def see_alone(self, gpu: GpuSample, seconds: float) -> None:
         """Note figures of its GPU while nothing else ran there."""
         self.alone_s += seconds
-        figures = (("sm", gpu.sm_ratio), ("dram", gpu.dram_ratio), ("util", gpu.util_ratio))
-        for name, value in figures:
-            if value is not None:
-                total, over = self._sums.get(name, (0.0, 0.0))
-                self._sums[name] = (total + value * seconds, over + seconds)
+        self._figures.add(gpu, seconds)
+
+    def was_alone(self, seconds: float) -> bool:
+        """Return whether it had no neighbour for nearly all of its `seconds`."""
+        return self.alone_s >= ALONE_RATIO * seconds > 0
+
+    def settle(self) -> None:
+        """Note that its memory is flat: its figures until now were those of its beginning."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._figures = Figures()
+
+    def new_load(self) -> Load | None:
+        """Return its load, once, when it was alone for long enough after its beginning; None: not now."""
+        if self._is_load_told or not self._is_settled or self._figures.seconds() < ALONE_S:
+            return None
+        self._is_load_told = True
+        sm, util, dram = (self._mean(name) for name in ("sm", "util", "dram"))
+        return Load(
+            sm_ratio=None if dram is None and sm == util else sm,
+            util_ratio=util,
+            dram_ratio=dram,
+            pcie_ratio=self._mean("pcie"),
+        )
 
     def _mean(self, name: str) -> float | None:
-        total, over = self._sums.get(name, (0.0, 0.0))
-        return round(total / over, 4) if over else None
+        mean = self._figures.mean(name)
+        return None if mean is None else round(mean, 4)
 
     def run(
         self,
@@ -111,7 +143,6 @@ class RunningTask:
         """Return the attempt as one run of the history. `probe_mib`: what a dry run said; None: there was none."""
         key, estimate = self.ask.key, self.estimate
         reached = {age: peak for age, peak in self.peak_at.items() if seconds >= age}
-        was_alone = self.alone_s >= ALONE_RATIO * seconds > 0
         more = {} if key is None else {name: getattr(key, name) for name in key.__struct_fields__}
         return TaskRun(
             when=unix_s,
@@ -138,6 +169,9 @@ class RunningTask:
             dram_ratio=self._mean("dram"),
             util_ratio=self._mean("util"),
             cpu_cores=cpu_cores,
-            energy_j=round(self.energy_j, 3) if was_alone and self.energy_j else None,
+            energy_j=round(self.energy_j, 3) if self.was_alone(seconds) and self.energy_j else None,
             software=software,
+            rate_alone=None if self.rate_alone is None else self.rate_alone.per_s,
+            rate_source="" if self.rate_alone is None else self.rate_alone.source,
+            pcie_ratio=self._mean("pcie"),
         )

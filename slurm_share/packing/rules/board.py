@@ -478,6 +478,11 @@ class Board:
             found.append(min(usable(self._view_of(gpu)) // size, gpu.facts.clients_max // clients))
         return max(min(found), 1) if found else None
 
+    def is_flat(self, task: int) -> bool:
+        """Return whether the memory of a running task has stopped rising."""
+        run = self._running.get(task)
+        return run is not None and run.view.is_flat
+
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return what is expected of a waiting task on a GPU model of this node."""
         return dict(self._estimated(self._waiting[task]).estimates).get(gpu_model)

@@ -208,6 +208,12 @@ class Speeds:
             self.version += 1
             self.pairs_version += 1
 
+    def is_banned(self, a: TaskKey | None, b: TaskKey | None) -> bool:
+        """Return whether two kinds of tasks are not to share a GPU."""
+        if a is None or b is None or not self._bans:
+            return False
+        return (b.family or b.exact) in self._bans.get(a.family or a.exact, ())
+
     def _plain(self, asks: Sequence[TaskAsk], gpu_model: str) -> list[Belief]:
         return [self._loads.belief(ask.key, gpu_model) for ask in asks]
 

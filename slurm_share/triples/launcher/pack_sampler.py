@@ -101,6 +101,9 @@ class PackSampler(Sampler):
             sm_ratio=util if sm is None else sm,
             dram_ratio=self._mean(gpu.uuid, "dram", gpu.activity.dram_percent, at),
             util_ratio=util,
+            sm_now_ratio=_ratio(gpu.activity.sm_percent, gpu.utilization_percent),
+            dram_now_ratio=_ratio(gpu.activity.dram_percent),
+            util_now_ratio=_ratio(gpu.utilization_percent),
             energy_j=gpu.energy_j,
             problem=gpu.problem or "",
         )
@@ -114,3 +117,8 @@ class PackSampler(Sampler):
         while at - window[0][0] > WINDOW_S:
             window.popleft()
         return round(sum(value for _, value in window) / len(window) / 100, 4)
+
+
+def _ratio(percent: float | None, otherwise: float | None = None) -> float | None:
+    known = otherwise if percent is None else percent
+    return None if known is None else round(known / 100, 4)

@@ -35,11 +35,13 @@ from ...packing import (
     OutsideSizes,
     Packer,
     PackRequest,
+    PairRun,
     Pause,
     Rate,
     Reserve,
     Resume,
     SpeedHistory,
+    Speeds,
     SpeedWriter,
     Start,
     TaskAsk,
@@ -152,8 +154,13 @@ class Packed:
         history = read_history(now=unix_s) if run.pack.estimate != "none" else History()
         for note in history.notes:
             self._tell(note)
+        speed_history = read_speed_history(now=unix_s) if run.pack.estimate != "none" else SpeedHistory()
+        for note in speed_history.notes:
+            self._tell(note)
         self._writer = Writer()
         self._to_keep: list[TaskRun] = []
+        self._speed_writer = SpeedWriter()
+        self._pairs_to_keep: list[PairRun] = []
         self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
         variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
         software = name_software(variables)
@@ -176,6 +183,8 @@ class Packed:
             say=self._tell,
             keep=self._to_keep.append,
             tell=self._tell_size,
+            speeds=Speeds(history.runs, speed_history.pairs, now=unix_s),
+            keep_pair=self._pairs_to_keep.append,
         )
         self.tuning: Tuning | None = None
         if run.pack.is_tuned or run.pack.is_compared:
@@ -691,6 +700,11 @@ class Packed:
         if self._to_keep:
             problem = self._writer.append(*self._to_keep)
             self._to_keep.clear()
+            if problem is not None:
+                self._tell(problem)
+        if self._pairs_to_keep:
+            problem = self._speed_writer.append(*self._pairs_to_keep)
+            self._pairs_to_keep.clear()
             if problem is not None:
                 self._tell(problem)
         if self._sizes.is_due(now):

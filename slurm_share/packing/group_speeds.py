@@ -1,0 +1,284 @@
+"""What the tasks of a GPU do together, from their measured rates: groups, from which `Speeds` learns.
+
+A group is the time in which the same tasks run on a GPU. All times are seconds of the launcher's clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .records import GpuFacts, PairRun, Rate, SharingMethod
+from .rules import interference
+from .rules.speeds import Member, Speeds, pair_run
+from .running_task import RunningTask
+
+WINDOWS = 3
+"""A group is measured when each of its tasks has so many windows; again when it has twice as many."""
+ALONE_WINDOWS = 2
+GROUPS_MOST = 1000
+"""Groups whose figures are kept for the end of the run, those with most windows."""
+
+LEFT_MOST = 256
+
+
+class GroupResult(Struct, frozen=True, kw_only=True):
+    """What one group did, as measured."""
+
+    gpu: int
+    """Index."""
+    tasks: tuple[int, ...]
+    from_s: float
+    seconds: float
+    windows: int
+    """Of the task with fewest."""
+    stp: float
+    error: float
+    """Standard error of it."""
+    delta: float | None
+    """The sum of the times alone over the longest time together; None: no time alone is known of one of them."""
+    predicted: float
+    """The aggregate speed as the model said it when the group began."""
+    slowdowns: tuple[float, ...]
+    """Of each of its tasks."""
+
+
+class _Group:
+    """The tasks that run on a GPU now."""
+
+    __slots__ = ("learned", "predicted", "result", "since_s", "slowdowns", "tasks")
+
+    def __init__(self, tasks: tuple[int, ...], since_s: float) -> None:
+        self.tasks = tasks
+        self.since_s = since_s
+        self.learned = 0
+        self.predicted: float | None = None
+        self.slowdowns: Sequence[float] = ()
+        self.result: GroupResult | None = None
+
+
+class GroupSpeeds:
+    """The groups of a node."""
+
+    def __init__(
+        self,
+        speeds: Speeds,
+        gpus: Mapping[str, GpuFacts],
+        running: Mapping[int, RunningTask],
+        *,
+        unix_s: float,
+        keep: Callable[[PairRun], None],
+    ) -> None:
+        """`running`: the tasks that run, as the packer keeps them. `unix_s`: Unix time of second 0. `keep` gets what is
+        to be written to the user's history."""
+        self.results: list[GroupResult] = []
+        self.families: set[str] = set()
+        """Of which something was learned since they were last asked for."""
+        self._speeds = speeds
+        self._gpus = gpus
+        self._running = running
+        self._unix_s = unix_s
+        self._keep = keep
+        self._groups: dict[str, _Group] = {}
+        self._paused: set[int] = set()
+        self._left: dict[int, tuple[RunningTask, float]] = {}
+        """Tasks that have ended, with their speed at the end: the step that they made is known a minute later."""
+
+    # ---- What happened ----
+
+    def pause(self, task: int, now_s: float, *, is_paused: bool) -> None:
+        """Note that a task stands still or goes on."""
+        if is_paused:
+            self._paused.add(task)
+        else:
+            self._paused.discard(task)
+        if (its := self._running.get(task)) is not None:
+            self.changed(its.start.gpus, now_s)
+
+    def changed(self, gpus: Sequence[str], now_s: float) -> None:
+        """Note that a task has come to these GPUs or has left them: their tasks are measured anew."""
+        for uuid in gpus:
+            self._close(uuid, now_s)
+            its_tasks = self._members(uuid)
+            for its in its_tasks:
+                its.rate = None
+            self._groups[uuid] = group = _Group(tuple(its.ask.task for its in its_tasks), now_s)
+            if len(its_tasks) > 1:
+                asks = [its.ask for its in its_tasks]
+                facts = self._gpus[uuid]
+                group.slowdowns = self._speeds.predict(asks, facts.model, sharing_of(facts))
+                group.predicted = interference.stp(group.slowdowns)
+
+    def ended(self, its: RunningTask, now_s: float) -> None:
+        """Note that a task, which the packer keeps no more, has ended."""
+        self._paused.discard(its.ask.task)
+        for uuid in its.start.gpus:
+            if (group := self._groups.get(uuid)) is not None:
+                self._left[its.ask.task] = its, self._speed(uuid, its, group)
+            self._close(uuid, now_s, leaving=its)
+        while len(self._left) > LEFT_MOST:
+            del self._left[next(iter(self._left))]
+        self.changed(its.start.gpus, now_s)
+
+    def rated(self, its: RunningTask, rate: Rate | None) -> None:
+        """Note how fast a task is since its neighbours last changed."""
+        its.rate = rate
+        if rate is None or len(its.start.gpus) != 1 or rate.per_s <= 0 or not math.isfinite(rate.per_s):
+            return
+        uuid = its.start.gpus[0]
+        members = self._members(uuid)
+        if len(members) == 1 and members[0] is its:
+            if rate.windows >= ALONE_WINDOWS:
+                its.rate_alone = rate
+                self._speeds.note_alone(its.ask.key, self._gpus[uuid].model, rate)
+        elif len(members) > 1:
+            self._measure(uuid, members)
+
+    def ban(self, uuid: str, task: int, beside: int, stp: float, error: float, now_s: float) -> None:
+        """Keep a ban for 30 days. What the two did is in the lines of their group; here it counts for no window."""
+        pair = [self._running.get(task), self._running.get(beside)]
+        found = [its for its in pair if its is not None and its.ask.key is not None]
+        if len(found) != 2:
+            return
+        facts = self._gpus[uuid]
+        said = self._speeds.predict([its.ask for its in found], facts.model, sharing_of(facts))
+        one, two = (its.ask.key for its in found)
+        if one is None or two is None:
+            return
+        slow = [self._slowdown(its, facts.model) or expected for its, expected in zip(found, said, strict=True)]
+        self._keep(
+            pair_run(
+                one,
+                two,
+                facts.model,
+                sharing_of(facts),
+                when=self._unix_s + now_s,
+                slowdowns=slow,
+                predicted=said,
+                windows=0,
+                stp=stp,
+                error=error,
+                is_banned=True,
+            )
+        )
+
+    def speed_of(self, uuid: str, task: int) -> tuple[RunningTask | None, float]:
+        """Return a task that has come to a GPU, or has left it not long ago, and what it keeps or kept of its speed
+        beside the others: as measured, else as the model says."""
+        if (left := self._left.get(task)) is not None:
+            return left
+        its, group = self._running.get(task), self._groups.get(uuid)
+        return its, 1.0 if its is None or group is None else self._speed(uuid, its, group)
+
+    def _speed(self, uuid: str, its: RunningTask, group: _Group) -> float:
+        if its.ask.task not in group.tasks or len(group.tasks) < 2:
+            return 1.0
+        slowdown = self._slowdown(its, self._gpus[uuid].model)
+        return 1.0 / (slowdown or group.slowdowns[group.tasks.index(its.ask.task)])
+
+    def take_families(self) -> set[str]:
+        """Return the families of which something was learned since the last call."""
+        found, self.families = self.families, set()
+        return found
+
+    def finish(self, now_s: float) -> list[GroupResult]:
+        """Return what the groups did, also those that still run, in the order in which they began."""
+        for uuid in list(self._groups):
+            self._close(uuid, now_s)
+        return sorted(self.results, key=lambda one: (one.from_s, one.gpu))
+
+    # ---- One GPU ----
+
+    def _members(self, uuid: str) -> list[RunningTask]:
+        return [
+            its for task, its in sorted(self._running.items()) if uuid in its.start.gpus and task not in self._paused
+        ]
+
+    def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
+        alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)
+        if its.rate is None or alone is None:
+            return None
+        speed = its.rate.ratio_to(alone)
+        return 1.0 / speed if speed is not None and speed > 0 else None
+
+    def _measure(self, uuid: str, members: Sequence[RunningTask]) -> None:
+        """Learn from a group when all of it is measured."""
+        group, facts = self._groups.get(uuid), self._gpus[uuid]
+        if group is None or group.tasks != tuple(its.ask.task for its in members):
+            return
+        windows = min(0 if its.rate is None else its.rate.windows for its in members)
+        if windows < WINDOWS:
+            return
+        slowdowns = [self._slowdown(its, facts.model) for its in members]
+        known = [one for one in slowdowns if one is not None]
+        if len(known) < len(members):
+            return
+        group.result = self._result(facts, group, members, known, windows)
+        if windows < 2 * group.learned:
+            return
+        fresh, group.learned = windows - group.learned, windows
+        found = [Member(ask=its.ask, slowdown=one, windows=fresh) for its, one in zip(members, known, strict=True)]
+        sharing = sharing_of(facts)
+        when = self._unix_s + group.since_s + 1.0
+        for pair in self._speeds.learn_group(found, facts.model, sharing, when=when):
+            self._keep(replace(pair, stp_error=group.result.error))
+        self.families.update(its.ask.key.family for its in members if its.ask.key is not None)
+
+    def _result(
+        self, facts: GpuFacts, group: _Group, members: Sequence[RunningTask], slowdowns: Sequence[float], windows: int
+    ) -> GroupResult:
+        squares, alone = 0.0, []
+        for its, slowdown in zip(members, slowdowns, strict=True):
+            rate = its.rate
+            reference = its.rate_alone or self._speeds.rate_alone(its.ask.key, facts.model)
+            if rate is not None and reference is not None:
+                parts = (rate.error_per_s / rate.per_s, reference.error_per_s / reference.per_s)
+                squares += sum((part / slowdown) ** 2 for part in parts)
+            alone.append(self._speeds.seconds_alone(its.ask.key, facts.model))
+        known = [one for one in alone if one is not None]
+        return GroupResult(
+            gpu=facts.index,
+            tasks=group.tasks,
+            from_s=round(group.since_s, 3),
+            seconds=0.0,
+            windows=windows,
+            stp=round(interference.stp(slowdowns), 4),
+            error=round(math.sqrt(squares), 4),
+            delta=round(interference.delta(known, slowdowns), 4) if len(known) == len(alone) else None,
+            predicted=round(group.predicted or 0.0, 4),
+            slowdowns=tuple(round(one, 4) for one in slowdowns),
+        )
+
+    def _close(self, uuid: str, now_s: float, leaving: RunningTask | None = None) -> None:
+        """End a group: add its time to its tasks, and keep what was measured."""
+        group = self._groups.pop(uuid, None)
+        if group is None or not group.tasks:
+            return
+        seconds = max(now_s - group.since_s, 0.0)
+        measured = group.result
+        for position, task in enumerate(group.tasks):
+            its = self._running.get(task)
+            if its is None and leaving is not None and leaving.ask.task == task:
+                its = leaving
+            if its is None or its.start.gpus[0] != uuid:
+                continue
+            its.model_s += seconds / group.slowdowns[position] if group.slowdowns else seconds
+            if len(group.tasks) == 1:
+                its.measured_s += seconds
+            elif measured is not None:
+                its.measured_s += seconds / measured.slowdowns[position]
+            else:
+                its.unmeasured_s += seconds
+        if measured is not None:
+            self.results.append(replace(measured, seconds=round(seconds, 3)))
+            if len(self.results) > 2 * GROUPS_MOST:
+                self.results.sort(key=lambda one: (-one.windows, one.from_s))
+                del self.results[GROUPS_MOST:]
+
+
+def sharing_of(facts: GpuFacts) -> SharingMethod:
+    """Return how the tasks of a GPU share it."""
+    return "mps" if facts.is_mps else "time-slicing"

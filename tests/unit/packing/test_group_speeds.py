@@ -1,0 +1,292 @@
+"""What the packer learns of speed: rates alone, groups, bans, loads of tasks that are alone or make a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packing_values import A100, facts
+
+from slurm_share.packing import journal
+from slurm_share.packing.packer import Packer
+from slurm_share.packing.records import (
+    Ban,
+    EndFacts,
+    GpuSample,
+    PackRequest,
+    PackSettings,
+    PairRun,
+    Rate,
+    Start,
+    TaskAsk,
+    TaskKey,
+    TaskRun,
+    TaskSample,
+)
+from slurm_share.packing.rules.demand import FULL, Steps
+from slurm_share.packing.rules.estimate.estimator import Estimator
+from slurm_share.packing.rules.speeds import Speeds
+
+
+def key(name: str) -> TaskKey:
+    return TaskKey(exact=name, family=f"f-{name}")
+
+
+def rate(per_s: float, windows: int = 3, error: float = 0.0) -> Rate:
+    return Rate(per_s=per_s, error_per_s=error, windows=windows, source="progress")
+
+
+class Node:
+    """A packer with one GPU and no launcher."""
+
+    def __init__(self, folder: Path, *, gpus: int = 1, is_mps: bool = True, **request: Any) -> None:
+        self.pairs: list[PairRun] = []
+        self.runs: list[TaskRun] = []
+        self.speeds = Speeds()
+        self.folder = folder
+        self.packer = Packer(
+            [facts(index, is_mps=is_mps) for index in range(gpus)],
+            8,
+            PackRequest(settings=PackSettings(policy="gain", **request)),
+            estimator=Estimator(),
+            journal=journal.Journal(folder, "job", 0.0),
+            bookings=None,
+            unix_s=1e9,
+            say=lambda text: None,
+            keep=self.runs.append,
+            speeds=self.speeds,
+            keep_pair=self.pairs.append,
+        )
+
+    def start(self, now: float, **tasks: str) -> None:
+        """Tasks start: `t3="a"` is task 3 of the command a."""
+        for name, command in tasks.items():
+            self.packer.add(TaskAsk(task=int(name[1:]), gpu_mem_mib=4000, key=key(command)), now)
+            began = [one.task for one in self.packer.decide(now) if isinstance(one, Start)]
+            assert began == [int(name[1:])]
+            self.see(now)
+
+    def see(self, now: float, sm: float = 0.5, **figures: Any) -> None:
+        """A sample."""
+        tasks = [TaskSample(task=task, memory_mib={"GPU-0": 3000}) for task in self.packer.running]
+        gpu = GpuSample(uuid="GPU-0", used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1, **figures)
+        self.packer.sampled({"GPU-0": gpu}, tasks, now, now)
+
+    def end(self, task: int, now: float) -> None:
+        self.packer.ended(EndFacts(task=task, now_s=now, code=0), 1e9 + now)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: Node) -> None:
+    """Of its command, in the view of the next task of it, and in the history when it ends."""
+    node.start(0.0, t1="a")
+    node.packer.rated(1, rate(5.0, 1), 30.0)
+    assert node.speeds.rate_alone(key("a"), A100) is None
+    node.packer.rated(1, rate(5.0, 2), 60.0)
+    assert node.speeds.rate_alone(key("a"), A100) == rate(5.0, 2)
+    assert node.packer.board.view(60.0).running[0].rate_alone == rate(5.0, 2)
+    node.end(1, 90.0)
+    assert (node.runs[0].rate_alone, node.runs[0].rate_source) == (5.0, "progress")
+
+
+def test_a_task_with_a_neighbour_gives_no_rate_alone(node: Node) -> None:
+    """What it does then is not alone."""
+    node.start(0.0, t1="a", t2="b")
+    node.packer.rated(1, rate(5.0, 5), 100.0)
+    assert node.speeds.rate_alone(key("a"), A100) is None
+
+
+def measured(node: Node, *, windows: int = 3, error: float = 0.0) -> None:
+    """Two tasks that keep a half and four fifths of their speed alone."""
+    for name in "ab":
+        node.speeds.note_alone(key(name), A100, rate(10.0))
+    node.start(0.0, t1="a", t2="b")
+    node.packer.rated(1, rate(5.0, windows, error), 100.0)
+    node.packer.rated(2, rate(8.0, windows, error), 100.0)
+
+
+def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: Node) -> None:
+    """With what was predicted, and once for each doubling of the windows."""
+    measured(node, error=0.1)
+    (pair,) = node.pairs
+    assert (pair.a, pair.b, pair.slowdown_a, pair.slowdown_b, pair.windows) == ("a", "b", 2.0, 1.25, 3)
+    assert (pair.stp, pair.gpu_model, pair.sharing, pair.is_banned) == (1.3, A100, "mps", False)
+    assert pair.stp_error == pytest.approx((0.02**2 * 0.25 + 0.0125**2 * 0.64) ** 0.5, abs=1e-3)
+    assert node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).factor > 1.1
+    for windows in (4, 5, 6):
+        node.packer.rated(1, rate(5.0, windows), 100.0)
+        node.packer.rated(2, rate(8.0, windows), 100.0)
+    assert [one.windows for one in node.pairs] == [3, 3]
+
+
+def test_what_is_learned_is_believed_of_the_tasks_that_wait_and_run(node: Node) -> None:
+    """At the next decision."""
+    node.packer.add(TaskAsk(task=9, gpu_mem_mib=99_000, key=key("a")), 0.0)
+    node.packer.withdraw(9)
+    measured(node)
+    node.packer.add(TaskAsk(task=3, gpu_mem_mib=39_000, key=key("a")), 101.0)
+    view = node.packer.board.view(101.0)
+    assert dict(view.waiting[0].beliefs)[A100].factor > 1.1
+    assert view.running[0].belief is not None
+    assert view.running[0].belief.factor > 1.1
+
+
+@pytest.mark.parametrize("missing", ["windows", "rate alone", "rate", "source"])
+def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: Node, missing: str) -> None:
+    """Each of its tasks, in windows of its own, against its own rate alone."""
+    node.speeds.note_alone(key("a"), A100, rate(10.0))
+    if missing != "rate alone":
+        source = "log" if missing == "source" else "progress"
+        node.speeds.note_alone(
+            key("b"), A100, Rate(per_s=10.0, error_per_s=0.0, windows=3, source=source)
+        )  # fmt: skip
+    node.start(0.0, t1="a", t2="b")
+    node.packer.rated(1, rate(5.0), 100.0)
+    node.packer.rated(2, None if missing == "rate" else rate(8.0, 2 if missing == "windows" else 3), 100.0)
+    assert node.pairs == []
+
+
+def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(node: Node) -> None:
+    """They are forgotten, here and in the views."""
+    node.speeds.note_alone(key("c"), A100, rate(10.0))
+    measured(node)
+    node.start(101.0, t3="c")
+    assert [one.rate for one in node.packer.board.view(101.0).running] == [None, None, None]
+    node.packer.rated(3, rate(9.0), 200.0)
+    assert len(node.pairs) == 1
+    node.end(3, 201.0)
+    assert [one.rate for one in node.packer.board.view(201.0).running] == [None, None]
+
+
+def test_nothing_is_written_where_the_user_does_not_want_it(tmp_path: Path) -> None:
+    """But learned for this run."""
+    node = Node(tmp_path)
+    quiet = Packer(
+        [facts(0, is_mps=True)], 8, PackRequest(settings=PackSettings(policy="gain"), learns=False),
+        estimator=Estimator(), journal=journal.Journal(tmp_path, "job", 0.0), bookings=None, unix_s=0.0,
+        say=lambda text: None, keep=node.runs.append, speeds=node.speeds, keep_pair=node.pairs.append,
+    )  # fmt: skip
+    node.packer = quiet
+    measured(node)
+    assert node.pairs == []
+    assert node.speeds.pairs_version > 0
+
+
+def test_a_ban_is_written_at_once_and_the_place_of_one_is_not_taken_by_another(node: Node) -> None:
+    """Also without a decision of its own."""
+    measured(node)
+    ban = Ban(task=1, beside=2, gpu="GPU-0", stp=0.9, error=0.02, why="slow")
+    node.packer.board.apply((ban,), 100.0)
+    node.packer._note(node.packer.board.view(100.0), (ban,), 100.0)
+    written = node.pairs[-1]
+    assert (written.is_banned, written.stp, written.windows, written.slowdown_a) == (True, 0.9, 0, 2.0)
+    node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 100.0)
+    node.end(1, 100.1)
+    assert not [one for one in node.packer.decide(100.2) if isinstance(one, Start)]
+    node.end(2, 100.3)
+    assert [one.task for one in node.packer.decide(100.4) if isinstance(one, Start)] == [3]
+
+
+def test_groups_are_kept_for_the_end_of_the_run(node: Node) -> None:
+    """With their time, what they did, and what was predicted."""
+    measured(node, error=0.1)
+    node.end(1, 130.0)
+    node.packer.rated(2, rate(10.0), 200.0)
+    (group,) = node.packer.groups.finish(200.0)
+    assert (group.gpu, group.tasks, group.seconds, group.windows, group.stp) == (0, (1, 2), 130.0, 3, 1.3)
+    assert group.delta is None
+    assert 1 < group.predicted < 2
+
+
+def test_a_task_without_rates_teaches_by_the_time_that_it_took(node: Node) -> None:
+    """It was alone once, for 100 s; beside another it took 400."""
+    node.start(0.0, t1="a")
+    for now in range(1, 101):
+        node.see(float(now))
+    node.end(1, 100.0)
+    before = node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).factor
+    node.start(101.0, t2="a", t3="b")
+    node.see(300.0)
+    node.end(2, 501.0)
+    assert node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).factor > before == 1.0
+
+
+def test_a_task_that_is_alone_shows_its_load_while_it_runs(node: Node) -> None:
+    """A minute after its memory is flat, without what it did before."""
+    node.start(0.0, t1="a")
+    for now in range(1, 62):
+        node.see(float(now), 0.05)
+        node.packer.decide(float(now))
+    assert node.speeds.belief(TaskAsk(task=9, key=key("a")), A100).source == "default"
+    for now in range(62, 140):
+        node.see(float(now), 0.4)
+        node.packer.decide(float(now))
+    belief = node.speeds.belief(TaskAsk(task=9, key=key("a")), A100)
+    assert (belief.source, belief.sm_ratio) == ("alone", pytest.approx(0.4, abs=0.05))
+
+
+def stepped(low: float, high: float, *, goes: bool = False, settle: bool = True) -> tuple[Steps, int | None]:
+    """Task 1 runs; task 2 comes, or goes, and the GPU's figure steps."""
+    steps, found = Steps(), None
+    phases = [({1, 2}, high), ({1}, low)] if goes else [({1}, low), ({1, 2}, high)]
+    now = 0.0
+    for tasks, sm in phases:
+        for count in range(75 if settle else 40):
+            now += 1.0
+            gpu = GpuSample(uuid="g", sm_ratio=0.9, sm_now_ratio=0.1 if count < 20 else sm)
+            found = found or steps.sample(frozenset(tasks), gpu, now, 1.0)
+    return steps, found
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_task_that_comes_or_goes_makes_a_step_of_its_load_times_its_speed(goes: bool) -> None:
+    """From 0.3 to 0.5 at four fifths of its speed: 0.25. The minute's mean and the first half minute do not count."""
+    steps, task = stepped(0.3, 0.5, goes=goes)
+    assert task == 2
+    load = steps.load(2, 0.8)
+    assert load is not None
+    assert (load.sm_ratio, load.source) == (pytest.approx(0.25), "step")
+    assert steps.load(2, 0.8) is None
+
+
+def test_no_step_is_read_off_a_full_gpu_nor_before_it_has_settled() -> None:
+    """There the others give way."""
+    steps, task = stepped(0.6, FULL + 0.01)
+    assert task == 2
+    assert steps.load(2, 1.0) is None
+    assert stepped(0.3, 0.5, settle=False)[1] is None
+
+
+def test_the_packer_believes_a_step_until_more_is_known(node: Node) -> None:
+    """Of a task that was never alone."""
+    node.start(0.0, t1="a")
+    for now in range(1, 100):
+        node.see(float(now), 0.3)
+    node.start(100.0, t2="b")
+    for now in range(101, 180):
+        node.see(float(now), 0.5)
+        node.packer.decide(float(now))
+    belief = node.speeds.belief(TaskAsk(task=9, key=key("b")), A100)
+    assert belief.source == "step"
+    assert 0.2 <= belief.sm_ratio <= 0.3
+
+
+def test_the_journal_of_all_this_is_decided_again_byte_for_byte(node: Node) -> None:
+    """Beliefs, pairs and rates are in its views."""
+    measured(node)
+    node.packer.decide(101.0)
+    node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 102.0)
+    node.packer.decide(102.0)
+    node.end(1, 150.0)
+    node.packer.decide(151.0)
+    node.see(152.0)
+    node.packer.decide(152.0)
+    node.packer.journal.flush()
+    entries = list(journal.read_journal((node.folder / journal.DECISIONS).read_bytes()))
+    assert any(entry.view.pairs for entry in entries)
+    assert all(journal.is_same(entry, decision) for entry, decision in journal.replay(entries))
