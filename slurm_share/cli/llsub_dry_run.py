@@ -21,9 +21,11 @@ def lines_of(run: Run, found: DryRun) -> Iterator[str]:
         yield f"of these, the first {found.tasks}:"
     sizes = [_size(group.least_mib, group.most_mib) for group in found.preview.groups]
     width = max([len("GPU MEM"), *map(len, sizes)])
-    yield f"   TASKS  {'GPU MEM':{width}}  FROM"
+    has_sm = any(group.sm for group in found.preview.groups)
+    wide = max([len("FROM"), *(len(group.words) for group in found.preview.groups)]) if has_sm else 0
+    yield f"   TASKS  {'GPU MEM':{width}}  {'FROM':{wide}}{'  SM' if has_sm else ''}"
     for group, size in zip(found.preview.groups, sizes, strict=True):
-        yield f"{group.tasks:8}  {size:{width}}  {group.words}"
+        yield f"{group.tasks:8}  {size:{width}}  {group.words:{wide}}  {group.sm}".rstrip()
     placements = [
         f"GPU {index} task{'s' * (len(tasks) > 1)} {_numbers(tasks)}"
         for index, tasks in found.preview.placements

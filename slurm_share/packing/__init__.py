@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .outside_sizes import OutsideSizes
     from .packer import Packer
     from .records import (
+        BOOKING,
         POLICIES,
         After,
         Ban,
@@ -76,6 +77,7 @@ __getattr__, __all__ = exports(
         "records": [
             "After",
             "Ban",
+            "BOOKING",
             "EndFacts",
             "EndKind",
             "GiveUp",

@@ -11,7 +11,19 @@ from msgspec.structs import replace
 
 from ..core.settings import Settings
 from ..node.records import Gpu
-from ..packing import Estimator, GpuFacts, Preview, TaskAsk, TaskRun, TaskSpec, key_of, preview_run, read_history
+from ..packing import (
+    Estimator,
+    GpuFacts,
+    Preview,
+    Speeds,
+    TaskAsk,
+    TaskRun,
+    TaskSpec,
+    key_of,
+    preview_run,
+    read_history,
+    read_speed_history,
+)
 from ..share import limits
 from ..slurm.records import NodeKind
 from . import planning
@@ -72,7 +84,10 @@ def _preview(
     estimator = Estimator(runs, now=time.time())
     asks = [_ask(run, tasks, task) for task in range(min(run.tasks, TASKS_MOST))]
     workers = run.processes if run.triple is None else run.triple.per_node
-    preview = preview_run(asks, facts, workers, run.pack.settings, estimator)
+    now = time.time()
+    pairs = read_speed_history(now=now).pairs if wants_history else ()
+    speeds = Speeds(runs, pairs, now=now)
+    preview = preview_run(asks, facts, workers, run.pack.settings, estimator, speeds)
     return DryRun(
         preview=preview,
         tasks=len(asks),

@@ -1,4 +1,4 @@
-"""The default policy, `booked`: a task starts on the GPU with most room among those that have what it reserves, and
+"""The policy `booked`: a task starts on the GPU with most room among those that have what it reserves, and
 tasks behind it go on where it cannot start.
 """
 

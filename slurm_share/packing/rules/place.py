@@ -1,8 +1,8 @@
 """Decide which waiting task starts on which GPU.
 
-The default policy, `gain`, books memory and chooses neighbours by speed: see `gain_policy`, and `booked_policy` for the
-memory. The others are those of Yousefzadeh 2025: see
-`thesis_policies`. What they have in common is in `policy`, the reasons for which a task does not start in `refusals`.
+The default policy of llsub, `gain`, books memory and chooses neighbours by speed: see `gain_policy`, and
+`booked_policy` for the memory. The others are those of Yousefzadeh 2025: see `thesis_policies`. What they have in
+common is in `policy`, the reasons for which a task does not start in `refusals`.
 """
 
 from __future__ import annotations

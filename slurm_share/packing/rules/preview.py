@@ -1,4 +1,4 @@
-"""Say before a run what is known of its tasks' sizes, and which of them start at once on idle GPUs."""
+"""Say before a run what is known of its tasks' sizes and loads, and which of them start at once on idle GPUs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..records import BOOKING, Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
+from ..records import BOOKING, Belief, Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
 from .board import Board
 from .estimate.estimator import Estimator
+from .speeds import Speeds
 
 ROWS = 20
 """Groups that are shown; the smallest are put together."""
@@ -23,6 +24,8 @@ class SizeGroup(Struct, frozen=True):
     most_mib: int | None
     words: str
     """Where the sizes come from."""
+    sm: str = ""
+    """SM activity of the tasks when they are alone, and what that rests on; empty: the policy does not ask for it."""
 
 
 class Preview(Struct, frozen=True):
@@ -39,18 +42,25 @@ class Preview(Struct, frozen=True):
 
 
 def preview_run(
-    asks: Sequence[TaskAsk], gpus: Sequence[GpuFacts], workers: int, settings: PackSettings, estimator: Estimator
+    asks: Sequence[TaskAsk],
+    gpus: Sequence[GpuFacts],
+    workers: int,
+    settings: PackSettings,
+    estimator: Estimator,
+    speeds: Speeds | None = None,
 ) -> Preview:
     """Return the sizes of the tasks, and the first placements on these GPUs, which are idle.
 
     gpus: of one node; none: they are not known. workers: how many tasks may run at once there.
     """
     model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
-    groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], settings)
+    known = Speeds() if speeds is None else speeds
+    beliefs = [known.belief(ask, model) if settings.policy == "gain" else None for ask in asks]
+    groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], beliefs, settings)
     whole = tuple((ask.task, ask.gpus) for ask in asks if ask.gpus > 1)
     if not gpus:
         return Preview(groups, (), whole, ())
-    board = Board(gpus, workers, settings, estimator)
+    board = Board(gpus, workers, settings, estimator, known)
     for ask in asks:
         board.add(ask, 0.0)
     placed: dict[str, list[int]] = {gpu.uuid: [] for gpu in gpus}
@@ -74,14 +84,23 @@ def preview_run(
     )
 
 
-def _groups(estimates: Sequence[Estimate], settings: PackSettings) -> tuple[SizeGroup, ...]:
-    found: dict[tuple[bool, str], list[int]] = {}
-    for one in estimates:
+def _groups(
+    estimates: Sequence[Estimate], beliefs: Sequence[Belief | None], settings: PackSettings
+) -> tuple[SizeGroup, ...]:
+    found: dict[tuple[bool, str], list[tuple[int, Belief | None]]] = {}
+    for one, belief in zip(estimates, beliefs, strict=True):
         is_known = one.safe_mib is not None
-        found.setdefault((is_known, one.words if is_known else _unknown(settings)), []).append(one.safe_mib or 0)
+        words = one.words if is_known else _unknown(settings)
+        found.setdefault((is_known, words), []).append((one.safe_mib or 0, belief))
     groups = [
-        SizeGroup(len(sizes), min(sizes) if is_known else None, max(sizes) if is_known else None, words)
-        for (is_known, words), sizes in found.items()
+        SizeGroup(
+            len(tasks),
+            min(tasks, key=_size)[0] if is_known else None,
+            max(tasks, key=_size)[0] if is_known else None,
+            words,
+            sm_text([belief for _, belief in tasks if belief is not None]),
+        )
+        for (is_known, words), tasks in found.items()
     ]
     groups.sort(key=lambda group: (group.least_mib is None, -group.tasks, group.words))
     if len(groups) <= ROWS:
@@ -91,8 +110,25 @@ def _groups(estimates: Sequence[Estimate], settings: PackSettings) -> tuple[Size
     if rest:
         least = min(group.least_mib or 0 for group in rest)
         most = max(group.most_mib or 0 for group in rest)
-        shown.append(SizeGroup(sum(group.tasks for group in rest), least, most, f"{len(rest)} further sources"))
+        sm = "" if not rest[0].sm else "various"
+        shown.append(SizeGroup(sum(group.tasks for group in rest), least, most, f"{len(rest)} further sources", sm))
     return (*shown, *(group for group in groups if group.most_mib is None))
+
+
+def _size(task: tuple[int, Belief | None]) -> int:
+    return task[0]
+
+
+def sm_text(beliefs: Sequence[Belief]) -> str:
+    """Return what is known of the SM activity of tasks: "0.41 measured", "0.38-0.52 family", "unknown"."""
+    known = [belief for belief in beliefs if belief.source != "default"]
+    if not known:
+        return "unknown" if beliefs else ""
+    least, most = min(belief.sm_ratio for belief in known), max(belief.sm_ratio for belief in known)
+    figures = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f}-{most:.2f}"
+    sources = {"family" if belief.source == "family" else "measured" for belief in known}
+    source = sources.pop() if len(sources) == 1 else "measured, some family"
+    return f"{figures} {source}" + (", some unknown" if len(known) < len(beliefs) else "")
 
 
 def _unknown(settings: PackSettings) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...core import names
 from ...core.errors import UsageError, shown
-from ...packing import POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec
+from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec
 from ...share import option as share_option
 
 Estimates = Literal["history", "static", "probe", "none"]
@@ -20,7 +20,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 ESTIMATES: tuple[Estimates, ...] = get_args(Estimates)
 HANGS: tuple[Hang, ...] = get_args(Hang)
-DEFAULT_POLICY: PolicyName = "booked"
+DEFAULT_POLICY: PolicyName = "gain"
 TRIED_POLICY: PolicyName = "booked"
 """Of runs whose number of tasks, or whose way of sharing, is found by trials: memory alone limits a level."""
 SM_TRIED = f"{names.OPTION_SM}=auto"
@@ -89,7 +89,7 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         max_per_gpu=written.max_per_gpu,
         keep_going=written.keep_going,
     )
-    if settings.policy != DEFAULT_POLICY and written.order not in (None, "fifo"):
+    if settings.policy not in BOOKING and written.order not in (None, "fifo"):
         raise UsageError(
             f"--order={written.order} has no effect on {settings.policy}, which takes the tasks in their order; leave "
             f"it away, or write --pack={DEFAULT_POLICY}"

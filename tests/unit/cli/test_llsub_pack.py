@@ -23,6 +23,9 @@ from slurm_share.triples.launcher import claims
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
 
+GAIN = PackRequest(settings=PackSettings(policy="gain"))
+"""What --pack means."""
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -50,7 +53,7 @@ def test_pack_alone_is_the_default_policy_with_slots_on_every_gpu(here: Path) ->
     """n2 and n3 have 8 cores and 2 GPUs: 4 on a GPU there."""
     assert call("[1,8]", "--pack", "--tasks", "many") == 0
     run = run_of(here)
-    assert run.pack == PackRequest()
+    assert run.pack == GAIN
     assert (run.distribution, run.tasks, run.processes, run.is_share_computed) == ("dynamic", 200, 8, False)
     assert run.share is not None
     assert run.share.per_gpu == 4
@@ -61,7 +64,7 @@ def test_pack_alone_is_the_default_policy_with_slots_on_every_gpu(here: Path) ->
 def test_pack_before_the_script_does_not_take_it_for_a_policy(here: Path) -> None:
     assert call("--pack", "./plain.sh", "[1,2]") == 0
     run = run_of(here)
-    assert (run.command, run.pack) == ((f"{here}/plain.sh",), PackRequest())
+    assert (run.command, run.pack) == ((f"{here}/plain.sh",), GAIN)
 
 
 def test_a_packed_run_of_equal_tasks_needs_no_file(here: Path) -> None:
@@ -75,7 +78,7 @@ def test_every_option_is_in_the_run(here: Path) -> None:
     words = ("--gpu-mem=6G --gpus-per-task=2 --oom-retries=0 --max-per-gpu=3 --order=short --memory-guard=hard "
              "--estimate=static --hang=kill --keep-going")  # fmt: skip
     assert call("./plain.sh", "[1,4]", "--pack", *words.split()) == 0
-    settings = PackSettings(oom_retries=0, max_per_gpu=3, order="short", guard="hard", keep_going=True)
+    settings = PackSettings(policy="gain", oom_retries=0, max_per_gpu=3, order="short", guard="hard", keep_going=True)
     assert run_of(here).pack == PackRequest(
         settings=settings, spec=TaskSpec(gpu_mem_mib=6144, gpus=2), estimate="static", hang="kill"
     )
@@ -109,7 +112,7 @@ def test_auto_is_what_the_smallest_node_has_cores_for(
 def test_the_number_of_a_written_share_limits_the_tasks_of_a_gpu(here: Path) -> None:
     assert call("[1,4]", "--pack", "--share-gpu=3", "--tasks", "many") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(settings=PackSettings(max_per_gpu=3))
+    assert run.pack == PackRequest(settings=PackSettings(policy="gain", max_per_gpu=3))
     assert "--share-gpu=3" in submitted(here)[0]
 
 
@@ -270,13 +273,13 @@ def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -
     )
     assert call(name, "[1,auto,4]", "--tasks", "list", "--order=short", "--retries=0") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(settings=PackSettings(order="short"), spec=TaskSpec(gpu_mem_mib=9216))
+    assert run.pack == PackRequest(settings=PackSettings(policy="gain", order="short"), spec=TaskSpec(gpu_mem_mib=9216))
     assert run.retries == 0
 
 
 def test_a_size_in_a_script_can_be_taken_back(here: Path) -> None:
     assert call(script(here, "#LLSUB --gpu-mem=9G"), "[1,4]", "--pack", "--gpu-mem=learned") == 0
-    assert run_of(here).pack == PackRequest()
+    assert run_of(here).pack == GAIN
 
 
 def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,7 +304,6 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
         ("--gpu-mem='9G", "No closing quotation"),
         ("--gpu-mem=9 G", "G is no option"),
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, and not 0"),
-        ("--pack=gain", "speed is not measured yet"),
         ("--pack=lugg", "did you mean lug?"),
     ],
 )
@@ -361,8 +363,7 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going goes with --pack"),
         (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: there are gain, booked, exclusive, rr"),
         (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
-        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': there are booked"),
-        (("./plain.sh", "[1,2]", "--pack=gain"), "speed is not measured yet"),
+        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': there are gain"),
         (("./plain.sh", "[1,2]", "--pack", "lug"), "write --pack=lug, with an equals sign"),
         (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=0"), "--gpu-mem= is a size like 8G or 800M, at most 16T"),
         (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=-6G"), "and not -6G"),
@@ -422,7 +423,7 @@ def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
     assert "is not known: cannot look at the cluster" in said
     assert "write the number, such as [1,16,4]" in said
     assert call("[1,4]", "--pack", "--tasks", "list") == 0
-    assert run_of(here).pack == PackRequest()
+    assert run_of(here).pack == GAIN
 
 
 def test_pack_in_a_partition_without_gpus_is_refused(
@@ -514,6 +515,9 @@ def remember(folder: Path, command: str, *peaks: int, model: str = "NVIDIA A100"
             kind="done",
             seconds=100.0,
             peak_mib=peak,
+            alone_seconds=100.0,
+            sm_ratio=0.41,
+            dram_ratio=0.2,
         )
         for peak in peaks
     ]
@@ -541,10 +545,13 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
     assert call("[1,auto,3]", "--pack", "--tasks", "mix", "--local", "--dry-run") == 0
     lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
     assert lines[0] == "5 tasks on 1 node, 2 GPUs NVIDIA A100 (38.7 GiB usable each)"
-    assert lines[1] == "   TASKS  GPU MEM   FROM"
-    assert lines[2] == "       2  29.3 GiB  --gpu-mem"
-    assert re.fullmatch(r"       2  6\.[0-9] GiB   largest of 2 runs of this command, \+[0-9]+ %", lines[3])
-    assert lines[4] == "       1  unknown   first of a kind: half of a GPU is booked until its memory is flat"
+    assert re.fullmatch(r"   TASKS  GPU MEM   FROM +SM", lines[1])
+    assert re.fullmatch(r"       2  29.3 GiB  --gpu-mem +0.41 family", lines[2])
+    measured = r"       2  6\.[0-9] GiB   largest of 2 runs of this command, \+[0-9]+ % +0\.41 measured"
+    assert re.fullmatch(measured, lines[3])
+    assert lines[4] == (
+        "       1  unknown   first of a kind: half of a GPU is booked until its memory is flat  0.41 family"
+    )
     assert re.fullmatch(r"first placements: GPU 0 tasks? 0( [0-9])*; GPU 1 tasks? 1( [0-9])*", lines[5])
     assert lines[6] == "not packed: task 4 wants 2 GPUs: whole ones"
     assert len(lines) == 7

@@ -34,7 +34,7 @@ GPUS = [
 def live(seed: int, folder: Path, tasks: int = 40) -> list[tuple[PackView, Decision]]:
     """A node's life by chance, journaled; every view and decision that was made."""
     rng = random.Random(seed)
-    policy = rng.choice(["booked", "booked", "booked", "magm", "lug", "exclusive", "rr"])
+    policy = rng.choice(["gain", "gain", "booked", "booked", "magm", "lug", "exclusive", "rr"])
     order = rng.choice(["fifo", "long"])
     board = Board(GPUS, 8, PackSettings(policy=policy, order=order, patience_s=30.0), Estimator())
     made = journal.Journal(folder, "job", 1000.0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey, TaskRun
+from slurm_share.packing.records import Belief, GpuFacts, PackSettings, TaskAsk, TaskKey, TaskRun
 from slurm_share.packing.rules import preview
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.preview import SizeGroup, preview_run
+from slurm_share.packing.rules.speeds import Speeds
 
 GPUS = tuple(
     GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40_960, reserve_mib=1_000, is_mps=True)
@@ -85,3 +86,34 @@ def test_many_sources_are_put_together(kinds: int) -> None:
     assert sum(group.tasks for group in found.groups) == kinds + 1
     assert len(found.groups) <= preview.ROWS
     assert found.groups[-1].least_mib is None
+
+
+@pytest.mark.parametrize(
+    ("beliefs", "text"),
+    [
+        ([], ""),
+        ([Belief()], "unknown"),
+        ([Belief(sm_ratio=0.41, source="alone")] * 3, "0.41 measured"),
+        ([Belief(sm_ratio=0.3, source="step"), Belief(sm_ratio=0.52, source="alone")], "0.30-0.52 measured"),
+        ([Belief(sm_ratio=0.38, source="family"), Belief()], "0.38 family, some unknown"),
+        ([Belief(sm_ratio=0.3, source="family"), Belief(sm_ratio=0.5, source="alone")],
+         "0.30-0.50 measured, some family"),
+    ],
+)  # fmt: skip
+def test_the_load_of_a_group_is_shown_with_what_it_rests_on(beliefs: list[Belief], text: str) -> None:
+    assert preview.sm_text(beliefs) == text
+
+
+def test_first_placements_with_gain_are_by_the_history_of_speed() -> None:
+    """Two that were measured to fill a GPU do not begin together; they do with `booked`."""
+    runs = [
+        TaskRun(
+            when=1.0, exact="a", family="f", gpu_model="A100", kind="done", seconds=100.0, alone_seconds=100.0,
+            peak_mib=1000, sm_ratio=1.0, dram_ratio=0.9, util_ratio=1.0,
+        )
+    ]  # fmt: skip
+    asks = [ask(number, 1_000, kind="a") for number in range(6)]
+    for policy, most in (("gain", 3), ("booked", 6)):
+        found = preview_run(asks, GPUS[:1], 8, PackSettings(policy=policy), Estimator(runs), Speeds(runs))
+        assert len(found.placements[0][1]) <= most
+        assert found.groups[0].sm == ("1.00 measured" if policy == "gain" else "")

@@ -129,7 +129,7 @@ def test_a_name_that_no_terminal_can_show_is_refused(name: str) -> None:
 
 
 def test_an_order_is_for_the_policy_that_has_one() -> None:
-    with pytest.raises(UsageError, match=r"--order=long has no effect on lug, .* or write --pack=booked"):
+    with pytest.raises(UsageError, match=r"--order=long has no effect on lug, .* or write --pack=gain"):
         pack_options.request(PackOptions(pack="lug", order="long"), retries=0)
     assert pack_options.request(PackOptions(pack="lug", order="fifo"), retries=0) is not None
 
