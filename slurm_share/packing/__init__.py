@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .bookings import Bookings
     from .bookings_reader import read_bookings
     from .fingerprint import key_of
+    from .group_file import GROUPS, append_groups, read_groups
     from .journal import DECISIONS, Journal, explain_task, read_journal
     from .node_sizes import NodeSizes
     from .outside_sizes import OutsideSizes
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from .rules.log_messages import asked_mib, memory_message
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
+    from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
@@ -71,6 +73,7 @@ __getattr__, __all__ = exports(
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
+        "group_file": ["GROUPS", "append_groups", "read_groups"],
         "journal": ["DECISIONS", "Journal", "explain_task", "read_journal"],
         "outside_sizes": ["OutsideSizes"],
         "packer": ["Packer"],
@@ -116,6 +119,7 @@ __getattr__, __all__ = exports(
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "memory_message"],
         "rules.rates": ["RateMeter"],
+        "rules.speed_account": ["group_text"],
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner"],
         "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],

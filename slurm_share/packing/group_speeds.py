@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from .records import GpuFacts, PairRun, Rate, SharingMethod
 from .rules import interference
+from .rules.speed_account import GroupResult
 from .rules.speeds import Member, Speeds, pair_run
 from .running_task import RunningTask
 
@@ -23,27 +23,6 @@ GROUPS_MOST = 1000
 """Groups whose figures are kept for the end of the run, those with most windows."""
 
 LEFT_MOST = 256
-
-
-class GroupResult(Struct, frozen=True, kw_only=True):
-    """What one group did, as measured."""
-
-    gpu: int
-    """Index."""
-    tasks: tuple[int, ...]
-    from_s: float
-    seconds: float
-    windows: int
-    """Of the task with fewest."""
-    stp: float
-    error: float
-    """Standard error of it."""
-    delta: float | None
-    """The sum of the times alone over the longest time together; None: no time alone is known of one of them."""
-    predicted: float
-    """The aggregate speed as the model said it when the group began."""
-    slowdowns: tuple[float, ...]
-    """Of each of its tasks."""
 
 
 class _Group:
@@ -75,6 +54,7 @@ class GroupSpeeds:
         """`running`: the tasks that run, as the packer keeps them. `unix_s`: Unix time of second 0. `keep` gets what is
         to be written to the user's history."""
         self.results: list[GroupResult] = []
+        self._new: list[GroupResult] = []
         self.families: set[str] = set()
         """Of which something was learned since they were last asked for."""
         self._speeds = speeds
@@ -184,6 +164,11 @@ class GroupSpeeds:
         found, self.families = self.families, set()
         return found
 
+    def take_new(self) -> list[GroupResult]:
+        """Return the groups that have ended since the last call."""
+        found, self._new = self._new, []
+        return found
+
     def finish(self, now_s: float) -> list[GroupResult]:
         """Return what the groups did, also those that still run, in the order in which they began."""
         for uuid in list(self._groups):
@@ -273,7 +258,9 @@ class GroupSpeeds:
             else:
                 its.unmeasured_s += seconds
         if measured is not None:
-            self.results.append(replace(measured, seconds=round(seconds, 3)))
+            result = replace(measured, seconds=round(seconds, 3))
+            self.results.append(result)
+            self._new.append(result)
             if len(self.results) > 2 * GROUPS_MOST:
                 self.results.sort(key=lambda one: (-one.windows, one.from_s))
                 del self.results[GROUPS_MOST:]

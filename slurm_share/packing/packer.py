@@ -265,6 +265,10 @@ class Packer:
         self._forget_rates(its.start.gpus, facts.now_s)
         seconds = max(facts.now_s - its.started_s - its.paused_s, 0.0)
         self.totals.ended(its, after, seconds)
+        if after.kind == "done":
+            gpus = its.start.gpus
+            history_s = self.speeds.seconds_alone(its.ask.key, self.facts[gpus[0]].model)
+            self.totals.alone.add(seconds, its.measured_s, its.unmeasured_s, history_s, len(gpus))
         if after.kind == "device":
             self._out.update(dict.fromkeys(its.start.gpus, after.why))
         for uuid in after.returned:
@@ -294,6 +298,10 @@ class Packer:
         if self.waiting.pop(task, None) is not None:
             self.retried.discard(task)
             self.board.withdraw(task)
+
+    def sentences(self, folder: str, now_s: float) -> list[str]:
+        """Return what packing did, for the end of the run. `folder`: the run's, as its user writes it."""
+        return self.totals.sentences(folder, self.groups.finish(now_s))
 
     # ---- Decisions ----
 

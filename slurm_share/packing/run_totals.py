@@ -8,6 +8,8 @@ from statistics import median
 
 from .records import After, EndKind, GpuFacts, GpuSample
 from .rules.endings import MEMORY_KINDS
+from .rules.speed_account import AloneTotals, GroupResult, span
+from .rules.speed_account import sentences as speed_sentences
 from .running_task import RunningTask
 
 GAP_S = 30.0
@@ -37,6 +39,9 @@ class RunTotals:
         self.done = 0
         self.waits = array("d")
         """Seconds from the beginning of the launcher to the first start of each task."""
+        self.alone = AloneTotals()
+        self.has_shared = False
+        """Two tasks were on one GPU at once."""
         self.learned: set[str] = set()
         """Commands whose size was seen."""
 
@@ -84,6 +89,7 @@ class RunTotals:
             self.energy_j += joules
             if not tasks:
                 self.idle_j += joules
+            self.has_shared = self.has_shared or len(tasks) > 1
             if len(tasks) == 1:
                 tasks[0].see_alone(gpu, seconds)
                 tasks[0].energy_j += joules
@@ -96,8 +102,9 @@ class RunTotals:
         before, self._energy[gpu.uuid] = self._energy.get(gpu.uuid), gpu.energy_j
         return 0.0 if before is None or gpu.energy_j < before else gpu.energy_j - before
 
-    def sentences(self, folder: str) -> list[str]:
-        """Return the sentences at the end of a node's run. `folder`: the run's, as its user writes it."""
+    def sentences(self, folder: str, groups: Sequence[GroupResult] = ()) -> list[str]:
+        """Return the sentences at the end of a node's run. `folder`: the run's, as its user writes it. `groups`: what
+        tasks did together, as far as that was measured."""
         said = []
         if self.memory_mib_s:
             booked, used = (100 * one / self.memory_mib_s for one in (self.booked_mib_s, self.used_mib_s))
@@ -106,12 +113,15 @@ class RunTotals:
             said.append(
                 f"GPU memory booked {booked:.0f} %, used {used:.0f} %; GPUs with work {busy:.0f} % of the time{sm}"
             )
-        lost = f"; wasted {_span(self.wasted_s)}" if self.wasted_s else ""
+        lost = f"; wasted {span(self.wasted_s)}" if self.wasted_s else ""
         faults = f"; {self.free} ended by a neighbour's fault or a failed GPU" if self.free else ""
         said.append(f"out of GPU memory: {self.own} own, {self.neighbours} by a neighbour{faults}{lost}")
         if self.waits:
             total, middle = sum(self.waits) / len(self.waits), median(self.waits)
-            said.append(f"a task waited {_span(total)} for its start (median {_span(middle)})")
+            said.append(f"a task waited {span(total)} for its start (median {span(middle)})")
+        if self.has_shared and (alone := self.alone.sentence(len(self._gpus))):
+            said.append(alone)
+        said += speed_sentences(groups)
         if self.energy_j:
             each = f", {_joules_text(self.energy_j / self.done)} a task that is done" if self.done else ""
             idle = f"; {_joules_text(self.idle_j)} of it while idle" if self.idle_j else ""
@@ -119,15 +129,10 @@ class RunTotals:
         if self.learned:
             commands = "1 command" if len(self.learned) == 1 else f"{len(self.learned)} commands"
             said.append(f"learned the size of {commands}; next time --dry-run shows it")
+        if groups:
+            said.append(f"slurm-share pack explain {folder} lists every group of tasks that was measured")
         said.append(f"slurm-share pack explain {folder} TASK says why a task went where it did")
         return said
-
-
-def _span(seconds: float) -> str:
-    """Return a duration as text: 4.2 s, 11 min, 2.5 h."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _joules_text(joules: float) -> str:

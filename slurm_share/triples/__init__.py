@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .launcher import report
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, Request, plan_map
-    from .pack_decisions import explain_task
+    from .pack_decisions import explain_groups, explain_task
     from .packed_dry_run import DryRun
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
@@ -58,7 +58,7 @@ __getattr__, __all__ = exports(
         "job_output": ["LogFile", "Tail"],
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "Request", "plan_map"],
-        "pack_decisions": ["explain_task"],
+        "pack_decisions": ["explain_groups", "explain_task"],
         "packed_dry_run": ["DryRun"],
         "rates_file": ["read_rates"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],

@@ -1,4 +1,4 @@
-"""What the journals of a packed run say about one task, as sentences."""
+"""What the journals of a packed run say about one task, and what its groups of tasks did, as sentences."""
 
 from __future__ import annotations
 
@@ -8,10 +8,37 @@ from pathlib import Path
 
 from .. import packing
 from ..core.errors import StateError, UsageError
-from ..packing import DECISIONS, read_journal
+from ..packing import DECISIONS, GROUPS, group_text, read_groups, read_journal
 from . import run_folder
 from .result_files import ResultFiles
 from .rules.account import OUTCOME_TEXTS
+
+
+def explain_groups(folder: Path) -> Iterator[str]:
+    """Yield a line for each group of tasks whose speeds were measured, in the order in which they began on each node.
+
+    Raises UsageError for a run that is not packed, StateError for a folder that cannot be read.
+    """
+    run = run_folder.read_run(folder)
+    if run.pack is None:
+        raise UsageError(f"{folder}: its tasks were not packed; there are groups of llsub --pack only")
+    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{GROUPS}")) if file.is_file()]
+    is_empty = True
+    for file in files:
+        node = file.parent.name.partition("_")[2]
+        where = f"{node}: " if len(files) > 1 else ""
+        try:
+            groups = sorted(read_groups(file), key=lambda one: (one.from_s, one.gpu))
+        except OSError as error:
+            raise StateError(str(file), str(error.strerror)) from error
+        for group in groups:
+            is_empty = False
+            yield f"{where}{group_text(group)}"
+    if is_empty:
+        yield (
+            "no group of tasks was measured: that takes progress of each of them, three windows together, and their "
+            "rates alone"
+        )
 
 
 def explain_task(folder: Path, task: int) -> Iterator[str]:

@@ -49,6 +49,7 @@ from ...packing import (
     TaskRun,
     TaskSpec,
     Writer,
+    append_groups,
     key_of,
     name_software,
     read_history,
@@ -686,7 +687,9 @@ class Packed:
         self.flush(is_last=True)
         self.packer.journal.close()
         tables = [] if self.tuning is None else self.tuning.sentences()
-        return [*tables, *(f"{self.node.name}: {one}" for one in self.packer.totals.sentences(self.folder.name))]
+        said = self.packer.sentences(self.folder.name, self._now())
+        append_groups(self.node.folder, self.packer.groups.take_new())
+        return [*tables, *(f"{self.node.name}: {one}" for one in said)]
 
     # ---- What is learned ----
 
@@ -707,6 +710,7 @@ class Packed:
             self._pairs_to_keep.clear()
             if problem is not None:
                 self._tell(problem)
+        append_groups(self.node.folder, self.packer.groups.take_new())
         if self._sizes.is_due(now):
             for size in self._sizes.read_others(now):
                 self.packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)

@@ -290,3 +290,20 @@ def test_the_journal_of_all_this_is_decided_again_byte_for_byte(node: Node) -> N
     entries = list(journal.read_journal((node.folder / journal.DECISIONS).read_bytes()))
     assert any(entry.view.pairs for entry in entries)
     assert all(journal.is_same(entry, decision) for entry, decision in journal.replay(entries))
+
+
+def test_the_end_of_the_run_says_what_was_measured(node: Node) -> None:
+    """And where the rest can be read; nothing of it without a measured group."""
+    assert not any("STP" in one for one in node.packer.sentences("LLSUB.3", 0.0))
+    measured(node)
+    node.see(50.0)
+    node.see(60.0)
+    node.end(1, 130.0)
+    node.end(2, 130.0)
+    said = node.packer.sentences("LLSUB.3", 200.0)
+    assert (
+        "together, a task took 1.6 x its time alone (ANTT), GPUs did 1.3 x (STP); measured of 2 tasks in 1 group"
+        in said
+    )
+    assert "one at a time on 1 GPU would have taken about 3 min (from times alone: 2 measured)" in said
+    assert "slurm-share pack explain LLSUB.3 lists every group of tasks that was measured" in said

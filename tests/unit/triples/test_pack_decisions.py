@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.cli import main
+from slurm_share.packing.group_file import append_groups
 from slurm_share.packing.records import PackRequest, PackSettings
+from slurm_share.packing.rules.speed_account import GroupResult
 from slurm_share.triples import run_folder
 from slurm_share.triples.records import Run, Triple
 
@@ -43,3 +46,30 @@ def test_a_task_that_the_run_does_not_have_is_refused(folder, capsys, task):
     """With the numbers that there are."""
     assert main.main(["pack", "explain", str(folder), "--", task]) == 2
     assert "its tasks are 0 to 1" in capsys.readouterr().err
+
+
+GROUP = GroupResult(
+    gpu=1, tasks=(0, 1), from_s=60.0, seconds=720.0, windows=6, stp=1.301, error=0.021, delta=1.25, predicted=1.55,
+    slowdowns=(2.0, 1.25),
+)  # fmt: skip
+TEXT = "GPU 1, tasks 0 1: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55, delta 1.25)"
+
+
+def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
+    """Lines that cannot be read are passed over; two nodes are named."""
+    append_groups(folder / "p0-p1_n1", [GROUP, replace(GROUP, from_s=0.0, delta=None)])
+    with open(folder / "p0-p1_n1" / "groups.jsonl", "ab") as opened:
+        opened.write(b'{"gpu":1,\xff')
+    assert main.main(["pack", "explain", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines() == [TEXT.replace(", delta 1.25", ""), TEXT]
+    (folder / "p2-p3_n2").mkdir()
+    append_groups(folder / "p2-p3_n2", [GROUP])
+    assert main.main(["pack", "explain", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [f"n1: {TEXT}", f"n2: {TEXT}"]
+
+
+def test_a_run_without_measured_groups_says_what_it_takes(folder, capsys):
+    """It is no error: most programs show no progress."""
+    assert append_groups(folder / "gone", [GROUP]) == "No such file or directory"
+    assert main.main(["pack", "explain", str(folder)]) == 0
+    assert "no group of tasks was measured" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""Say what was measured of speed in a run: groups of tasks, mean slowdown, aggregate speed, times alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ...core.text import counted
+
+SHOWN_MOST = 3
+"""Groups in the summary, those that ran longest."""
+TASKS_SHOWN = 8
+KNOWN_RATIO = 0.8
+"""Times alone are added up only where so large a part of the tasks has one."""
+MEASURED_RATIO = 0.9
+"""So large a part of a task's time has to be measured for its time alone to be."""
+
+
+class GroupResult(Struct, frozen=True, kw_only=True):
+    """What one group of tasks on a GPU did, as measured: a line of `groups.jsonl` in the folder of a node."""
+
+    gpu: int
+    """Index."""
+    tasks: tuple[int, ...]
+    from_s: float
+    """Seconds since the launcher began."""
+    seconds: float
+    windows: int
+    """Of the task with fewest."""
+    stp: float
+    error: float
+    """Standard error of it."""
+    delta: float | None
+    """The sum of the times alone over the longest time together; None: no time alone is known of one of them."""
+    predicted: float
+    """The aggregate speed as the model said it when the group began."""
+    slowdowns: tuple[float, ...]
+    """Of each of its tasks."""
+
+
+class AloneTotals:
+    """The times that a run's tasks that are done take alone."""
+
+    def __init__(self) -> None:
+        self.measured = self.from_history = self.unknown = 0
+        """Tasks."""
+        self.gpu_s = 0.0
+
+    def add(
+        self, seconds: float, measured_s: float, unmeasured_s: float, history_s: float | None, gpus: int
+    ) -> None:  # fmt: skip
+        """Note a task that is done. `measured_s`: what the part of its time that is known would have been alone;
+        `unmeasured_s`: the rest of its time. `history_s`: what its command took alone; None: not known."""
+        known_s = seconds - unmeasured_s
+        if seconds > 0 and known_s >= MEASURED_RATIO * seconds:
+            self.measured += 1
+            self.gpu_s += gpus * measured_s * seconds / known_s
+        elif history_s is not None:
+            self.from_history += 1
+            self.gpu_s += gpus * history_s
+        else:
+            self.unknown += 1
+
+    def sentence(self, gpus: int) -> str:
+        """Return how long the tasks would have taken one at a time on each GPU; empty: too little is known."""
+        known = self.measured + self.from_history
+        if not known or known < KNOWN_RATIO * (known + self.unknown):
+            return ""
+        parts = [f"{self.measured} measured"] if self.measured else []
+        parts += [f"{self.from_history} from history"] if self.from_history else []
+        left = f"; {counted(self.unknown, 'task')} of unknown time left out" if self.unknown else ""
+        where = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+        took = span(self.gpu_s / gpus)
+        return f"one at a time on {where} would have taken about {took} (from times alone: {', '.join(parts)}{left})"
+
+
+def sentences(groups: Sequence[GroupResult]) -> list[str]:
+    """Return what was measured, for the summary; nothing where no group was."""
+    timed = [group for group in groups if group.seconds > 0]
+    if not timed:
+        return []
+    spent: dict[int, list[tuple[float, float]]] = {}
+    for group in timed:
+        for task, slowdown in zip(group.tasks, group.slowdowns, strict=True):
+            spent.setdefault(task, []).append((group.seconds, slowdown))
+    means = [sum(s * slow for s, slow in parts) / sum(s for s, _ in parts) for parts in spent.values()]
+    seconds = sum(group.seconds for group in timed)
+    stp = sum(group.seconds * group.stp for group in timed) / seconds
+    rests = f"measured of {counted(len(spent), 'task')} in {counted(len(timed), 'group')}"
+    antt = f"together, a task took {sum(means) / len(means):.1f} x its time alone (ANTT), GPUs did {stp:.1f} x (STP)"
+    longest = sorted(timed, key=lambda group: (-group.seconds, group.gpu, group.tasks))[:SHOWN_MOST]
+    return [f"{antt}; {rests}", *(group_text(group) for group in longest)]
+
+
+def group_text(group: GroupResult) -> str:
+    """Return a group for people: "GPU 1, tasks 7 12: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55)"."""
+    delta = "" if group.delta is None else f", delta {group.delta:.2f}"
+    return (
+        f"GPU {group.gpu}, tasks {_tasks(group.tasks)}: {group.stp:.2f} +- {group.error:.2f} of one at a time for "
+        f"{span(group.seconds)} (predicted {group.predicted:.2f}{delta})"
+    )
+
+
+def _tasks(tasks: Iterable[int]) -> str:
+    numbers = list(tasks)
+    more = len(numbers) - TASKS_SHOWN
+    return " ".join(map(str, numbers[:TASKS_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def span(seconds: float) -> str:
+    """Return a duration as text: 4.2 s, 11 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
