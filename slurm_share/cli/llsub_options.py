@@ -82,6 +82,18 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     )
     pack.add_argument("--hang", choices=pack_options.HANGS, help="what to do about a task that hangs (default: say)")
     pack.add_argument(
+        "--undo",
+        choices=pack_options.UNDOS,
+        help="what to do about tasks that together do less than one at a time: never again such a pair (ban, the "
+        "default), or also stop one of the two for a while (pause)",
+    )
+    pack.add_argument(
+        "--checkpoint-signal",
+        metavar="SIGNAL",
+        help="tasks save their state and end on this signal, such as USR1: --undo=pause may move them to another GPU",
+    )
+    pack.add_argument("--min-speed", metavar="RATIO", help="no task is to keep less of its speed alone (default: 0.4)")
+    pack.add_argument(
         "--keep-going", action="store_true", help="try all tasks of a kind of which several need more than a GPU"
     )
 
@@ -125,6 +137,10 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
             lines.error(f"{shown(unknown[0]) or repr('')} is no option of such a line{hint}")
         try:
             pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)
+            if read.checkpoint_signal is not None:
+                pack_options.parse_checkpoint_signal(read.checkpoint_signal)
+            if read.min_speed is not None:
+                pack_options.parse_min_speed(read.min_speed)
         except UsageError as error:
             lines.error(str(error))
     taken = {name: value for name, value in vars(read).items() if not pack_options.is_written(getattr(arguments, name))}

@@ -84,6 +84,12 @@ def test_an_mps_share_below_the_demand_slows_the_task_itself(simwork: Any) -> No
     assert simwork.slowdown(simwork.Demand(0.4, 0.0, 0.0, 1), [], 0.5) == pytest.approx(1.0)
 
 
+def test_a_clash_counts_once_beside_its_own_kind_only(simwork: Any) -> None:
+    clash, other = simwork.Clash("cache", 2.5), simwork.Clash("disk", 2.0)
+    assert clash.slower([]) == clash.slower([0, other.number]) == 1.0
+    assert clash.slower([other.number, clash.number, clash.number]) == 2.5
+
+
 # ---- Progress, against a clock of its own ----
 
 
@@ -197,6 +203,40 @@ def test_two_tasks_slow_each_other_down_until_one_is_killed(two_gpus: Host, tmp_
     neighbour.kill()
     assert until(lambda: progress(one)[-1][1] == 1.0)
     assert {speed for _, speed in progress(third)} == {1.0}
+
+
+def test_tasks_that_clash_are_slower_than_their_load_tells_and_a_stopped_one_slows_nobody(
+    two_gpus: Host,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Loads that hardly hurt: without --clash, and beside another tag, all keep their speed."""
+    words = ("--work", "600", "--load", "5", "--util", "10")
+    out = {name: tmp_path / name for name in ("one", "other", "third")}
+    start_work(two_gpus, out["one"], *words, "--clash", "cache:4")
+    other = start_work(two_gpus, out["other"], *words, "--clash", "cache:2")
+    start_work(two_gpus, out["third"], *words, "--clash", "disk:9")
+    assert until(lambda: progress(out["one"])[-1][1] == 0.25)
+    assert progress(out["other"])[-1][1] == 0.5
+    assert progress(out["third"])[-1][1] == 1.0
+    other.send_signal(signal.SIGSTOP)
+    assert until(lambda: progress(out["one"])[-1][1] == 1.0)
+    other.send_signal(signal.SIGCONT)
+    assert until(lambda: progress(out["one"])[-1][1] == 0.25)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--work", "1", "--clash", "2"), "'2' is not TAG:FACTOR"),
+        (("--work", "1", "--clash", "a:0.5"), "'a:0.5' is not TAG:FACTOR"),
+        (("--work", "1", "--clash", "a:x"), "'a:x' is not TAG:FACTOR"),
+        (("--clash", "a:2"), "--clash needs --work"),
+    ],
+)
+def test_a_clash_that_makes_no_sense_is_refused(two_gpus: Host, words: tuple[str, ...], why: str) -> None:  # noqa: F811
+    code, _, err = two_gpus.task(*words)
+    assert code == 2
+    assert why in err
 
 
 def test_clients_of_one_mps_server_slow_each_other_down_less(

@@ -62,7 +62,10 @@ COUNTERS = ("occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
 WANTS = ("want_sm", "want_dram", "want_util")
 """What a process would take alone, in percent, where its neighbours slow it down (simwork.py)."""
 
-NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", *COUNTERS, *WANTS)
+CLASH = "clash"
+"""Number of the kind of work that a process does badly beside others of that kind (simwork.py); 0: none."""
+
+NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", CLASH, *COUNTERS, *WANTS)
 """The words of a client file that mean something."""
 
 
@@ -126,7 +129,7 @@ class Gpu:
 class Client:
     """One live process on one GPU, as its client file says."""
 
-    __slots__ = ("mps_server", "pid", "sm", "used_bytes", "want_dram", "want_sm", "want_util")
+    __slots__ = ("clash", "mps_server", "pid", "sm", "used_bytes", "want_dram", "want_sm", "want_util")
 
     def __init__(self, pid: int, numbers: Mapping[str, int], stopped: bool) -> None:
         self.pid = pid
@@ -144,6 +147,7 @@ class Client:
             is_now if want is None else want for want, is_now in zip(wants, (self.sm, dram, busy), strict=True)
         )
         """What it takes alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
+        self.clash = 0 if stopped else numbers.get(CLASH, 0)
 
 
 class MpsConnection:
@@ -299,7 +303,7 @@ def live_clients(state: str, gpu: Gpu) -> list[Client]:
         known = {key: words[key] for key in NUMBER_KEYS if key in words}
         if not all(number.isascii() and number.isdigit() for number in known.values()):
             continue
-        most = {"used": gpu.memory_bytes, "mps": 1 << 32}
+        most = {"used": gpu.memory_bytes, "mps": 1 << 32, CLASH: 1 << 32}
         numbers = {key: min(int(number), most.get(key, 100)) for key, number in known.items()}
         clients.append(Client(pid, numbers, stopped=process[2]))
     return clients

@@ -11,9 +11,10 @@ turns. Against N copies of ResNet-18 on a V100 (Pan 2021, Table 4) the model is 
 
 from __future__ import annotations
 
+import binascii
 import time
 
-from simgpu import Client, Context
+from simgpu import CLASH, Client, Context
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,11 +78,31 @@ def slowdown(own: Demand, others: Iterable[Demand], cap_ratio: float = 1.0) -> f
     return (1 - busy) + busy * stretch(own, others) / cap_ratio
 
 
+class Clash:
+    """SIMULATED interference that the capacity model does not know, such as of caches: beside at least one process that
+    clashes by the same tag, its work takes `factor` times as long."""
+
+    __slots__ = ("factor", "number")
+
+    def __init__(self, tag: str, factor: float) -> None:
+        self.number = binascii.crc32(tag.encode()) or 1
+        """Of the tag, for the client file."""
+        self.factor = factor
+
+    def slower(self, others: Iterable[int]) -> float:
+        """How much longer its work takes beside processes with these numbers."""
+        return self.factor if self.number in others else 1.0
+
+
 class Work:
     """So many seconds of work alone, on a card that others use too."""
 
-    def __init__(self, context: Context, load: int, util: int, counters: Mapping[str, int], memory_load: int) -> None:
+    def __init__(
+        self, context: Context, load: int, util: int, counters: Mapping[str, int], memory_load: int,
+        clash: Clash | None = None,
+    ) -> None:  # fmt: skip
         self._context = context
+        self._clash = clash
         allowed = context.allowed_load(load)
         self._cap_ratio = allowed / load if load else 1.0
         self._load = {"sm": allowed, "mem": memory_load, "util": util, **counters}
@@ -90,6 +111,8 @@ class Work:
         mine = Client(0, {"used": 0, "mps": server, **self._load}, stopped=False)
         self._demand = demand_of(mine)
         self._wants = {"want_sm": mine.want_sm, "want_dram": mine.want_dram, "want_util": mine.want_util}
+        if clash is not None:
+            self._wants[CLASH] = clash.number
         self.done_s = 0.0
         """Work that is behind it, in seconds alone."""
         self.speed = 1.0
@@ -126,9 +149,11 @@ class Work:
         changed_ns, now = self._context.clients_changed_ns(), time.monotonic()
         if changed_ns == self._changed_ns and now - self._read_s < LOOK_CLOSELY_INTERVAL_S:
             return
-        others = [demand_of(client) for client in self._context.neighbours()]
-        longer = stretch(self._demand, others) / self._cap_ratio
-        slower = slowdown(self._demand, others, self._cap_ratio)
+        neighbours = self._context.neighbours()
+        others = [demand_of(client) for client in neighbours]
+        clash = 1.0 if self._clash is None else self._clash.slower([client.clash for client in neighbours])
+        longer = stretch(self._demand, others) / self._cap_ratio * clash
+        slower = slowdown(self._demand, others, self._cap_ratio) * clash
         self.speed = 1 / slower
         shown = {name: round(value * self.speed) for name, value in self._load.items()}
         shown["util"] = min(100, round(self._load["util"] * longer / slower))

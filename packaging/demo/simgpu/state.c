@@ -36,6 +36,7 @@
  *       mps=PID               the MPS server it goes through, 0: none    0
  *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of GPM's counters of these names; unknown if absent
  *       want_sm= want_dram= want_util=   PERCENT that it would take alone, where neighbours slow it down (simwork.py)
+ *       clash=NUMBER      the kind of work beside which it is slower than its load tells (simwork.py)
  *   energy0, energy1, ...   mode 0666; one line `at=NANOSECONDS uj=MICROJOULES sm=PERCENT`: what the card has drawn up
  *                       to a moment of CLOCK_MONOTONIC, and its SM load since then. Whoever changes a load, and whoever
  *                       asks for the energy, brings it up to date under flock(2) on the file. A task that works looks

@@ -79,7 +79,11 @@ def actions(view: PackView) -> list[Undoing]:
         if any(task.is_paused for task in tasks) and (going_on := _going_on(view, gpu, tasks, banned)):
             found += going_on
         elif len(tasks) > 1 and (finding := _find(view, tasks)) is not None:
-            found += _undo(view, gpu, tasks, finding, banned, here)
+            # One at a time moves: two would find the same idle GPU.
+            may_move = not any(isinstance(one, Move) for one in found) and not any(
+                one.is_moving for one in view.running
+            )
+            found += _undo(view, gpu, tasks, finding, banned, here if may_move else None)
     return found
 
 
@@ -227,9 +231,9 @@ def _undo(
     tasks: Sequence[RunningView],
     finding: _Finding,
     banned: set[frozenset[str]],
-    here: dict[str, list[RunningView]],
+    here: dict[str, list[RunningView]] | None,
 ) -> list[Undoing]:
-    """Return what follows from a finding.
+    """Return what follows from a finding. `here`: GPU -> its tasks; None: no task may move now.
 
     The pair is banned once. Three windows later, which is the next test, the younger one is paused, or moved, if the
     finding still holds; at once, where it is harmful. With more than two tasks, the pair is the youngest of all, which
@@ -251,7 +255,7 @@ def _undo(
     is_confirmed = (was_banned or not is_known) and windows >= 2 * WINDOWS_LEAST
     if view.settings.undo != "pause" or not (finding.is_harmful or is_confirmed):
         return found
-    if _pays_to_move(view, finding, here):
+    if here is not None and _pays_to_move(view, finding, here):
         why = f"GPU {index}: task {number} moves to another GPU, since {finding.text}"
         found.append(Move(task=number, gpu=gpu.facts.uuid, why=why))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import signal
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from ...core import names
 from ...core.errors import UsageError, shown
-from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec
+from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
 from ...share import option as share_option
 
 Estimates = Literal["history", "static", "probe", "none"]
@@ -19,6 +20,7 @@ Hang = Literal["say", "kill"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 ESTIMATES: tuple[Estimates, ...] = get_args(Estimates)
+UNDOS: tuple[Undo, ...] = get_args(Undo)
 HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "gain"
 TRIED_POLICY: PolicyName = "booked"
@@ -33,6 +35,17 @@ GPUS_MAX = 256
 """More GPUs than any node has, for one task."""
 _HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
 """Policies that ask how much of a GPU's memory is free, and how busy it is (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
+_STOPS = "no program saves its state on it: it stops, or goes on"
+_NOT_CAUGHT = {
+    signal.SIGKILL: "no program can act on it",
+    signal.SIGSTOP: "no program can act on it",
+    signal.SIGCONT: _STOPS,
+    signal.SIGTSTP: _STOPS,
+    signal.SIGTTIN: _STOPS,
+    signal.SIGTTOU: _STOPS,
+    signal.SIGCHLD: "programs get it whenever a process that they have started ends",
+}
+"""Signals that cannot mean "save your state", and why."""
 _CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
 _RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
 
@@ -51,6 +64,9 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     memory_guard: Guard | None = None
     estimate: Estimates | None = None
     hang: Hang | None = None
+    undo: Undo | None = None
+    checkpoint_signal: str | None = None
+    min_speed: str | None = None
     keep_going: bool = False
     compare_sharing: bool = False
 
@@ -96,6 +112,10 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         )
     if written.oom_retries is not None:
         settings = replace(settings, oom_retries=written.oom_retries)
+    _refuse_without_speed(written, settings.policy)
+    if written.min_speed is not None:
+        settings = replace(settings, min_speed=parse_min_speed(written.min_speed))
+    settings = replace(settings, undo=written.undo or settings.undo)
     settings = replace(settings, order=written.order or settings.order, guard=written.memory_guard or settings.guard)
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
@@ -108,6 +128,9 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         spec=spec,
         estimate=written.estimate or default.estimate,
         hang=written.hang or default.hang,
+        checkpoint_signal=None
+        if written.checkpoint_signal is None
+        else parse_checkpoint_signal(written.checkpoint_signal),
         is_tuned=is_tuned,
         is_compared=written.compare_sharing,
     )
@@ -148,6 +171,44 @@ def refuse_sm_tried(written: str | None, where: str) -> None:
     """Raise UsageError for `sm=auto` where nothing tries shares. where: what the run is, and what to do."""
     if written is not None and SM_TRIED in written.split(","):
         raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds each task's share by trials, {where}")
+
+
+def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
+    """Refuse the options that only the policy knows which measures speed."""
+    for name in ("undo", "checkpoint_signal", "min_speed"):
+        if getattr(written, name) is not None and policy != "gain":
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} has no effect on {policy}, which places tasks without asking for their speed; leave it "
+                "away, or write --pack=gain"
+            )
+
+
+def parse_min_speed(text: str) -> float:
+    """Return the least speed that a task is to keep; 0 for `none`. Raises UsageError."""
+    return _ratio(text, "--min-speed") or 0.0
+
+
+def parse_checkpoint_signal(text: str) -> int:
+    """Return the number of a signal that is written as USR1 or SIGUSR1. Raises UsageError."""
+    name = text.upper().removeprefix("SIG")
+    if name.startswith("RT"):
+        raise UsageError(
+            f"--checkpoint-signal={shown(text)}: a real-time signal has another number on other systems; take USR1 or "
+            "USR2"
+        )
+    found = signal.Signals.__members__.get(f"SIG{name}")
+    if found is None:
+        known = [member.removeprefix("SIG") for member in signal.Signals.__members__]
+        close = difflib.get_close_matches(name, [one for one in known if not one.startswith("RT")], n=1)
+        hint = f"did you mean {close[0]}?" if close else "write a name such as USR1"
+        raise UsageError(f"--checkpoint-signal={shown(text)} is the name of no signal; {hint}")
+    if found in _NOT_CAUGHT:
+        raise UsageError(
+            f"--checkpoint-signal={shown(text)}: {_NOT_CAUGHT[found]}; take the one on which your program saves its "
+            "state, such as USR1"
+        )
+    return int(found)
 
 
 def parse_gpu_mem(text: str, name: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,14 @@ def test_a_size_in_a_script_can_be_taken_back(here: Path) -> None:
     assert run_of(here).pack == GAIN
 
 
+def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
+    lines = ("#LLSUB --undo=ban --checkpoint-signal=SIGUSR1", "#LLSUB --min-speed=0.5")
+    assert call(script(here, *lines), "[1,4]", "--pack=gain", "--undo=pause") == 0
+    assert run_of(here).pack == PackRequest(
+        settings=PackSettings(policy="gain", undo="pause", min_speed=0.5), checkpoint_signal=signal.SIGUSR1
+    )
+
+
 def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same script is for both; what has no effect is said."""
     assert call(script(here, "#LLSUB --gpu-mem=9G --keep-going --retries=1"), "[1,4]") == 0
@@ -304,6 +313,9 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
         ("--gpu-mem='9G", "No closing quotation"),
         ("--gpu-mem=9 G", "G is no option"),
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, and not 0"),
+        ("--checkpoint-signal=RTMIN", "a real-time signal has another number on other systems"),
+        ("--min-speed=40", "--min-speed is a ratio from 0 to 1, and 40 is more; write 0.4"),
+        ("--undo=stop", "invalid choice: 'stop'"),
         ("--pack=lugg", "did you mean lug?"),
     ],
 )

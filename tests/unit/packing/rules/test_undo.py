@@ -159,6 +159,15 @@ def test_a_task_that_can_save_its_state_moves_to_an_idle_gpu():
     assert [type(one) for one in decided(*tasks, gpus=2, undo="ban")] == [Ban]
 
 
+def test_one_task_at_a_time_moves():
+    """There is one idle GPU for both."""
+    tasks = [task(number, 0.3, on=number // 2, age=900 - number, can_move=True, ends_s=3000.0) for number in range(4)]
+    found = decided(*tasks, gpus=3, undo="pause")
+    assert [type(one) for one in found] == [Ban, Move, Ban, Pause]
+    tasks[1] = replace(tasks[1], is_moving=True)
+    assert [type(one) for one in decided(*tasks, gpus=3, undo="pause")] == [Ban, Pause]
+
+
 def test_a_task_that_has_just_begun_moves_without_saving():
     tasks = task(7, 0.3, age=OLD), task(12, 0.3, age=50.0, ends_s=2000.0)
     assert [type(one) for one in decided(*tasks, gpus=2, undo="pause")] == [Ban, Move]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +57,9 @@ def test_each_option_reaches_the_request() -> None:
         ("memory_guard", "soft"),
         ("estimate", "history"),
         ("hang", "say"),
+        ("undo", "ban"),
+        ("checkpoint_signal", "USR1"),
+        ("min_speed", "0.5"),
         ("keep_going", True),
     ],
 )
@@ -61,6 +67,55 @@ def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -
     name = "--" + option.replace("_", "-")
     with pytest.raises(UsageError, match=f"{name} goes with --pack; write --pack too"):
         pack_options.request(PackOptions(**{option: value}), retries=0)  # type: ignore[arg-type]
+
+
+def test_what_is_undone_reaches_the_request() -> None:
+    written = PackOptions(pack="gain", undo="pause", checkpoint_signal="SIGUSR2", min_speed="0.25")
+    found = pack_options.request(written, retries=0)
+    assert found == PackRequest(
+        settings=PackSettings(policy="gain", undo="pause", min_speed=0.25), checkpoint_signal=signal.SIGUSR2
+    )
+    found = pack_options.request(PackOptions(pack="gain", min_speed="none"), retries=0)
+    assert found is not None
+    assert found.settings.min_speed == 0.0
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
+@pytest.mark.parametrize("option", [{"undo": "off"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
+def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"has no effect on {policy}, .*; leave it away, or write --pack=gain"):
+        pack_options.request(PackOptions(pack=policy, **option), retries=0)
+
+
+@pytest.mark.parametrize("text", ["USR1", "SIGUSR1", "usr1", "sigusr1"])
+def test_a_signal_has_its_name_with_or_without_sig(text: str) -> None:
+    assert pack_options.parse_checkpoint_signal(text) == signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("RTMIN", "a real-time signal"),
+        ("SIGRTMIN+3", "a real-time signal"),
+        ("KILL", "no program can act on it"),
+        ("SIGSTOP", "no program can act on it"),
+        ("CONT", "it stops, or goes on"),
+        ("CHLD", "whenever a process"),
+        ("USER1", "is the name of no signal; did you mean USR1"),
+        ("", "is the name of no signal; write a name such as USR1"),
+        ("10", "is the name of no signal"),
+        ("SIG", "is the name of no signal"),
+    ],
+)
+def test_a_signal_that_cannot_mean_save_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        pack_options.parse_checkpoint_signal(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "2", "40", "x", "-1"])
+def test_a_speed_that_is_no_ratio_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--min-speed is a ratio"):
+        pack_options.request(PackOptions(pack="gain", min_speed=text), retries=0)
 
 
 @pytest.mark.parametrize("name", POLICIES)
