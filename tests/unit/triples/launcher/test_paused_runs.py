@@ -1,0 +1,304 @@
+"""Packed runs in which tasks are paused, go on and move, and in which somebody is killed meanwhile.
+
+The launcher, its guard and its watchdog are real, and so are the tasks. What is to be undone, the test says: a file
+with a line such as `pause 1` takes the place of measured rates.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_packed_runs
+from test_packed_runs import PATIENCE_S, Machine, Packed, alive, library, task, wait_for  # noqa: F401
+
+from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
+
+pytestmark = test_packed_runs.pytestmark
+TOLD = """
+import os, sys
+from slurm_share.packing.records import Move, Pause, Resume
+from slurm_share.packing.rules import undo
+plan, measured = sys.argv[2] + "/plan", undo.actions
+def told(view):
+    try:
+        os.rename(plan, plan + ".taken")
+    except OSError:
+        return measured(view)
+    kinds = {"pause": Pause, "resume": Resume, "move": Move}
+    found = []
+    for line in open(plan + ".taken"):
+        word, number = line.split()
+        its = next(one for one in view.running if one.ask.task == int(number))
+        found.append(kinds[word](task=int(number), gpu=its.gpus[0], why=f"{word} {number}, as told"))
+    return found
+undo.actions = told
+"""
+SETTINGS = PackSettings(policy="gain", undo="pause", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
+
+
+class Told:
+    """A run that pauses what it is told to."""
+
+    def __init__(self, machine: Machine, lines: list[str], settings: PackSettings = SETTINGS, **more: Any) -> None:
+        pack = PackRequest(settings=settings, **more)
+        self.machine = machine
+        self.run = machine.run(lines, settings=settings, pack=pack, specs=[TaskSpec(gpu_mem_mib=4096)] * len(lines))
+        self.process: subprocess.Popen[str] | None = None
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Start, and return when all tasks have."""
+        self.process = self.run.start()
+        wait_for(lambda: all("on" in self.log(number) for number in range(self.run.what.tasks)))
+        return self.process
+
+    def log(self, number: int) -> str:
+        return "".join(path.read_text() for path in self.run.folder.glob(f"p*/mix.log.{number}"))
+
+    def tell(self, *lines: str) -> None:
+        """Have something undone."""
+        new = self.machine.tmp / "new"
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.rename(self.machine.tmp / "plan")
+        wait_for(lambda: not (self.machine.tmp / "plan").exists())
+
+    def states(self, number: int) -> list[str]:
+        """The states of a task's processes, as the kernel has them."""
+        found = []
+        for pid in alive(f"LLSUB_DIR={self.run.folder}"):
+            try:
+                environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+            except OSError:
+                continue
+            if f"LLSUB_TASK={number}".encode() in environ:
+                found.append(state)
+        return found
+
+    def is_stopped(self, number: int) -> bool:
+        states = self.states(number)
+        return bool(states) and set(states) == {"T"}
+
+    def pause(self, number: int) -> None:
+        self.tell(f"pause {number}")
+        wait_for(lambda: self.is_stopped(number))
+
+    def end(self) -> tuple[int, str]:
+        """Wait; exit code and all it said. Nothing of the run lives then, and nothing is stopped."""
+        assert self.process is not None
+        said, _ = self.process.communicate(timeout=PATIENCE_S)
+        wait_for(lambda: not alive(f"LLSUB_DIR={self.run.folder}"))
+        wait_for(lambda: not alive(str(self.run.folder)))
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:  # noqa: F811
+    """One GPU with MPS, and launchers that do what they are told."""
+    monkeypatch.setattr(test_packed_runs, "LAUNCH", TOLD + test_packed_runs.LAUNCH)
+    made = Machine(library, 1, 40960, mps=True)
+    yield made
+    made.close()
+
+
+TREE = "echo on; (sleep 600; true) & setsid sleep 601 & bash -mc 'sleep 602; true' & wait"
+"""A shell that waits for children in its group, in a session of their own, and in a group of their own."""
+
+
+def counts(seconds: float) -> str:
+    """A task that works so long on the GPU."""
+    return f"echo on; {task('1G', seconds)}"
+
+
+def test_a_paused_task_stands_still_with_all_its_children_and_goes_on(machine: Machine) -> None:
+    run = Told(machine, [counts(6), TREE.replace("600", "3").replace("601", "3.1").replace("602", "3.2")])
+    run.begin()
+    run.pause(1)
+    assert len(run.states(1)) >= 5
+    time.sleep(4)
+    assert run.is_stopped(1)
+    assert "T" not in run.states(0)
+    run.tell("resume 1")
+    code, said = run.end()
+    assert code == 0, said
+    assert run.run.outcomes() == {0: ["done"], 1: ["done"]}
+    assert ", as told" in said
+    assert said.index("pause 1, as told") < said.index("resume 1, as told")
+
+
+def test_a_paused_task_goes_on_when_its_neighbour_has_ended(machine: Machine) -> None:
+    run = Told(machine, [counts(4), counts(3)])
+    run.begin()
+    run.pause(1)
+    code, said = run.end()
+    assert code == 0, said
+    assert "GPU 0: task 1 goes on; no other task runs there" in said
+    first, second = sorted(run.run.ended(), key=lambda one: one.task)
+    assert second.started + second.seconds > first.started + first.seconds
+
+
+def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
+    settings = PackSettings(
+        policy="gain", undo="pause", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, pause_max_s=2.0
+    )
+    run = Told(machine, [f"echo on; {task('1G', 600)}", f"echo on; {task('1G', 600)}"], settings)
+    process = run.begin()
+    run.pause(1)
+    wait_for(lambda: run.is_stopped(0) and not run.is_stopped(1))
+    wait_for(lambda: run.is_stopped(1) and not run.is_stopped(0))
+    process.send_signal(signal.SIGTERM)
+    _, said = run.end()
+    assert "task 1 goes on after 2 s; task 0 is paused instead" in said
+    assert "task 0 goes on after 2 s; task 1 is paused instead" in said
+
+
+def test_a_paused_task_does_not_hang(machine: Machine) -> None:
+    """--hang=kill after two seconds; it is paused for five, and then it works for one."""
+    run = Told(machine, [counts(9), "echo on; sleep 1; echo more; sleep 1"], hang="kill", hang_s=3.0)
+    run.begin()
+    run.pause(1)
+    time.sleep(5)
+    run.tell("resume 1")
+    code, said = run.end()
+    assert code == 0, said
+    assert "hang" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, number: signal.Signals) -> None:
+    """As scancel, the time limit and Ctrl-C do. The task notes the signal."""
+    notes = f"{machine.home}/noted"
+    line = f"trap 'echo told >>{notes}; exit 3' TERM INT; echo on; while :; do sleep 0.1; done"
+    run = Told(machine, [counts(600), line])
+    process = run.begin()
+    run.pause(1)
+    began = time.monotonic()
+    process.send_signal(number)
+    code, said = run.end()
+    assert code != 0
+    assert Path(notes).read_text() == "told\n"
+    assert run.run.outcomes() == {0: ["unfinished"], 1: ["unfinished"]}, said
+    assert time.monotonic() - began < 20  # less than the 25 s after which it would have been killed
+
+
+def processes(run: Told) -> tuple[int, int]:
+    """Guard and loop."""
+    assert run.process is not None
+    guard = run.process.pid
+    return guard, int(wait_for(lambda: Path(f"/proc/{guard}/task/{guard}/children").read_text().split())[0])
+
+
+def watchdogs(run: Told) -> list[int]:
+    """The watchdog: a session leader with the launcher's command line that is neither guard nor loop."""
+    assert run.process is not None
+    return [pid for pid in alive(f"LLSUB.1\0{run.machine.tmp}") if os.getsid(pid) == pid != run.process.pid]
+
+
+@pytest.mark.parametrize("victims", ["loop", "guard", "loop and guard", "guard and loop"])
+def test_whoever_is_killed_no_task_stays_stopped(machine: Machine, victims: str) -> None:
+    line = "trap 'exit 3' TERM; echo on; while :; do sleep 0.1; done"
+    run = Told(machine, [line, line])
+    run.begin()
+    run.pause(1)
+    guard, loop = processes(run)
+    wait_for(lambda: len(watchdogs(run)) == 1)
+    pids = {"guard": guard, "loop": loop}
+    if victims == "loop and guard":
+        os.kill(guard, signal.SIGSTOP)  # it is not to see the loop's end
+    for name in victims.split(" and "):
+        os.kill(pids[name], signal.SIGKILL)
+    wait_for(lambda: not run.states(1))
+    wait_for(lambda: not watchdogs(run))
+    for pid in alive(f"LLSUB_DIR={run.run.folder}"):
+        if victims in ("loop", "guard"):
+            wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+        else:  # nobody is left to end what was not paused
+            os.kill(pid, signal.SIGKILL)
+    run.end()
+
+
+def test_without_its_watchdog_a_run_pauses_no_more(machine: Machine) -> None:
+    run = Told(machine, [counts(8), counts(7)])
+    run.begin()
+    run.pause(1)
+    (watchdog,) = wait_for(lambda: watchdogs(run))
+    os.kill(watchdog, signal.SIGKILL)
+    wait_for(lambda: not run.is_stopped(1))
+    code, said = run.end()
+    assert code == 0, said
+    assert said.count("no further task is paused on") == 1
+
+
+def test_a_killed_task_that_was_paused_leaves_nothing_stopped(machine: Machine) -> None:
+    run = Told(machine, [counts(6), TREE])
+    run.begin()
+    run.pause(1)
+    leader = int(wait_for(lambda: [pid for pid in alive(f"LLSUB_DIR={run.run.folder}") if "echo on; (sleep" in
+                                   Path(f"/proc/{pid}/cmdline").read_text() and os.getsid(pid) == pid])[0])  # fmt: skip
+    os.kill(leader, signal.SIGKILL)
+    wait_for(lambda: not run.states(1))
+    run.end()
+    assert run.run.outcomes() == {0: ["done"], 1: ["signal"]}
+
+
+def test_what_scontrol_resume_lets_go_on_is_stopped_again(machine: Machine) -> None:
+    """Suspended and resumed: SIGSTOP, then SIGCONT, to every process of the job."""
+    run = Told(machine, [counts(600), counts(600)])
+    process = run.begin()
+    run.pause(1)
+    guard, loop = processes(run)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in [*alive(f"LLSUB_DIR={run.run.folder}"), guard, loop]:
+            os.kill(pid, number)
+        time.sleep(0.2)
+    wait_for(lambda: run.is_stopped(1) and not run.is_stopped(0))
+    process.send_signal(signal.SIGTERM)
+    run.end()
+
+
+SAVES = """echo on
+state={home}/state.$LLSUB_TASK
+trap 'echo $done >$state; exit {code}' USR1
+done=$(cat $state 2>/dev/null || echo 0)
+echo "begins at $done on $LLSUB_NEIGHBOURS"
+while test $done -lt {steps}; do sleep 0.1; done=$((done + 1)); done
+"""
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_task_that_is_moved_goes_on_from_what_it_saved_and_no_try_is_counted(machine: Machine, code: int) -> None:
+    script = machine.home / "saves.sh"
+    script.write_text(SAVES.format(home=machine.home, code=code, steps=60))
+    run = Told(machine, [counts(9), f"exec bash {script}"], checkpoint_signal=int(signal.SIGUSR1))
+    run.begin()
+    time.sleep(1)
+    run.tell("move 1")
+    wait_for(lambda: (machine.home / "state.1").exists())
+    ended, said = run.end()
+    assert ended == 0, said
+    assert run.run.outcomes() == {0: ["done"], 1: ["unfinished", "done"]}
+    assert "task 1 moved away from GPU 0; it runs again" in said
+    assert "begins at 0 on" in run.log(1)
+    assert run.log(1).count("begins at") == 2
+    assert run.log(1).count("begins at 0 ") == 1
+    second = run.run.attempts()[1][1]
+    neighbour = run.run.attempts()[0][0]
+    assert second.started >= neighbour.started + neighbour.seconds  # not beside it again
+
+
+def test_a_task_that_does_not_end_when_it_is_moved_is_ended(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = "from slurm_share.triples.launcher import moves\nmoves.SAVE_S = moves.GRACE_S = 1.0\n"
+    monkeypatch.setattr(test_packed_runs, "LAUNCH", quick + test_packed_runs.LAUNCH)
+    deaf = "trap '' TERM USR1; echo on; test $LLSUB_ATTEMPT = 2 || sleep 60"
+    run = Told(machine, [counts(8), deaf], checkpoint_signal=int(signal.SIGUSR1))
+    run.begin()
+    run.tell("move 1")
+    ended, said = run.end()
+    assert ended == 0, said
+    assert run.run.outcomes()[1] == ["unfinished", "done"]
