@@ -7,6 +7,8 @@ import random
 from statistics import stdev
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from packing_values import gpu, key, running, view
 
@@ -177,6 +179,59 @@ def test_students_quantiles_are_those_of_the_tables():
     """Of 0.975, and of 0.99: any statistics book."""
     for normal, freedom, exact in [(1.96, 4, 2.776), (1.96, 10, 2.228), (2.326, 4, 3.747), (2.326, 30, 2.457)]:
         assert undo.student(normal, freedom) == pytest.approx(exact, rel=0.04)
+
+
+# ---- Whatever the state ----
+
+_rates = st.none() | st.builds(
+    Rate,
+    per_s=st.floats(0, 2), error_per_s=st.floats(0, 0.5) | st.just(math.nan), windows=st.integers(1, 30),
+    source=st.sampled_from(["progress", "log"]),
+)  # fmt: skip
+
+
+@st.composite
+def nodes(draw):
+    """Tasks on three GPUs, some of them paused, some on their way out."""
+    tasks = []
+    for number in range(draw(st.integers(1, 7))):
+        one = task(number, on=draw(st.integers(0, 2)), family=draw(st.sampled_from("abc")))
+        one = replace(
+            one,
+            rate=draw(_rates), rate_alone=draw(_rates), started_s=draw(st.floats(0, 1000)),
+            is_paused=draw(st.booleans()), pause_s=draw(st.floats(0, 1000)), is_flat=draw(st.booleans()),
+            is_moving=draw(st.sampled_from([False, False, True])), can_move=draw(st.booleans()),
+            ends_s=draw(st.none() | st.floats(0, 9000)),
+        )  # fmt: skip
+        tasks.append(one)
+    pairs = draw(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=3))
+    return tasks, pairs, draw(st.sampled_from(["off", "ban", "pause"]))
+
+
+@settings(max_examples=400, deadline=None)
+@given(nodes())
+def test_whatever_the_state_no_gpu_stands_still_and_each_action_makes_sense(node):
+    tasks, pairs, mode = node
+    found = decided(*tasks, pairs=pairs, gpus=3, undo=mode)
+    before = {one.ask.task: one for one in tasks}
+    changes = [one for one in found if not isinstance(one, Ban)]
+    assert len({one.task for one in changes}) == len(changes)
+    assert mode == "pause" or not any(isinstance(one, Move) for one in found)
+    assert sum(isinstance(one, Move) for one in found) <= 1
+    paused = {number: one.is_paused for number, one in before.items()}
+    for one in changes:
+        its = before[one.task]
+        assert one.gpu in its.gpus
+        assert its.is_paused == isinstance(one, Resume)
+        assert not its.is_moving
+        paused[one.task] = isinstance(one, Pause)
+    if mode == "off":
+        assert found == []
+        return
+    for gpu in range(3):
+        here = [number for number, one in before.items() if f"GPU-{gpu}" in one.gpus and not one.is_moving]
+        moved = {one.task for one in found if isinstance(one, Move)}
+        assert not here or any(not paused[number] and number not in moved for number in here)
 
 
 # ---- How often it errs ----
