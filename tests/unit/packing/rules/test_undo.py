@@ -228,8 +228,8 @@ def test_whatever_the_state_no_gpu_stands_still_and_each_action_makes_sense(node
     if mode == "off":
         assert found == []
         return
-    for gpu in range(3):
-        here = [number for number, one in before.items() if f"GPU-{gpu}" in one.gpus and not one.is_moving]
+    for index in range(3):
+        here = [number for number, one in before.items() if f"GPU-{index}" in one.gpus and not one.is_moving]
         moved = {one.task for one in found if isinstance(one, Move)}
         assert not here or any(not paused[number] and number not in moved for number in here)
 

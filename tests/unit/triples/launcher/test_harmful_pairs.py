@@ -1,4 +1,4 @@
-"""Harmful pairs, found by the progress that real tasks show on a simulated GPU: banned, paused, and known to later runs.
+"""Harmful pairs, found by the progress of real tasks on a simulated GPU: banned, paused, and known to later runs.
 
 Two kinds of tasks take four times as long beside each other, for a reason that no load tells (--clash). SIMULATED: the
 slowdown is that of the simulated GPU, no program's.
