@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...node.memory import HostMemory
 from ...node.records import Room
-from ...packing import Rate, asked_mib
+from ...packing import LevelRun, Rate, asked_mib
 from ...share import allocation, registry
 from ..records import Outcome, Run
 from ..rules import memory_caps, outcomes
@@ -51,6 +51,7 @@ class EvenCaps:
         self.say = say
         self.sampler = Sampler(running, any(worker.place.gpu is not None for worker in node.workers), host)
         self.lost_workers = 0
+        self.levels: tuple[LevelRun, ...] = ()
         self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in node.workers]
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""

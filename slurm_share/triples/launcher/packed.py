@@ -638,7 +638,7 @@ class Packed:
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
-        """Return what trials have measured so far: numbers of tasks, and ways of sharing."""
+        """See Strategy."""
         return () if self.tuning is None else self.tuning.levels
 
     def _take_sample(self, now: float) -> None:

@@ -185,6 +185,8 @@ class Rates:
             rate = None if meter is None else meter.rate()
             if rate is not None and rate.source == "output":
                 one.output_per_s = rate.per_s
+            if meter is not None and meter.source != "output" and meter.units is not None:
+                one.task.units, one.task.rate_source = round(meter.units, 6), meter.source
             if rate != one.told:
                 one.told = rate
                 strategy.rated(one.task, rate)
@@ -335,6 +337,7 @@ class Rates:
                 source=work_rates.usual_source([one.rate.source for one in tasks if one.rate is not None]),
                 tasks=tasks,
                 finished_per_h=None if finished is None else round(finished, 2),
+                levels=strategy.levels,
             )
         )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ...packing import Rate
+from ...packing import LevelRun, Rate
 from ..records import Outcome
 from ..rules.outcomes import Ending
 from . import task_process
@@ -36,6 +36,10 @@ class Strategy(Protocol):
 
     lost_workers: int
     """Workers that are out of service, whose tasks are left for a resumed run."""
+
+    @property
+    def levels(self) -> tuple[LevelRun, ...]:
+        """Return what trials have measured so far: numbers of tasks at once, and ways of sharing."""
 
     @property
     def sampler(self) -> Sampler:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
+from ...core.text import counted
 from ...node.records import Room
 from ...packing import (
     Comparison,
@@ -142,8 +143,8 @@ class Tuning:
             self._seconds.append(max(seconds, 1e-3))
 
     def _count(self, task: Running) -> None:
-        units = getattr(task, "units", UNSET)
-        if units is UNSET or units is None:
+        units = task.units
+        if units is UNSET:
             return
         before = self._units.get(task.turn.task)
         if before is not None:  # what it showed first was done at another time, or by an earlier attempt
@@ -177,7 +178,7 @@ class Tuning:
             if now - self._full_s >= self.window_s:  # the first one is left out: tasks load their data
                 self._open(now)
         elif now - self._window_s >= self.window_s:
-            self._close(target, len(running), now)
+            self._close(target, running, now)
         if not self.packer.waiting and count < target:
             self._run_dry(now)
 
@@ -185,14 +186,14 @@ class Tuning:
         self._window_s, self._units_then = now, self._done_units
         self._counts, self._seconds, self._finished = [], [], 0
 
-    def _close(self, target: int, running: int, now: float) -> None:
+    def _close(self, target: int, running: Mapping[int, Running], now: float) -> None:
         assert self._window_s is not None
         seconds, mean = now - self._window_s, sum(self._counts) / max(len(self._counts), 1)
         done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
         self._open(now)
         if mean < FULL_RATIO * target:
             return
-        self._choose_source(running)
+        self._choose_source(running, finished)
         rates = [mean / one for one in durations] if self.source == "finished" else [done_units / seconds]
         if self.tuner is not None and not self.tuner.is_done:
             self.tuner.window(rates, finished)
@@ -201,13 +202,18 @@ class Tuning:
             self.comparison.window(rates, finished)
             self._follow_comparison(now)
 
-    def _choose_source(self, running: int) -> None:
-        """Take the tasks' progress where most show it, else the tasks that are done. It stays: rates of two sources
-        cannot be compared."""
+    def _choose_source(self, running: Mapping[int, Running], finished: int) -> None:
+        """Take the tasks' progress where most show it, else the tasks that are done.
+
+        It stays: rates of two sources cannot be compared. Tasks shorter than a window are counted when they are done,
+        for a part of their progress is missed.
+        """
         if self.source and (self.source != "finished" or self._has_rates):
             return
-        is_counted = running > 0 and len(self._units) >= COUNTED_RATIO * running
-        self.source = "progress" if is_counted else "finished"
+        sources = [task.rate_source for task in running.values() if task.units is not UNSET]
+        is_counted = bool(sources) and len(sources) >= COUNTED_RATIO * len(running) and finished < len(running)
+        found = sources[0] if is_counted else UNSET
+        self.source = "finished" if found is UNSET else found
 
     @property
     def _has_rates(self) -> bool:
@@ -266,7 +272,7 @@ class Tuning:
                 self._go(tuner.level, now)
             return
         self._go(tuner.level, now)
-        self.to_say.append(f"{tuner.level} tasks at once from now on: {tuner.why}")
+        self.to_say.append(f"{counted(tuner.level, 'task')} at once from now on: {tuner.why}")
         if self.is_compared and tuner.levels:
             self._begin_comparison(tuner.levels)
             self._follow_comparison(now)
@@ -314,7 +320,7 @@ class Tuning:
                 self.to_say.append(f"not compared for want of tasks: {untried}; a run with more of them leaves room")
             if compared.best is not None:
                 best = compared.best
-                self.to_say.append(f"{best.sharing} from now on, {best.level} tasks at once: it does most")
+                self.to_say.append(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it does most")
                 levels = () if self.tuner is None else self.tuner.levels
                 self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from test_packed_runs import QUICK, TASK, Machine, library, pytestmark
 
 from slurm_share.node import topology
@@ -53,7 +54,7 @@ def most_at_once(entries: list[Entry]) -> int:
 def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machine: Machine) -> None:
     run = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
     process = run.start()
-    said = read_until(process, "tasks at once from now on")
+    said = read_until(process, "tasks? at once from now on")
     process.send_signal(signal.SIGTERM)
     rest, _ = process.communicate(timeout=60)
     said += rest
@@ -71,7 +72,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
 
     again = machine.run([work()] * 200, pack=TUNED, rate_window_s=1.0)
     process = again.start()
-    said = read_until(process, "tasks at once from now on")
+    said = read_until(process, "tasks? at once from now on")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert "an earlier run of this script found 4 on a node; it begins with 4" in said
@@ -130,3 +131,24 @@ def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(
     assert code == 0, said
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     assert run.log(0) == f"threads {cores}\n"
+
+
+def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine) -> None:
+    """Thirty windows take the place of two finished tasks in each place."""
+    line = f"{work(3000.0)} --progress 0.2"
+    run = machine.run([line] * 12, pack=replace(TUNED, spec=TaskSpec(gpu_mem_mib=3000)), rate_window_s=0.5)
+    process = run.start()
+    said = read_until(process, "tasks? at once from now on")
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[0]
+    assert "2 tasks at once from now on: no more tasks have room" in said
+    assert "RATE units/s" in said
+
+
+def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Machine) -> None:
+    run = machine.run([work(3000.0)] * 12, pack=TUNED, rate_window_s=0.3)
+    process = run.start()
+    said = read_until(process, "tasks? at once from now on")
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[0]
+    assert "1 task at once from now on: no task shows progress, and none was done" in said
