@@ -1,0 +1,175 @@
+"""Find the share of the multiprocessors that a family of tasks is given under MPS, by trials (`sm=auto`).
+
+A share is set when a task starts and holds to its end, so each start tries one: no limit (free), a guess from the
+task's load, or an even part. What counts is the aggregate speed (STP) of the task's GPU over the one that is predicted
+for the tasks there: so unlike neighbours do not decide. A share that does not win clearly is not used.
+
+Sources: Pan 2021, Table 2 (90-10 against 100-100 for two networks) and Figure 2 (the least share with at most 10 %
+loss is 1.3 to 1.7 times the part of the cores that is used).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from statistics import median
+
+from msgspec import Struct
+
+from ..records import Belief, ShareRun
+
+FREE = "free"
+EVEN = "even"
+HEADROOM = 1.5
+"""The guess is this many times the measured load."""
+LEAST_PERCENT = 10
+STEP_PERCENT = 5
+TASKS_MIN = 4
+"""Fewer tasks of a family to go are not worth trials."""
+SCORES_MIN = 2
+"""Trials of each arm before one is chosen."""
+STP_GAIN = 1.05
+ANTT_GAIN = 0.90
+STP_SAME = 0.03
+"""An arm wins by so much more aggregate speed, or by a mean slowdown that is a tenth less at the same speed."""
+BAD_RATIO = 1.25
+"""A task that is slowed by so much more than is predicted, over BAD_WINDOWS, was given too small a share."""
+BAD_WINDOWS = 3
+
+
+class Share(Struct, frozen=True):
+    """What a start gets."""
+
+    arm: str
+    percent: float | None
+    """None: no limit of ours."""
+    is_trial: bool
+    """False: the choice for this family is made, or nothing is tried."""
+
+
+class Score(Struct, frozen=True):
+    """What a trial has shown."""
+
+    arm: str
+    stp: float
+    """Aggregate speed over the predicted one."""
+    antt: float
+    """Mean slowdown over the predicted one."""
+
+
+def guess_percent(belief: Belief | None) -> int:
+    """Return the first guess for a task; 100 where nothing was measured of its load."""
+    if belief is None or belief.source == "default":
+        return 100
+    wanted = math.ceil(100.0 * belief.sm_ratio * HEADROOM / STEP_PERCENT - 1e-9) * STEP_PERCENT
+    return min(100, max(LEAST_PERCENT, wanted))
+
+
+def choose(scores: Iterable[Score]) -> str | None:
+    """Return the arm that is best by its medians, `free` unless another one wins clearly; None: too few scores."""
+    found: dict[str, list[Score]] = {}
+    for score in scores:
+        found.setdefault(score.arm, []).append(score)
+    if any(len(of_arm) < SCORES_MIN for of_arm in found.values()) or FREE not in found:
+        return None
+    stp = {arm: median(one.stp for one in of_arm) for arm, of_arm in found.items()}
+    antt = {arm: median(one.antt for one in of_arm) for arm, of_arm in found.items()}
+    winners = [
+        arm
+        for arm in found
+        if arm != FREE
+        and (
+            stp[arm] >= STP_GAIN * stp[FREE]
+            or (abs(stp[arm] / stp[FREE] - 1.0) <= STP_SAME and antt[arm] <= ANTT_GAIN * antt[FREE])
+        )
+    ]
+    return max(winners, key=lambda arm: (stp[arm], -antt[arm]), default=FREE)
+
+
+class Shares:
+    """The trials of one run. No clock: the caller says what was measured."""
+
+    def __init__(self, history: Iterable[ShareRun] = ()) -> None:
+        """`history`: what earlier runs have measured, oldest first."""
+        self._scores: dict[tuple[str, str, frozenset[str]], list[Score]] = {}
+        self._bad: dict[tuple[str, str, frozenset[str]], set[str]] = {}
+        self._running: dict[tuple[str, str, frozenset[str]], list[str]] = {}
+        earlier: dict[tuple[str, str, tuple[str, ...]], list[Score]] = {}
+        for run in history:
+            if run.stp > 0 and run.antt > 0 and run.neighbours:
+                same = earlier.setdefault((run.family, run.gpu_model, run.neighbours), [])
+                same.append(Score(run.arm, run.stp, run.antt))
+        for (family, model, neighbours), scores in earlier.items():
+            if choose(scores) is not None:
+                # Neighbours were the same in all of them, so that what is predicted is the same, too.
+                self._scores[(family, model, frozenset(neighbours))] = scores
+
+    def start(
+        self,
+        family: str,
+        gpu_model: str,
+        belief: Belief | None,
+        neighbours: Collection[str],
+        tasks_left: int,
+        *,
+        may_try: bool = True,
+    ) -> Share:
+        """Return the share of a task that starts now.
+
+        neighbours: families of the tasks on its GPU, one for each task. tasks_left: of its family, with this one.
+        may_try: False where a neighbour is under trial, which would decide as well.
+        """
+        if not neighbours or not family:
+            return Share(FREE, None, is_trial=False)
+        key = (family, gpu_model, frozenset(neighbours))
+        count = len(neighbours) + 1
+        bad = self._bad.get(key, set())
+        scores = [one for one in self._scores.get(key, []) if one.arm not in bad]
+        arms = [arm for arm in self._arms(belief, count) if arm not in bad]
+        chosen = choose(scores)
+        known = {one.arm for one in scores}
+        if chosen is not None and (known >= set(arms) or chosen != FREE):
+            return self._share(chosen, count, is_trial=False)
+        if not may_try or tasks_left < TASKS_MIN or len(arms) < 2:
+            return Share(FREE, None, is_trial=False)
+        under_way = self._running.setdefault(key, [])
+        tried = [*(one.arm for one in scores), *under_way]
+        arm = min(arms, key=lambda one: (tried.count(one), arms.index(one)))
+        under_way.append(arm)
+        return self._share(arm, count, is_trial=True)
+
+    def ended(
+        self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, score: tuple[float, float] | None
+    ) -> None:
+        """Note the end of a task under trial. `neighbours`: those that it started with. `score`: aggregate speed of its
+        GPU and mean slowdown there, each over the predicted one; None: not measured."""
+        key = (family, gpu_model, frozenset(neighbours))
+        under_way = self._running.get(key, [])
+        if share.is_trial and share.arm in under_way:
+            under_way.remove(share.arm)
+        if share.is_trial and score is not None:
+            self._scores.setdefault(key, []).append(Score(share.arm, *score))
+
+    def slowed(
+        self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, ratio: float, windows: int
+    ) -> bool:
+        """Note the slowdown of a running task over the predicted one. Return whether its share is not used again."""
+        if share.arm == FREE or ratio <= BAD_RATIO or windows < BAD_WINDOWS:
+            return False
+        bad = self._bad.setdefault((family, gpu_model, frozenset(neighbours)), set())
+        is_new = share.arm not in bad
+        bad.add(share.arm)
+        return is_new
+
+    def _arms(self, belief: Belief | None, count: int) -> list[str]:
+        guess = guess_percent(belief)
+        arms = [FREE]
+        if guess < 100:
+            arms.append(str(guess))
+        if count > 1 and guess != 100 // count:
+            arms.append(EVEN)
+        return arms
+
+    def _share(self, arm: str, count: int, *, is_trial: bool) -> Share:
+        percent = None if arm == FREE else round(100.0 / count, 1) if arm == EVEN else float(arm)
+        return Share(arm, percent, is_trial=is_trial)
