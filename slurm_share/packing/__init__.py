@@ -56,9 +56,11 @@ if TYPE_CHECKING:
     from .rules.endings import how_ended
     from .rules.estimate.estimator import Estimator
     from .rules.fingerprint import name_software
+    from .rules.interference import antt, slowdowns, stp
     from .rules.log_messages import asked_mib, memory_message
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
+    from .rules.shares import FREE, Share, Shares
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner
@@ -120,6 +122,8 @@ __getattr__, __all__ = exports(
         "rules.log_messages": ["asked_mib", "memory_message"],
         "rules.rates": ["RateMeter"],
         "rules.speed_account": ["group_text"],
+        "rules.interference": ["antt", "slowdowns", "stp"],
+        "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner"],
         "speed_history": ["SpeedHistory", "SpeedWriter", "read_speed_history"],

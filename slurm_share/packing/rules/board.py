@@ -487,6 +487,10 @@ class Board:
         """Return what is expected of a waiting task on a GPU model of this node."""
         return dict(self._estimated(self._waiting[task]).estimates).get(gpu_model)
 
+    def running(self) -> tuple[RunningView, ...]:
+        """Return the running tasks, by their numbers."""
+        return tuple(self._running[task].view for task in sorted(self._running))
+
     # ---- Decisions ----
 
     def view(self, now_s: float) -> PackView:

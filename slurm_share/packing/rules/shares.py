@@ -140,15 +140,19 @@ class Shares:
 
     def ended(
         self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, score: tuple[float, float] | None
-    ) -> None:
-        """Note the end of a task under trial. `neighbours`: those that it started with. `score`: aggregate speed of its
-        GPU and mean slowdown there, each over the predicted one; None: not measured."""
+    ) -> str | None:
+        """Note the end of a task under trial; return the arm that is chosen by now, None: none is.
+
+        `neighbours`: those that it started with. `score`: aggregate speed of its GPU and mean slowdown there, each over
+        the predicted one; None: not measured.
+        """
         key = (family, gpu_model, frozenset(neighbours))
         under_way = self._running.get(key, [])
         if share.is_trial and share.arm in under_way:
             under_way.remove(share.arm)
         if share.is_trial and score is not None:
             self._scores.setdefault(key, []).append(Score(share.arm, *score))
+        return choose(self._scores.get(key, []))
 
     def slowed(
         self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, ratio: float, windows: int

@@ -40,6 +40,7 @@ from ...packing import (
     Rate,
     Reserve,
     Resume,
+    ShareRun,
     SpeedHistory,
     Speeds,
     SpeedWriter,
@@ -48,6 +49,7 @@ from ...packing import (
     TaskKey,
     TaskRun,
     TaskSpec,
+    TunedRun,
     Writer,
     append_groups,
     key_of,
@@ -70,6 +72,7 @@ from .node import Node
 from .pack_sampler import PackSampler
 from .pauses import Pauses
 from .running import Running
+from .share_trials import ShareTrials
 from .strategy import GivenUp
 from .tuning import Tuning
 
@@ -155,8 +158,8 @@ class Packed:
         history = read_history(now=unix_s) if run.pack.estimate != "none" else History()
         for note in history.notes:
             self._tell(note)
-        speed_history = read_speed_history(now=unix_s) if run.pack.estimate != "none" else SpeedHistory()
-        for note in speed_history.notes:
+        self._speed_history = read_speed_history(now=unix_s) if run.pack.estimate != "none" else SpeedHistory()
+        for note in self._speed_history.notes:
             self._tell(note)
         self._writer = Writer()
         self._to_keep: list[TaskRun] = []
@@ -184,9 +187,12 @@ class Packed:
             say=self._tell,
             keep=self._to_keep.append,
             tell=self._tell_size,
-            speeds=Speeds(history.runs, speed_history.pairs, now=unix_s),
+            speeds=Speeds(history.runs, self._speed_history.pairs, now=unix_s),
             keep_pair=self._pairs_to_keep.append,
         )
+        self.share_trials: ShareTrials | None = None
+        if run.pack.is_sm_tried:
+            self.share_trials = ShareTrials(self.packer, self._speed_history)
         self.tuning: Tuning | None = None
         if run.pack.is_tuned or run.pack.is_compared:
             self.tuning = self._make_tuning(run.pack)
@@ -273,14 +279,9 @@ class Packed:
             self.packer.add(ask, now, floor_mib=floor)
 
     def _begin_tuning(self, tuning: Tuning, key: TaskKey | None) -> None:
-        unix_s = time.time()
-        history = SpeedHistory()
-        if self.what.pack is not None and self.what.pack.estimate != "none":
-            history = read_speed_history(now=unix_s)
-        for note in history.notes:
-            self._tell(note)
         left = self.left()
-        tuning.begin(key, 1 + (self.what.tasks // self.node.count if left is None else left), history, unix_s)
+        count = 1 + (self.what.tasks // self.node.count if left is None else left)
+        tuning.begin(key, count, self._speed_history, time.time())
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run here; it is recorded then."""
@@ -377,6 +378,8 @@ class Packed:
         """Return a start with what is tried on it. Decisions do not have that: they are replayed without the trials."""
         if self.tuning is not None and len(start.gpus) == 1:
             start = replace(start, sharing=self.tuning.method)
+        if self.share_trials is not None and start.sharing in (None, "mps"):
+            start = replace(start, sm_percent=self.share_trials.start(start))
         return start
 
     def _has_daemon(self, start: Start, now: float) -> bool:
@@ -547,6 +550,8 @@ class Packed:
         if self.tuning is not None:
             seconds = time.monotonic() - task.clock
             self.tuning.ended(task, seconds, self._now(), is_done=after.kind == "done")
+        if self.share_trials is not None:
+            self.share_trials.ended(number, time.time())
         if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
             self._tell(f"task {number} {pack_sentences.ended(after)}")
         if outcome == "host memory":
@@ -617,6 +622,9 @@ class Packed:
             tasks = list(self.running.values())
             self.tuning.tick(self.running, self.sampler.host(tasks), now)
             self._tell_tuning(self.tuning)
+        if self.share_trials is not None:
+            self.share_trials.tick()
+            self._tell_shares(self.share_trials)
         self._decide(now)
         self._learn(now)
         self._look_at_pauses()
@@ -632,9 +640,20 @@ class Packed:
         tuning.to_say.clear()
         record, tuning.record = tuning.record, None
         if record is not None and self.what.pack is not None and self.what.pack.learns:
-            problem = SpeedWriter().append(replace(record, when=round(time.time(), 3)))
-            if problem is not None:
-                self._tell(problem)
+            self._keep_speed(replace(record, when=round(time.time(), 3)))
+
+    def _tell_shares(self, trials: ShareTrials) -> None:
+        for sentence in trials.to_say:
+            self._tell(sentence)
+        trials.to_say.clear()
+        runs, trials.to_keep = trials.to_keep, []
+        if runs and self.what.pack is not None and self.what.pack.learns:
+            self._keep_speed(*runs)
+
+    def _keep_speed(self, *records: TunedRun | ShareRun) -> None:
+        problem = self._speed_writer.append(*records)
+        if problem is not None:
+            self._tell(problem)
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
@@ -681,6 +700,8 @@ class Packed:
     def sentences(self) -> list[str]:
         """See Strategy: say what packing did, as far as it was measured."""
         self._learn(self._now())
+        if self.share_trials is not None:
+            self._tell_shares(self.share_trials)
         self.packer.journal.flush()
         if self.packer.journal.problem:
             self._tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")

@@ -1,0 +1,138 @@
+"""Trials of shares of the multiprocessors in a packed run (`--share-gpu=sm=auto`): what starts get, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from ...packing import FREE, Packer, Share, ShareRun, Shares, SpeedHistory, Start, antt, slowdowns, stp
+
+WINDOWS_MIN = 3
+"""A trial counts with so many closed windows, in which the tasks on the GPU stayed the same."""
+
+
+class _Trial:
+    """A running task that was given a share, or none, by `Shares`."""
+
+    __slots__ = ("antt", "family", "gpu", "model", "neighbours", "share", "speeds", "windows")
+
+    def __init__(self, family: str, gpu: str, model: str, neighbours: tuple[str, ...], share: Share) -> None:
+        self.family = family
+        self.gpu = gpu
+        self.model = model
+        self.neighbours = neighbours
+        self.share = share
+        self.speeds: list[tuple[float, float]] = []
+        """Aggregate speed, measured and predicted, at each look."""
+        self.antt: list[tuple[float, float]] = []
+        self.windows = 0
+
+
+class ShareTrials:
+    """The trials of one launcher. The strategy calls all of it from its one thread."""
+
+    def __init__(self, packer: Packer, history: SpeedHistory) -> None:
+        self.packer = packer
+        self.shares = Shares(history.shares)
+        self.to_say: list[str] = []
+        """Sentences for the job's log."""
+        self.to_keep: list[ShareRun] = []
+        """For the user's history."""
+        self._trials: dict[int, _Trial] = {}
+        self._settled: set[tuple[str, tuple[str, ...]]] = set()
+        without = [str(one.index) for one in packer.facts.values() if not one.is_mps]
+        if without:
+            self.to_say.append(f"no shares are tried on GPU {','.join(without)}: there is no MPS, which holds them")
+
+    def start(self, start: Start) -> float | None:
+        """Return the part of the multiprocessors, in percent, for a task that starts now; None: no limit."""
+        packer, uuid = self.packer, start.gpus[0]
+        its = packer.running.get(start.task)
+        facts = packer.facts[uuid]
+        if its is None or its.ask.key is None or len(start.gpus) > 1 or start.is_alone or not facts.is_mps:
+            return None
+        beside = [one for one in packer.running.values() if uuid in one.start.gpus and one is not its]
+        keys = [one.ask.key for one in beside]
+        neighbours = tuple(sorted(key.family for key in keys if key is not None))
+        family = its.ask.key.family
+        left = 1 + sum(1 for ask in packer.waiting.values() if ask.key is not None and ask.key.family == family)
+        share = self.shares.start(
+            family,
+            facts.model,
+            packer.board.speeds.belief(its.ask, facts.model),
+            neighbours,
+            left,
+            may_try=not any(
+                one.ask.task in self._trials and self._trials[one.ask.task].share.is_trial for one in beside
+            ),
+        )
+        if neighbours and (share.is_trial or share.arm != FREE):
+            self._trials[start.task] = _Trial(family, uuid, facts.model, neighbours, share)
+        return share.percent
+
+    def tick(self) -> None:
+        """Look at the GPUs with tasks under trial."""
+        for task, trial in self._trials.items():
+            found = self._speeds_beside(trial.gpu, task)
+            if found is None:
+                continue
+            measured, predicted, windows, place = found
+            trial.speeds.append((stp(measured), stp(predicted)))
+            trial.antt.append((antt(measured), antt(predicted)))
+            trial.windows = max(trial.windows, windows)
+            ratio = measured[place] / predicted[place]
+            if self.shares.slowed(trial.family, trial.model, trial.neighbours, trial.share, ratio, windows):
+                self.to_say.append(
+                    f"task {task} is {ratio:.2f} x as slow as expected with {trial.share.percent:g} % of the "
+                    "multiprocessors; no further task of its kind gets that share there"
+                )
+
+    def _speeds_beside(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
+        """Return the slowdowns of the tasks on a GPU, measured and predicted, with the number of windows and the place
+        of `task` among them; None: not all of them are measured, alone and together."""
+        board = self.packer.board
+        views = [one for one in board.running() if gpu in one.gpus]
+        model = self.packer.facts[gpu].model
+        measured, windows = [], []
+        for view in views:
+            alone = board.speeds.rate_alone(view.ask.key, model)
+            ratio = None if view.rate is None or alone is None else view.rate.ratio_to(alone)
+            if view.rate is None or not ratio:
+                return None
+            measured.append(1.0 / ratio)
+            windows.append(view.rate.windows)
+        if len(views) < 2 or min(windows) < WINDOWS_MIN:
+            return None
+        predicted = slowdowns([board.speeds.belief(view.ask, model) for view in views])
+        place = next((number for number, view in enumerate(views) if view.ask.task == task), None)
+        return None if place is None else (measured, predicted, min(windows), place)
+
+    def ended(self, task: int, unix_s: float) -> None:
+        """Note the end of a task."""
+        trial = self._trials.pop(task, None)
+        if trial is None:
+            return
+        score = None
+        if trial.speeds:
+            score = (
+                median(seen / wanted for seen, wanted in trial.speeds),
+                median(seen / wanted for seen, wanted in trial.antt),
+            )
+            self.to_keep.append(
+                ShareRun(
+                    when=round(unix_s, 3),
+                    family=trial.family,
+                    gpu_model=trial.model,
+                    arm=trial.share.arm,
+                    stp=round(median(seen for seen, _ in trial.speeds), 4),
+                    antt=round(median(seen for seen, _ in trial.antt), 4),
+                    windows=trial.windows,
+                    neighbours=trial.neighbours,
+                )
+            )
+        chosen = self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, score)
+        settled = (trial.family, tuple(sorted(set(trial.neighbours))))
+        if chosen is not None and trial.share.is_trial and settled not in self._settled:
+            self._settled.add(settled)
+            part = {FREE: "no limit", "even": "an even part"}.get(chosen, f"{chosen} %")
+            self.to_say.append(f"shares of the multiprocessors: {part} does most for tasks such as {task}")
