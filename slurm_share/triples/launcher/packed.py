@@ -392,7 +392,7 @@ class Packed:
             why = self.daemons.why_gone(place)
             if why is not None:
                 self._put_out(uuid, why, now)
-                self.packer.put_back(start.task, now)
+                self._drop_start(start.task, now)
                 return False
         return True
 
@@ -588,7 +588,12 @@ class Packed:
     def put_back(self, turn: Turn) -> None:
         """See Strategy."""
         del self._starts[turn.task]
-        self.packer.put_back(turn.task, self._now())
+        self._drop_start(turn.task, self._now())
+
+    def _drop_start(self, task: int, now: float) -> None:
+        self.packer.put_back(task, now)
+        if self.share_trials is not None:
+            self.share_trials.dropped(task)
 
     def take_given_up(self) -> list[GivenUp]:
         """See Strategy."""

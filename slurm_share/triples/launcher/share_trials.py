@@ -62,13 +62,21 @@ class ShareTrials:
             packer.board.speeds.belief(its.ask, facts.model),
             neighbours,
             left,
-            may_try=not any(
-                one.ask.task in self._trials and self._trials[one.ask.task].share.is_trial for one in beside
-            ),
+            may_try=not any(self._is_tried(one.ask.task) for one in beside),
         )
         if neighbours and (share.is_trial or share.arm != FREE):
             self._trials[start.task] = _Trial(family, uuid, facts.model, neighbours, share)
         return share.percent
+
+    def _is_tried(self, task: int) -> bool:
+        trial = self._trials.get(task)
+        return trial is not None and trial.share.is_trial
+
+    def dropped(self, task: int) -> None:
+        """Note that a task could not be started after all."""
+        trial = self._trials.pop(task, None)
+        if trial is not None:
+            self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, None)
 
     def tick(self) -> None:
         """Look at the GPUs with tasks under trial."""
