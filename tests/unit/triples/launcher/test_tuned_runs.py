@@ -152,3 +152,35 @@ def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Mac
     process.send_signal(signal.SIGTERM)
     said += process.communicate(timeout=60)[0]
     assert "1 task at once from now on: no task shows progress, and none was done" in said
+
+
+def test_where_more_at_once_does_no_more_one_on_a_gpu_stays(library: Path) -> None:
+    """Without MPS, tasks that compute all the time take turns."""
+    machine = Machine(library, 1, 7 * 1024, mps=False)
+    try:
+        run = machine.run([f"{work(3000.0)} --progress 0.2"] * 100, pack=TUNED, rate_window_s=0.5)
+        process = run.start()
+        said = read_until(process, "tasks? at once from now on")
+        process.send_signal(signal.SIGTERM)
+        said += process.communicate(timeout=60)[0]
+        assert "1 task at once from now on: more tasks at once do no more" in said
+        assert most_at_once(run.decisions()) <= 2
+    finally:
+        machine.close()
+
+
+def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) -> None:
+    line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(3.0, load=50)} --progress 0.2"
+    alone = machine.run([line] * 2, at_once=1, pack=PackRequest(settings=QUICK, spec=SIZED), rate_window_s=0.5)
+    code, said = alone.go()
+    assert code == 0, said
+    pack = PackRequest(settings=QUICK, spec=SIZED, is_sm_tried=True)
+    run = machine.run([line] * 30, at_once=2, pack=pack, rate_window_s=0.5)
+    process = run.start()
+    said = read_until(process, "shares of the multiprocessors: ")
+    process.send_signal(signal.SIGTERM)
+    said += process.communicate(timeout=60)[0]
+    percents = {run.log(one.task).splitlines()[0] for one in run.ended()}
+    assert {"percent .", "percent 50."} <= percents, percents
+    shares = (machine.home / ".local/state/slurm-share/tasks/shares.jsonl").read_text().splitlines()
+    assert len(shares) >= 4
