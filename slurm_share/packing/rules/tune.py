@@ -37,6 +37,9 @@ PRECISE_RATIO = 0.04
 """A level is measured on until its rate is known as well as this (standard error), or it has UNCLEAR_MAX rates."""
 STEADY_RATIO = 0.01
 """Rates that spread less are exact enough with WINDOWS_MIN of them; others need twice as many."""
+CHOICE_RATIO = 0.03
+CHOICE_ERRORS = 0.5
+"""More tasks are chosen only where they do more by this part, and by so many errors: each takes memory."""
 _MAD_SIGMA = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 
@@ -167,7 +170,8 @@ class Tuner:
             if found is None:
                 found = run
                 continue
-            if compare(run, found)[0] > 1.0 + STEADY_RATIO:
+            ratio, error = compare(run, found)
+            if ratio > 1.0 + max(CHOICE_RATIO, CHOICE_ERRORS * error):
                 found = run
         return found
 

@@ -32,6 +32,8 @@ COUNTED_RATIO = 0.8
 """Progress counts where so large a part of the running tasks shows it."""
 STUCK_WINDOWS = 6
 """A level that has not been reached after so many windows has no room, whatever the sizes say."""
+LATE_FACTOR = 10.0
+"""A window is closed after so many times its length, whatever progress shows."""
 HOST_RATIO = 0.97
 """Part of the host's memory that tasks may fill."""
 
@@ -89,6 +91,8 @@ class Tuning:
         self._counts: list[int] = []
         """Tasks that ran, at each look in the open window."""
         self._units: dict[int, float] = {}
+        self._risen: set[int] = set()
+        """Tasks that have shown progress in the open window."""
         self._done_units = 0.0
         self._units_then = 0.0
         self._seconds: list[float] = []
@@ -149,6 +153,8 @@ class Tuning:
         before = self._units.get(task.turn.task)
         if before is not None:  # what it showed first was done at another time, or by an earlier attempt
             self._done_units += max(units - before, 0.0)
+            if units > before:
+                self._risen.add(task.turn.task)
         self._units[task.turn.task] = units
 
     def tick(self, running: Mapping[int, Running], host: Room | None, now: float) -> None:
@@ -177,14 +183,23 @@ class Tuning:
         elif self._window_s is None:
             if now - self._full_s >= self.window_s:  # the first one is left out: tasks load their data
                 self._open(now)
-        elif now - self._window_s >= self.window_s:
+        elif now - self._window_s >= self.window_s and self._have_risen(running, now - self._window_s):
             self._close(target, running, now)
         if not self.packer.waiting and count < target:
             self._run_dry(now)
 
+    def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
+        """Return whether the tasks that show progress have shown some in the open window. Steps that are longer than a
+        window would otherwise give windows of nothing and windows of two steps."""
+        if seconds >= LATE_FACTOR * self.window_s:
+            return True
+        shown = [task.turn.task for task in running.values() if task.units is not UNSET]
+        return self.source == "finished" or sum(one in self._risen for one in shown) >= COUNTED_RATIO * len(shown)
+
     def _open(self, now: float) -> None:
         self._window_s, self._units_then = now, self._done_units
         self._counts, self._seconds, self._finished = [], [], 0
+        self._risen.clear()
 
     def _close(self, target: int, running: Mapping[int, Running], now: float) -> None:
         assert self._window_s is not None
