@@ -23,6 +23,7 @@ TABLE = [
     "4,mem=4294967296", "4,mem=-8G", "4,mem=8 G", "4,mem=8G,mem=8G", "4,mem=8G,", "4,MEM=8G", "4,mem=8G=",
     "4,mem==8G", "4,sm", "4,sm=", "4,sm=%", "4,sm=0", "4,sm=1", "4,sm=50", "4,sm=50%", "4,sm=50%%", "4,sm=100",
     "4,sm=101", "4,sm=1000", "4,sm=050", "4,sm=even", "4,sm=free", "4,sm=EVEN", "4,sm=even%", "4,sm=50,sm=50",
+    "4,sm=auto", "4,sm=auto,mem=8G",
     "4,sm=even,sm=free", "4,mps", "4,mps=", "4,mps=on", "4,mps=off", "4,mps=ON", "4,mps=1", "4,mps=on,mps=off",
     "4,mps=off,mem=8G", "4,mem=8G,mps=off", "4,sm=50,mps=off", "4,sm=even,mps=off", "4,sm=free,mps=off",
     "4,mps=on,sm=even,mem=8G", "4,gpu=1", "4;rm -rf /", "4=4", "4,mem=8G,sm=50,mps=on,x",

@@ -76,7 +76,7 @@ class Tuning:
         self.record: TunedRun | None = None
         """What was found and is not written to the history yet."""
         self.has_begun = False
-        self._level = max(self.gpus, per_node - per_node % self.gpus)
+        self._level = per_node
         self._key: TaskKey | None = None
         self._limit: int | None = None
         self._is_draining = False
@@ -296,7 +296,7 @@ class Tuning:
 
     def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
         """Plan the methods. Those that this node does not have are said, and not tried."""
-        trials: list[tuple[SharingMethod, int]] = [("exclusive", self.gpus)]
+        trials: list[tuple[SharingMethod, int]] = [("exclusive", min(self.gpus, self._level))]
         if any(one.takes_only_mps for one in self.facts):
             self.to_say.append("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
         elif any(one.is_single for one in self.facts):
@@ -362,7 +362,7 @@ class Tuning:
         self._full_s = self._window_s = None
 
     def _set_limit(self) -> None:
-        limit = 0 if self._is_draining else max(1, self._level // self.gpus)
+        limit = 0 if self._is_draining else -(-self._level // self.gpus)
         if limit != self._limit:
             self._limit = limit
             self.packer.limit(limit)

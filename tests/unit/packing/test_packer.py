@@ -113,6 +113,26 @@ def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callabl
     assert all(journal.is_same(entry, again) for entry, again in journal.replay(made.entries()))
 
 
+def test_no_place_is_taken_where_fewer_tasks_are_to_run(node: Callable[..., Node]) -> None:
+    made = node(workers=4, gpus=[facts(0, is_mps=True)])
+    for task in range(5):
+        made.add(task, mib=4000)
+    made.packer.limit(3)
+    assert set(made.starts(0.0)) == {0, 1, 2}
+    made.packer.limit(1)
+    made.end(0, 0.3)
+    made.end(1, 0.4)
+    assert made.starts(0.4) == {}
+    made.end(2, 0.5)
+    assert set(made.starts(0.5)) == {3}
+    made.packer.limit(0)
+    made.end(3, 0.6)
+    assert made.starts(0.6) == {}
+    made.packer.limit(None)
+    assert set(made.starts(0.7)) == {4}
+    assert all(journal.is_same(entry, again) for entry, again in journal.replay(made.entries()))
+
+
 def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Node]) -> None:
     made = node(workers=1)
     for task in range(3):

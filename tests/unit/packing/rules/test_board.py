@@ -36,6 +36,34 @@ def test_flat_task_shrinks_and_its_siblings_are_sized_by_it():
     assert starts(decision) == [(task, "GPU-0") for task in range(1, 6)]
 
 
+def test_a_limit_is_in_the_settings_of_a_view_and_never_above_the_users():
+    one = board(1, max_per_gpu=3)
+    assert one.view(0.0).settings.max_per_gpu == 3
+    one.limit(2)
+    assert one.view(0.0).settings.max_per_gpu == 2
+    one.limit(9)
+    assert one.view(0.0).settings.max_per_gpu == 3
+    one.limit(None)
+    assert one.view(0.0).settings.max_per_gpu == 3
+
+
+def test_how_many_have_room_is_known_with_their_size():
+    one = board(2)
+    one.add(TaskAsk(task=0, key=key("e", "f")), 0.0)
+    one.add(TaskAsk(task=1, key=key("e", "f")), 0.0)
+    assert one.most_on_a_gpu() is None
+    one.decide(0.0)
+    for second in range(5, 80):
+        one.sample_task(0, {"GPU-0": 4000}, 1, float(second))
+    one.decide(80.0)
+    most = one.most_on_a_gpu()
+    assert most is not None
+    assert 7 <= most <= 9
+    user = board(2)
+    user.add(TaskAsk(task=0, gpu_mem_mib=9000), 0.0)
+    assert user.most_on_a_gpu() == 4
+
+
 def test_replayed_view_gives_the_same_decision():
     one = board(2)
     for task in range(5):
