@@ -17,7 +17,7 @@ from . import model_file
 from . import probe as probing
 from .records import TaskKey
 
-Source = Literal["static", "probe"]
+How = Literal["static", "learned", "probe"]
 
 PROBES_MOST = 30
 """Commands of a node that are probed: ten minutes of one core at most."""
@@ -29,15 +29,16 @@ class Figure(Struct, frozen=True):
     """A size, as `Estimator.offer` takes it."""
 
     key: TaskKey
-    source: Source
+    source: How
     mib: float
 
 
 class OutsideSizes:
     """Asks for each command once. All methods are for one thread, the caller's."""
 
-    def __init__(self, how: Source, environment: Mapping[str, str]) -> None:
-        """`how`: `static`, or `probe`, which looks for a description first. `environment`: the tasks'."""
+    def __init__(self, how: How, environment: Mapping[str, str]) -> None:
+        """`how`: `static`; `learned`, which needs a description with layers and is `static` with another; or `probe`,
+        which looks for a description first. `environment`: the tasks'."""
         self._how = how
         self._environment = dict(environment)
         self._asked: set[str] = set()
@@ -53,11 +54,11 @@ class OutsideSizes:
         if not key.exact or key.exact in self._asked or len(self._asked) >= DESCRIBED_MOST:
             return
         self._asked.add(key.exact)
-        described = model_file.read_description(argv, cwd, key)
+        described = model_file.read_description(argv, cwd, key, is_learned=self._how == "learned")
         if described.why:
             self._notes.append(f"a description of a model is not used: {described.why}")
         if described.point_mib is not None:
-            self._figures.append(Figure(key, "static", described.point_mib))
+            self._figures.append(Figure(key, described.source, described.point_mib))
         elif self._how == "probe" and self._probes < PROBES_MOST:
             self._probes += 1
             self._waiting.put((key, tuple(argv), cwd))

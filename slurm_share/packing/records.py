@@ -21,11 +21,12 @@ POLICIES: tuple[PolicyName, ...] = (
 BOOKING: frozenset[PolicyName] = frozenset({"gain", "booked"})
 """Policies that place tasks by booked memory."""
 
-Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"]
+Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]
 """What an estimate rests on. user: the user's own number. exact: earlier runs of the same command. line: a straight
 line through runs of the same command with another number. family: earlier runs of the same script. other-gpu: the same
-command on another GPU model. static: a formula over a description of the model. probe: a dry run with fake tensors.
-sibling: a running task of the same family in this run. unknown: nothing."""
+command on another GPU model. static: a formula over a description of the model. learned: a model fitted to fake tensors
+of random networks, over the same description. probe: a dry run with fake tensors. sibling: a running task of the same
+family in this run. unknown: nothing."""
 
 Order = Literal["fifo", "short", "long"]
 """The order of waiting tasks. short, long: by the duration known from the history, unknown ones in the middle."""
@@ -372,8 +373,8 @@ class PackRequest(Struct, frozen=True, kw_only=True):
     settings: PackSettings = PackSettings()
     spec: TaskSpec = TaskSpec()
     """Of every task that has none of its own."""
-    estimate: Literal["history", "static", "probe", "none"] = "history"
-    """The first source that may be used besides the user's word; `probe` and `static` add to the history."""
+    estimate: Literal["history", "static", "learned", "probe", "none"] = "history"
+    """The first source that may be used besides the user's word; `probe`, `learned` and `static` add to the history."""
     hang: Literal["say", "kill"] = "say"
     """What happens to a task that has neither output, CPU time nor SM activity for hang_s."""
     hang_s: float = 1800.0

@@ -17,7 +17,9 @@ UNKNOWN_GROWTH = 1.5
 FLAT_RATIO = 0.01
 FLAT_MIB = 64
 """Memory is flat when its peak rose by less than the larger of the two within `PackSettings.flat_after_s`."""
-SHRINKING: frozenset[Source] = frozenset({"unknown", "family", "probe", "line", "static", "other-gpu", "sibling"})
+SHRINKING: frozenset[Source] = frozenset(
+    {"unknown", "family", "probe", "line", "static", "learned", "other-gpu", "sibling"}
+)
 """Sources whose reservation follows what was seen once memory is flat. A user's number does not, and neither does the
 history of the same command, which knows of a late peak (validation, a checkpoint)."""
 STEP_MIB = 64

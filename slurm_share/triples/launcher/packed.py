@@ -172,7 +172,7 @@ class Packed:
         for note in notes:
             self._tell(note)
         self._outside = None
-        if run.pack.estimate in ("static", "probe"):
+        if run.pack.estimate in ("static", "learned", "probe"):
             self._outside = OutsideSizes(run.pack.estimate, variables)
         self.packer = Packer(
             node.gpu_facts,
@@ -315,6 +315,7 @@ class Packed:
         ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
         if self._outside is not None and self.packer.is_unknown(ask):
             self._outside.ask(self._argv(task), self._cwd, key)
+            self._take_outside()  # a description is read at once: the first decision is to know it
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
@@ -724,6 +725,14 @@ class Packed:
         if self.node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
             self._tell(problem)
 
+    def _take_outside(self) -> None:
+        """Give the packer the sizes that descriptions and dry runs have given since the last call."""
+        if self._outside is not None:
+            for figure in self._outside.take():
+                self.packer.offered(figure.key, figure.source, figure.mib)
+            for note in self._outside.take_notes():
+                self._tell(note)
+
     def _learn(self, now: float) -> None:
         """Write what has ended to the user's history, and read what other nodes have told."""
         if self._to_keep:
@@ -740,10 +749,6 @@ class Packed:
         if self._sizes.is_due(now):
             for size in self._sizes.read_others(now):
                 self.packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)
-        if self._outside is not None:
-            for figure in self._outside.take():
-                self.packer.offered(figure.key, figure.source, figure.mib)
-            for note in self._outside.take_notes():
-                self._tell(note)
+        self._take_outside()
         for note in self.packer.estimator.take_notes():
             self._tell(note)

@@ -15,7 +15,7 @@ from ...core.errors import UsageError, shown
 from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
 from ...share import option as share_option
 
-Estimates = Literal["history", "static", "probe", "none"]
+Estimates = Literal["history", "static", "learned", "probe", "none"]
 Hang = Literal["say", "kill"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 GUARDS: tuple[Guard, ...] = get_args(Guard)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from slurm_share.packing import fingerprint
+from slurm_share.packing import fingerprint, learned_weights
 from slurm_share.packing.model_file import read_description
 
 MODEL = {"parameters": 1 << 20, "activations": 1 << 18, "batch": 32}
@@ -62,3 +62,26 @@ def test_without_both_there_is_no_size_and_nothing_to_say(tmp_path):
     found = described(tmp_path)
     assert (found.point_mib, found.why) == (None, "")
     assert read_description(["sh", "-c", "a | b"], tmp_path, fingerprint.key_of([], tmp_path)).point_mib is None
+
+
+@pytest.mark.parametrize("text", [None, "{}", "nonsense", '{"features": ["depth"], "low": [], "high": []}'])
+def test_without_usable_weights_the_formula_stands_for_the_learned_model(tmp_path, monkeypatch, text):
+    """An installation that lost its file of weights says so, and the run goes on."""
+    monkeypatch.setattr(learned_weights, "FILE", tmp_path / "weights.json")
+    learned_weights.read_weights.cache_clear()
+    if text is not None:
+        (tmp_path / "weights.json").write_text(text)
+    layers = {"convolutions": 1, "linears": 1, "norms": 1, "dropouts": 0, "depth": 4}
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train.model.json").write_text(json.dumps({**MODEL, **layers}))
+    argv = ["python", "train.py"]
+    found = read_description(argv, tmp_path, fingerprint.key_of(argv, tmp_path), is_learned=True)
+    assert (found.point_mib, found.source) == (1440 + 16 + 64, "static")
+    assert "weights.json" in found.why
+    assert "the formula is used" in found.why
+
+
+def test_layers_do_not_matter_to_the_formula(tmp_path):
+    """One description serves both ways of estimating."""
+    text = json.dumps({**MODEL, "convolutions": 5, "function": "gelu"})
+    assert described(tmp_path, text=text).point_mib == 1440 + 16 + 64

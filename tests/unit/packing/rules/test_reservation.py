@@ -54,7 +54,9 @@ def test_reservation_while_it_runs(fields, expected):
     assert due_of(**fields) == expected
 
 
-SOURCES = st.sampled_from(["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"])
+SOURCES = st.sampled_from(
+    ["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]
+)
 
 
 @given(SOURCES, st.integers(300, 40000), st.integers(0, 60000), st.booleans(), st.floats(1, 2))

@@ -50,13 +50,14 @@ def say_all(estimator):
         (ASK, [*ELSEWHERE, *OTHER], say_all, "family", 5000),
         (ASK, [*ELSEWHERE, *OTHER[:2]], say_all, "other-gpu", 6300),
         (ASK, OTHER[:2], say_all, "static", 3000),
+        (ASK, [], lambda e: (e.offer(KEY, GPU, "learned", 2500), e.offer(KEY, GPU, "probe", 2000)), "learned", 2500),
         (ASK, [], lambda e: e.offer(KEY, GPU, "probe", 2000), "probe", 4390),
         (ASK, OTHER[:2], lambda e: e.sibling(TaskKey("another", "family"), GPU, 4500, 60), "sibling", 4500),
         (ASK, [done(5000, exact="x", family="y", series="z")], lambda e: None, "unknown", None),
         (TaskAsk(task=1), [*OTHER, done(8000)], lambda e: None, "unknown", None),
     ],
     ids=[
-        "user", "exact", "running task of the command", "line", "family", "other GPU", "static", "probe",
+        "user", "exact", "running task of the command", "line", "family", "other GPU", "static", "learned", "probe",
         "running task of the script", "nothing", "no key",
     ],
 )  # fmt: skip
@@ -498,3 +499,17 @@ def test_an_elastic_task_is_given_what_it_saw_where_it_did_not_keep_to_its_reser
     found = Estimator([run], now=NOW).estimate(TaskAsk(task=1, key=KEY), GPU, TOTAL)
     assert found.is_elastic
     assert found.safe_mib == given
+
+
+def test_runs_with_a_learned_size_tell_how_far_it_is_off():
+    """Half as much again until there are enough of them; then what 19 of 20 needed."""
+    estimator = Estimator(now=NOW)
+    estimator.offer(KEY, GPU, "learned", 4000)
+    assert estimator.estimate(ASK, GPU, TOTAL).safe_mib == 6000
+    runs = [
+        done(4400, exact=f"x{n}", family=f"f{n}", series=f"s{n}", source="learned", estimate_mib=4000)
+        for n in range(100)
+    ]
+    estimator = Estimator(runs, now=NOW)
+    estimator.offer(KEY, GPU, "learned", 4000)
+    assert estimator.estimate(ASK, GPU, TOTAL).safe_mib == 4400

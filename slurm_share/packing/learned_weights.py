@@ -1,0 +1,25 @@
+"""The weights of the learned estimator, from the file beside this one. Read only where `--estimate=learned` asks."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from ..core.errors import StateError
+from .rules.estimate import learned
+
+FILE = Path(__file__).with_name("learned_weights.json")
+
+
+@cache
+def read_weights() -> learned.Weights:
+    """Return the weights. Raises StateError for an installation in which they are damaged or not there."""
+    try:
+        weights = msgspec.json.decode(FILE.read_bytes(), type=learned.Weights)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StateError(str(FILE), f"the weights of the learned estimator cannot be read ({error})") from error
+    if not learned.is_usable(weights):
+        raise StateError(str(FILE), "the weights of the learned estimator are of another version")
+    return weights
