@@ -7,7 +7,7 @@ so that data is read and prepared as always. After two steps of an optimiser, th
 written to the descriptor in SLURM_SHARE_PROBE_FD, and the process ends.
 
 The fake tensors are on the CPU in PyTorch's eyes: a build of PyTorch without a GPU cannot differentiate through a CUDA
-device. Met so far: PyTorch 1.13.1, CPU build. Not met: PyTorch 2, a build with CUDA, autocast, torch.compile.
+device. Met so far: PyTorch 1.13.1 and 2.13.0, CPU builds. Not met: a build with CUDA, autocast, torch.compile.
 """
 
 # It patches a package that is not here, in interpreters that may be older than ours:

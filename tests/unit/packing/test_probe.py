@@ -257,7 +257,7 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 for step in range(5):
     x = torch.randn(4096, 1024).to("cuda", non_blocking=True)
     loss = model(x).square().mean()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=False)  # PyTorch 2 would drop the gradients before the backward pass
     loss.backward()
     optimizer.step()
     scheduler.step()
