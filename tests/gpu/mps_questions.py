@@ -700,13 +700,13 @@ def open_lab() -> Lab | str:
     return Lab(program, driver, uuid, name, home)
 
 
-def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS) -> Path:
+def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS, name: str = "mps_questions") -> Path:
     """Every question, each in a lab folder of its own making; the file with the answers, kept after each."""
     RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"mps_questions-{lab.driver}.json"
+    file = RESULTS / f"{name}-{lab.driver}.json"
     rows: list[Facts] = []
     head: Mapping[str, Any] = {
-        "bench": "mps_questions",
+        "bench": name,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
         "gpu": lab.gpu_name,

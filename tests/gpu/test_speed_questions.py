@@ -1,0 +1,216 @@
+"""The questions about speed: their parts that need no GPU; with one, all of them. See speed_questions.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import mps_questions
+import speed_matrix
+import speed_programs
+import speed_questions
+
+from slurm_share.packing.records import Belief
+
+HERE = Path(__file__).resolve().parent
+NAMES = [f"p{number}" for number in range(12)]
+
+
+@pytest.mark.gpu
+def test_every_question_about_speed_gets_an_answer() -> None:
+    """Whatever the answer is; the matrix in ten minutes."""
+    lab = mps_questions.open_lab()
+    if isinstance(lab, str):
+        pytest.skip(f"NOT TESTED: {lab}")
+    speed_questions._minutes = 10.0
+    file = mps_questions.ask_all(lab, speed_questions.QUESTIONS, "speed_questions")
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["question"] for row in rows if "failed" in row] == []
+
+
+@pytest.mark.parametrize(
+    ("minutes", "repeats", "left_out"), [(1000, 3, 0), (60, 3, 0), (30, 3, 0), (21, 2, 0), (13, 1, 0), (8, 1, 43)]
+)
+def test_a_plan_takes_the_time_that_there_is_and_no_more(minutes, repeats, left_out):
+    """First the measurements get shorter, then there are fewer repeats, then fewer pairs."""
+    plan = speed_matrix.plan(NAMES, minutes)
+    assert (plan.repeats, plan.left_out) == (repeats, left_out)
+    assert speed_matrix.SECONDS_LEAST <= plan.seconds <= speed_matrix.SECONDS_MOST
+    assert len(set(plan.pairs)) == len(plan.pairs) == 78 - left_out
+    runs = (len(plan.pairs) + len(NAMES)) * plan.repeats * 2
+    starts_s = 2 * (len(NAMES) + 2) * speed_matrix.START_S
+    assert runs * (plan.seconds + speed_matrix.BETWEEN_S) + starts_s <= minutes * 60 + 1
+
+
+def test_pairs_that_have_no_time_are_drawn_by_seed():
+    """Not the last ones of the list: each program keeps some."""
+    plan = speed_matrix.plan(NAMES, 8)
+    assert plan.pairs == speed_matrix.plan(NAMES, 8).pairs != speed_matrix.plan(NAMES, 8, seed=2).pairs
+    assert {name for pair in plan.pairs for name in pair} == set(NAMES)
+
+
+def test_too_little_time_is_said():
+    """With the time that would be enough."""
+    with pytest.raises(ValueError, match=r"0\.5 minutes are too few for 12 programs; at least 4\.9"):
+        speed_matrix.plan(NAMES, 0.5)
+
+
+ALONE = {"a": [100.0, 90.0, 110.0], "b": [10.0, 10.0, 10.0]}
+FULL, HALF = Belief(sm_ratio=1.0, busy_ratio=1.0), Belief(sm_ratio=0.3, busy_ratio=1.0)
+BELIEFS = {"a": FULL, "b": HALF}
+
+
+def test_rows_compare_medians_with_alone_and_with_the_model():
+    """By time slices two tasks that are always busy have half of the GPU each."""
+    together = {("a", "b"): [(50.0, 5.0), (52.0, 9.0), (48.0, 4.0)], ("a", "a"): []}
+    (row,) = speed_matrix.rows(ALONE, together, BELIEFS, "time-slicing")
+    assert (row["speed_a"], row["speed_b"], row["stp"]) == (0.5, 0.5, 1.0)
+    assert (row["predicted_a"], row["predicted_b"]) == (0.5, 0.5)
+    assert row["spread"] == 1.0
+    found = speed_matrix.errors([row])
+    assert (found["speed_mae"], found["stp_mae"], found["holds"], found["right_on_stp_1.05"]) == (0.0, 0.0, True, 1.0)
+
+
+def test_an_error_above_the_bar_is_a_failure_in_words():
+    """The worst pairs are named."""
+    together = {("a", "b"): [(100.0, 10.0)]}
+    rows = speed_matrix.rows(ALONE, together, BELIEFS, "time-slicing")
+    assert speed_matrix.errors(rows)["speed_mae"] == 0.5
+    text = speed_matrix.report(rows, speed_matrix.plan(NAMES, 8))
+    assert "time-slicing: mean error of predicted speeds 0.500 (bar 0.10: FAILS)" in text
+    assert "a beside b: 1.00 and 1.00, predicted 0.50 and 0.50" in text
+    assert "no time for 43 pairs" in text
+
+
+def test_a_program_that_gave_no_rate_has_no_row():
+    """A base of zero says nothing."""
+    assert speed_matrix.rows({"a": [0.0], "b": [1.0]}, {("a", "b"): [(1.0, 1.0)]}, BELIEFS, "mps") == []
+    assert speed_matrix.errors([]) == {"pairs": 0}
+
+
+def test_figures_that_the_driver_did_not_give_are_not_believed():
+    """The default stands for them."""
+    found = speed_questions.belief({"sm_ratio": 0.25, "dram_ratio": None, "busy_ratio": 0.5, "from": "GPM"})
+    assert (found.sm_ratio, found.dram_ratio, found.busy_ratio) == (0.25, Belief().dram_ratio, 0.5)
+    assert found.source == "measured"
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(0.9, 5), (1.0, 5), (1.5, 5), (2.0, 5), (2.1, 5)], (10.0, 10)),
+        ([(1.5, 5)], (5.0, 5)),
+        ([], (0.0, 0)),
+    ],
+)
+def test_a_rate_is_of_the_units_that_were_done_between_two_times(ends, expected):
+    """What was begun before the first of them does not count."""
+    assert speed_programs.rate(ends, 1.0, 2.0) == expected
+
+
+@pytest.mark.parametrize("name", speed_programs.PROGRAMS)
+def test_every_program_works_and_answers(name):
+    """On a CPU, with tiny sizes: that it runs, and not how fast."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("NOT TESTED: this interpreter has no torch")
+    words = [sys.executable, str(HERE / "speed_programs.py"), name, "--device", "cpu"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert json.loads(child.stdout.readline())["ready"] == child.pid
+        now = time.monotonic()
+        child.stdin.write(f"{now} {now + 0.5}\n")
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["rate"] >= 0.0
+        child.stdin.write("end\n")
+        child.stdin.close()
+        assert child.wait(20) == 0
+
+
+class NoCounters:
+    """What a driver would count."""
+
+    def begin(self):
+        """Nothing is counted."""
+
+    def end(self):
+        """Return what a GPU at half of its activity gives."""
+        return {"sm_ratio": 0.5, "dram_ratio": 0.1, "busy_ratio": 1.0, "from": "a test"}
+
+
+def test_programs_are_measured_alone_and_in_pairs_and_one_that_ends_spoils_no_other_pair(tmp_path, monkeypatch):
+    """The real programs, on a CPU: the order of things, and not how fast they are."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("NOT TESTED: this interpreter has no torch")
+    monkeypatch.setattr(speed_questions, "DEVICE", ("--device", "cpu"))
+    monkeypatch.setattr(speed_questions, "as_user", lambda owner: {})
+    lab = mps_questions.Lab("", "1.2", "GPU-x", "none", tmp_path)
+    names = ("launches", "gemm-512", "none")
+    plan = speed_matrix.Plan(0.5, 2, (("launches", "launches"), ("launches", "gemm-512"), ("launches", "none")), 0)
+    figures = {}
+    try:
+        with speed_questions.programs(lab, None, names) as (workers, failed):
+            assert list(workers) == ["launches", "gemm-512"]
+            assert failed == {"none": {"error": "KeyError: 'none'"}}
+            found = speed_questions._measure(lab, None, workers, plan, NoCounters(), figures)
+            workers["gemm-512"].child.kill()
+            workers["gemm-512"].child.wait()
+            again = {}
+            problems = []
+            for _ in range(2):
+                speed_questions._pair(workers["launches"], workers["gemm-512"], 0.2, again, problems)
+            began = time.monotonic()
+            speed_questions.measured([workers["launches"]], 0.3)
+            assert time.monotonic() - began >= 0.3, "an answer of an earlier measurement was taken"
+    finally:
+        lab.close()
+    assert {name: len(rates) for name, rates in found["alone"].items()} == {"launches": 2, "gemm-512": 2}
+    assert {pair: len(rates) for pair, rates in found["together"].items()} == {
+        ("launches", "gemm-512"): 2, ("launches", "launches"): 2,
+    }  # fmt: skip
+    assert all(rate > 0 for rates in found["together"].values() for both in rates for rate in both)
+    assert found["problems"] == []
+    assert (again, len(problems)) == ({}, 2)
+    beliefs = {name: speed_questions.belief(one) for name, one in figures.items()}
+    rows = speed_matrix.rows(found["alone"], found["together"], beliefs, "mps")
+    assert speed_matrix.errors(rows)["pairs"] == 2
+    assert all(child.poll() is not None for child in lab.children)
+
+
+def test_a_program_that_cannot_work_says_why_and_ends():
+    """A GPU that is not there, as for MPS clients that are refused."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("NOT TESTED: this interpreter has no torch")
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("NOT TESTED: there is a GPU")
+    words = [sys.executable, str(HERE / "speed_programs.py"), "gemm-512"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    assert "error" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["--minutes", "0.1"], 2, "0.1 minutes are too few"),
+        (["matrx"], 2, "no question matrx; there are errors_at_the_cap"),
+        ([], 1, "speed_questions: NOT ASKED: no NVIDIA driver"),
+    ],
+)
+def test_without_a_gpu_or_with_a_wrong_word_the_command_says_so(monkeypatch, capsys, words, code, why):
+    """Nothing is started."""
+    monkeypatch.setattr(mps_questions, "open_lab", lambda: "no NVIDIA driver")
+    monkeypatch.setattr(sys, "argv", ["speed_questions.py", *words])
+    if code == 2:
+        with pytest.raises(SystemExit) as ended:
+            speed_questions.main()
+        assert ended.value.code == 2
+    else:
+        assert speed_questions.main() == code
+    assert why in capsys.readouterr().err
