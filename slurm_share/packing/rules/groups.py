@@ -1,7 +1,8 @@
 """Learn from the rates of running tasks: of one that is alone on its GPU, and of those that share one.
 
 The launcher and the simulator call it with each view of a decision. What was learned of a group counts once: of a rate
-that rests on more windows than the last time, only the new windows are added.
+that rests on twice as many windows as the last time, only the new windows are added. More often would change little,
+and each change of what is known is work for the next decisions.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ class Groups:
             active = [task for task in tasks if not task.is_paused]
             group = frozenset((task.ask.task, task.attempt) for task in active)
             before, counted = self._learned.get(uuid, (frozenset(), 0))
-            counted = counted if group == before else 0
+            if group != before:
+                counted = 0
             rates = [task.rate for task in active if task.rate is not None]
             windows = min((rate.windows for rate in rates), default=0)
-            if len(rates) < len(active) or windows <= counted:
+            if len(rates) < len(active) or windows < 2 * counted:
                 continue
             if len(active) == 1 and windows >= ALONE_WINDOWS and len(active[0].gpus) == 1:
                 self._speeds.note_alone(active[0].ask.key, models[uuid], rates[0])

@@ -26,7 +26,7 @@ WEIGHT_MOST = 20.0
 """Of one group of commands: more measurements than these let old ones count less, since programs change."""
 WINDOWS_OF_ONE = 4.0
 """So many windows count as one measurement: two runs of a program differ more than the windows of one."""
-_FIRST_ROUNDS, _ROUNDS = 20, 6
+_FIRST_ROUNDS, _ROUNDS = 20, 3
 """Rounds of the first fit, and of one that begins with the terms of the last."""
 _ALL, _FAMILY, _TASK, _FAMILY_PRESSES, _PRESSES, _FAMILIES, _PAIR = range(7)
 _RIDGE = {_ALL: 4.0, _FAMILY: 0.3, _TASK: 1.0, _FAMILY_PRESSES: 0.3, _PRESSES: 1.0, _FAMILIES: 0.5, _PAIR: 2.0}

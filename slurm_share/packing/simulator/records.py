@@ -87,6 +87,8 @@ class Assumptions(Struct, frozen=True, kw_only=True):
     harmful_ratio: float = 0.0
     """Part of the pairs of names that do less together than one at a time (STP 0.6 to 0.95), without any sign of it in
     their load."""
+    has_rates: bool = True
+    """Tasks show how much they have done; False: none does, so that nothing of speed is measured."""
     rate_sigma: float = 0.10
     """Log-normal noise of a task's rate in one window. Programs differ by about 10 % between two runs (Pan 2021)."""
     can_move: bool = False

@@ -274,7 +274,8 @@ class World:
         else:
             self._estimator = NoEstimates()
         self._settings = policy.settings
-        self._is_rated = policy.settings.policy == "gain"
+        self._is_gain = policy.settings.policy == "gain"
+        self._is_rated = self._is_gain and assumed.has_rates
         self._rates_random = random.Random(f"{seed} rates")
         self._speeds = self._known_speeds(history, pairs)
         self._nodes = [self._node(number) for number in range(trace.nodes)]
@@ -308,7 +309,7 @@ class World:
         """Task -> what was left of its work when it saved its state, to go on elsewhere."""
 
     def _known_speeds(self, history: Sequence[TaskRun], pairs: Iterable[PairRun]) -> Speeds:
-        if not self._is_rated or not self._policy.estimates:
+        if not self._is_gain or not self._policy.estimates:
             return Speeds()
         return Speeds(history, pairs, now=self._unix(0.0))
 
@@ -832,7 +833,7 @@ class World:
         )
         self._runs.append(run)
         self._estimator.learn(run)
-        if self._is_rated:
+        if self._is_gain:
             self._speeds.learn(run)
 
     def _measured_alone(self, attempt: _Attempt) -> dict[str, Any]:
