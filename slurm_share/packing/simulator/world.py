@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ...core.errors import SlurmShareError
+from ..group_speeds import GroupSpeeds
 from ..records import (
     BOOKING,
     Ban,
@@ -30,7 +31,6 @@ from ..records import (
     PackView,
     PairRun,
     Pause,
-    Rate,
     Reserve,
     Resume,
     Source,
@@ -41,8 +41,8 @@ from ..records import (
 )
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
-from ..rules.groups import Groups
 from ..rules.speeds import Speeds
+from ..running_task import RunningTask
 from . import truth
 from .rates import TaskRates, told_at_s
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, SimTask, Trace
@@ -62,6 +62,7 @@ PEAK_AGES_S = (30, 60, 120, 300, 900)
 EVENTS_MOST = 2000
 """For each task: a simulation that needs more does not come to an end."""
 MIB = 1024 * 1024
+BEGIN_UNIX_S = 1.7e9
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
 ALONE_WINDOWS = 3
 """The rates of a task alone on its GPU are told until it has so many windows."""
@@ -83,7 +84,6 @@ class _Attempt:
         "memory_mib",
         "number",
         "peak_seen_mib",
-        "rate_alone",
         "rates",
         "remaining_s",
         "reserved_mib",
@@ -117,7 +117,6 @@ class _Attempt:
         self.alone_s = 0.0
         self.is_paused = False
         self.rates: TaskRates | None = None  # the policy does not ask for it
-        self.rate_alone: Rate | None = None
 
 
 class _Gpu:
@@ -178,14 +177,16 @@ class _Node:
     """A node: a board, its GPUs, and what is known of its next decisions."""
 
     __slots__ = (
-        "board", "decide_now", "gpus", "groups", "hot", "is_ticking", "models", "running", "waiting", "wake_s",
+        "board", "decide_now", "gpus", "groups", "hot", "is_ticking", "its", "running", "waiting", "wake_s",
         "wake_version",
     )  # fmt: skip
 
-    def __init__(self, board: Board, gpus: Sequence[_Gpu], speeds: Speeds):
+    def __init__(self, board: Board, gpus: Sequence[_Gpu], speeds: Speeds, keep: Callable[[PairRun], None]):
         self.board = board
-        self.groups = Groups(speeds)
-        self.models = {gpu.facts.uuid: gpu.facts.model for gpu in gpus}
+        self.its: dict[int, RunningTask] = {}
+        """Running tasks as the packer keeps them, for the policy `gain`."""
+        facts = {gpu.facts.uuid: gpu.facts for gpu in gpus}
+        self.groups = GroupSpeeds(speeds, facts, self.its, unix_s=BEGIN_UNIX_S, keep=keep)
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
         self.running: dict[int, _Attempt] = {}
         self.waiting: set[int] = set()
@@ -278,6 +279,7 @@ class World:
         self._is_rated = self._is_gain and assumed.has_rates
         self._rates_random = random.Random(f"{seed} rates")
         self._speeds = self._known_speeds(history, pairs)
+        self._pairs: list[PairRun] = []
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
         self._threshold = self._sm_threshold(policy.settings)
@@ -302,7 +304,6 @@ class World:
         self._has_bars = has_bars
         self._bars: list[Bar] = []
         self._runs: list[TaskRun] = []
-        self._pairs: list[PairRun] = []
         self._bans: list[BannedPair] = []
         self._paused_s = 0.0
         self._left_s: dict[int, float] = {}
@@ -316,7 +317,7 @@ class World:
     @staticmethod
     def _unix(now: float) -> float:
         """Return a Unix time for a time of the simulation: histories count in days."""
-        return 1.7e9 + now
+        return BEGIN_UNIX_S + now
 
     @staticmethod
     def _sm_threshold(settings: PackSettings) -> float | None:
@@ -345,7 +346,7 @@ class World:
         board = Board(
             tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
         )
-        return _Node(board, gpus, self._speeds)
+        return _Node(board, gpus, self._speeds, self._pairs.append)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
         """Call `note` with each view and its decision, as a launcher's journal is called."""
@@ -465,10 +466,6 @@ class World:
             node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
         view, decision = node.board.decide(now)
         self._decisions += 1
-        if self._is_rated:
-            self._pairs += node.groups.learn(
-                view.running, node.models, self._assumed.sharing, self._unix(self._now)
-            )  # fmt: skip
         if self._note is not None:
             self._note(view, decision)
         for action in decision.actions:
@@ -556,6 +553,9 @@ class World:
         attempt = _Attempt(task, self._loads[task.task], start, number, gpus, now)
         attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
+        if self._is_gain:
+            node.its[task.task] = RunningTask(self._ask(task), start, now, number, None, neighbours=0)
+            node.groups.changed(start.gpus, now)
         if self._is_rated:
             attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
         node.running[task.task] = attempt
@@ -682,9 +682,12 @@ class World:
             rate = attempt.rates.rate(self._now)
             if rate != attempt.rates.told:
                 attempt.rates.told = rate
-                if rate is not None and all(len(gpu.running) == 1 for gpu in attempt.gpus):
-                    attempt.rate_alone = rate
-                self._node_of(attempt).board.rate_task(attempt.task.task, rate, self._now)
+                node = self._node_of(attempt)
+                node.board.rate_task(attempt.task.task, rate, self._now)
+                if (its := node.its.get(attempt.task.task)) is not None:
+                    node.groups.rated(its, rate)
+                    for family in node.groups.take_families():
+                        node.board.learned(family)
 
     def _restart_rates(self, gpu: _Gpu) -> None:
         """Begin to measure anew: the tasks of a GPU have changed."""
@@ -710,6 +713,7 @@ class World:
         loads = [attempt.load for attempt in pair if attempt is not None]
         if len(loads) == 2:
             stp = sum(self._interference.speeds(loads))
+            node.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, self._now)
             self._bans.append(BannedPair(loads[0].name, loads[1].name, self._now, stp))
 
     def _pause(self, node: _Node, action: Pause | Resume) -> None:
@@ -719,6 +723,7 @@ class World:
         for gpu in attempt.gpus:
             self._settle(gpu)
         attempt.is_paused = isinstance(action, Pause)
+        node.groups.pause(action.task, self._now, is_paused=attempt.is_paused)
         self._respeed(attempt.gpus)
 
     def _move(self, node: _Node, action: Move) -> None:
@@ -768,9 +773,13 @@ class World:
             gpu.memory_mib -= attempt.memory_mib
         attempt.version = -1
         del node.running[task.task]
+        its = node.its.pop(task.task, None)
+        if its is not None:
+            its.alone_s = attempt.alone_s
+            node.groups.ended(its, now)
         self._respeed(attempt.gpus)
         after = node.board.ended(facts)
-        self._remember(attempt, after.kind)
+        self._remember(attempt, after.kind, its)
         self._last_end = max(self._last_end, now)
         if after.kind != "done":
             lost = now - attempt.started_s
@@ -783,7 +792,7 @@ class World:
             self._ends[task.task] = now
         node.decide_now = True
 
-    def _remember(self, attempt: _Attempt, kind: EndKind) -> None:
+    def _remember(self, attempt: _Attempt, kind: EndKind, its: RunningTask | None) -> None:
         """Write the attempt to the history, as the packer does, and draw it."""
         now = self._now
         task = attempt.task
@@ -828,23 +837,23 @@ class World:
             estimate_mib=point,
             safe_mib=safe,
             alone_seconds=attempt.alone_s,
-            **self._measured_alone(attempt),
+            **self._measured_alone(attempt, its),
             is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
         )
         self._runs.append(run)
         self._estimator.learn(run)
-        if self._is_gain:
-            self._speeds.learn(run)
+        if its is not None:
+            self._speeds.learn(run, age / its.model_s if its.model_s > 0.0 and not its.was_alone(age) else None)
 
-    def _measured_alone(self, attempt: _Attempt) -> dict[str, Any]:
+    def _measured_alone(self, attempt: _Attempt, its: RunningTask | None) -> dict[str, Any]:
         """Return what a launcher has measured of a task while nothing else ran on its GPU."""
         found: dict[str, Any] = {}
         if attempt.alone_s >= self._settings.rate_window_s:
             noise = self._rates_random.uniform(-1.0, 1.0) * self._assumed.sm_noise
             load = attempt.load
             found = {"sm_ratio": min(1.0, max(0.0, load.sm + noise)), "dram_ratio": load.dram, "util_ratio": load.busy}
-        if attempt.rate_alone is not None:
-            found |= {"rate_alone": attempt.rate_alone.per_s, "rate_source": attempt.rate_alone.source}
+        if its is not None and its.rate_alone is not None:
+            found |= {"rate_alone": its.rate_alone.per_s, "rate_source": its.rate_alone.source}
         return found
 
     def _give_up(self, node: _Node, action: GiveUp) -> None:
