@@ -80,9 +80,10 @@ class Predictor:
         """Return the speeds of both, as policy `gain` predicts them."""
         asks = [self.ask(job) for job in pair]
         views = self.speeds.pairs([one.key for one in asks if one.key is not None])
-        mix = Mix("mps", self.speeds.exponent, Pairs(views))
+        pairs, exponent = Pairs(views), self.speeds.exponent
+        mix = Mix("mps", exponent, pairs)
         for one in asks:
-            mix.add(Part(one, self.speeds.belief(one, self.gpu), self.speeds.exponent))
+            mix.add(Part(one, self.speeds.belief(one, self.gpu), exponent, pairs))
         first, second = mix.speeds()
         return first, second
 

@@ -47,18 +47,13 @@ def tuner(seeds: Sequence[int]) -> list[Row]:
         highest = max(level.level for one in [exact, *found] for level in one.levels)
         where = f"tuner, {name}"
         rows += [
-            Row(
-                f"{where}: without noise, level {exact.best}, of the best rate",
-                curve(exact.best) / most,
-                "",
-                0.90,
-                "higher",
-            ),
+            Row(f"{where}: without noise, level {exact.best}, of the best rate", curve(exact.best) / most, "", 0.9,
+                "higher"),
             Row(f"{where}: noise 10 %, runs within 5 % of the best", good, "", GOOD_RUNS, "higher"),
             Row(f"{where}: noise 10 %, levels tried at most", levels, "", LEVELS_MOST),
             Row(f"{where}: levels above what has memory", float(highest > hi), "", 0.0),
             Row(f"{where}: doubling without a noise test, runs within 5 % of the best", plain, ""),
             Row(f"{where}: noise 10 %, mean rate of the best", fmean(curve(one.best) for one in found) / most, ""),
             Row(f"{where}: the same of doubling", fmean(curve(level) for level in base) / most, ""),
-        ]
+        ]  # fmt: skip
     return rows

@@ -1,0 +1,123 @@
+"""How good decisions by measured speed are: python tests/bench/measured.py [--seeds N] [--gavel PATH] (no GPU).
+
+Parts: predict (Gavel's measured pairs, only with --gavel), no training (published slowdowns), undo (harmful pairs in
+simulation), tuner (published curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs,
+tasks, times and rates of undo, tuner, shares and gain are simulated; what is published is typed with its source.
+
+--gavel PATH: a copy of simulation_throughputs.json of stanford-futuredata/gavel, or a clone of it, bare or not.
+Seeds are drawn when it begins, and printed: neither code nor constants have seen them. --seed N repeats a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import measured_pairs
+import measured_policies
+import measured_shares
+import measured_tuning
+import measured_undo
+from bench import RESULTS, Row, report
+
+PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
+MATRIX = "scheduler/simulation_throughputs.json"
+PREDICT_SEEDS, UNDO_SEEDS, TUNER_SEEDS, SHARES_SEEDS, GAIN_SEEDS = 20, 100, 200, 50, 20
+_Found = TypeVar("_Found")
+
+
+def matrix(path: Path, folder: Path) -> Path:
+    """Return the file with Gavel's matrix: itself, or from a clone's last commit."""
+    if path.is_file():
+        return path
+    if (path / MATRIX).is_file():
+        return path / MATRIX
+    shown = subprocess.run(["git", "-C", str(path), "show", f"HEAD:{MATRIX}"], check=True, capture_output=True)
+    file = folder / "simulation_throughputs.json"
+    file.write_bytes(shown.stdout)
+    return file
+
+
+def _over(seeds: Sequence[int], play: Callable[[int], _Found], what: str, processes: int | None) -> list[_Found]:
+    """Return what was played of each seed."""
+    found = []
+    with multiprocessing.Pool(processes) as pool:
+        for number, one in enumerate(pool.imap(play, seeds), 1):
+            found.append(one)
+            print(f"\r{what}: {number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return found
+
+
+def play(parts: Sequence[str], first: int, count: int | None, gavel: Path | None, processes: int | None) -> bool:
+    """Run the parts, print the table, write results/measured.json, and return whether every bar holds."""
+
+    def seeds(most: int) -> range:
+        return range(first, first + (most if count is None else min(most, count)))
+
+    rows: list[Row] = []
+    details: list[dict[str, Any]] = []
+    took: dict[str, float] = {}
+    for part in parts:
+        begin = time.perf_counter()
+        if part == "predict" and gavel is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                rows += measured_pairs.predict(matrix(gavel, Path(folder)), seeds(PREDICT_SEEDS))
+        elif part == "predict":
+            print("predict: left out; it needs --gavel PATH")
+        elif part == "training":
+            rows += measured_pairs.no_training()
+        elif part == "undo":
+            rows += measured_undo.undo(_over(seeds(UNDO_SEEDS), measured_undo.one_seed, part, processes))
+        elif part == "tuner":
+            rows += measured_tuning.tuner(seeds(TUNER_SEEDS))
+        elif part == "shares":
+            rows += measured_shares.percentages(seeds(SHARES_SEEDS))
+        else:
+            found, details = measured_policies.compared(
+                _over(seeds(GAIN_SEEDS), measured_policies.one_seed, part, processes)
+            )
+            rows += found
+        took[part] = round(time.perf_counter() - begin, 1)
+    holds = report("measured", None, rows)
+    file = RESULTS / "measured.json"
+    answer = json.loads(file.read_text())
+    answer |= {
+        "note": "undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
+        "first_seed": first,
+        "seeds": {
+            "predict": len(seeds(PREDICT_SEEDS)), "undo": len(seeds(UNDO_SEEDS)), "tuner": len(seeds(TUNER_SEEDS)),
+            "shares": len(seeds(SHARES_SEEDS)), "gain": len(seeds(GAIN_SEEDS)),
+        },
+        "took_s": took,
+        "settings": details,
+    }  # fmt: skip
+    file.write_text(json.dumps(answer, indent=1) + "\n")
+    return holds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bench, and answer 0 where every bar holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gavel", type=Path, metavar="PATH", help="Gavel's matrix, or a clone of its repository")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="only this one; may be repeated")
+    parser.add_argument("--seeds", type=int, metavar="N", help="at most so many seeds in each part")
+    parser.add_argument("--seed", type=int, metavar="N", help="the first seed (default: drawn)")
+    parser.add_argument("--processes", type=int, metavar="N", help="(default: one for each core)")
+    chosen = parser.parse_args(arguments)
+    first = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
+    print(f"first seed {first}; repeat with --seed {first}", flush=True)
+    return 0 if play(chosen.parts or PARTS, first, chosen.seeds, chosen.gavel, chosen.processes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

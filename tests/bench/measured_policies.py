@@ -1,0 +1,78 @@
+"""`gain` beside `booked` and the thesis' best policy without sizes, on its traces at every setting. Simulated."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from bench import Row
+
+from slurm_share.packing.simulator import policies, traces
+from slurm_share.packing.simulator.report import assumptions
+from slurm_share.packing.simulator.world import simulate
+
+TRACES = ("thesis60", "thesis90")
+LUG, BOOKED, GAIN = "lug", "booked", "gain"
+POLICIES = (LUG, BOOKED, GAIN)
+WORSE_BAR = 1.03
+"""`gain` is to be at most so much worse than `booked`."""
+RATIOS = (("make-span", "make_span_s", 1.04), ("waiting", "wait_s", 0.7), ("JCT", "jct_s", 0.8))
+"""Figure, its name, the bar against LUG: the same that `booked` is held to in packing.py."""
+
+Figures = dict[str, float]
+Key = tuple[str, float, float, str]
+"""(trace, alpha, settle time, policy)"""
+
+
+def one_seed(seed: int, names: Sequence[str] = TRACES) -> dict[Key, Figures]:
+    """Return the figures of every policy at every setting for one seed."""
+    found: dict[Key, Figures] = {}
+    for name in names:
+        trace = traces.GENERATORS[name](seed)
+        for assumed in assumptions():
+            for text in POLICIES:
+                result = simulate(trace, policies.settled(policies.parse(text), assumed.settle_s), assumed, seed)
+                found[name, assumed.alpha, assumed.settle_s, text] = {
+                    "make_span_s": result.make_span_s,
+                    "wait_s": result.wait_s,
+                    "jct_s": result.jct_s,
+                    "oom": result.oom_own + result.oom_neighbour,
+                    "unfinished": result.unfinished,
+                    "stp": result.stp,
+                    "antt": result.antt,
+                }
+    return found
+
+
+def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:
+    """Return a row for each trace and measure, the median over seeds at its worst setting, and all medians."""
+    rows, details = [], []
+    names = list(dict.fromkeys(key[0] for key in every[0]))
+    settings = list(dict.fromkeys(key[1:3] for key in every[0]))
+    for name in names:
+        for what, figure, base, bar in (
+            *((f"{title}, of LUG's", figure, LUG, bar) for title, figure, bar in RATIOS),
+            *((f"{title}, of booked's", figure, BOOKED, WORSE_BAR) for title, figure, _ in RATIOS),
+            ("ANTT, of booked's", "antt", BOOKED, None),
+        ):
+            medians = []
+            for setting in settings:
+                values = [of[name, *setting, GAIN][figure] / of[name, *setting, base][figure] for of in every]
+                medians.append((statistics.median(values), max(values), setting))
+                details.append(
+                    {"trace": name, "alpha": setting[0], "settle_s": setting[1], "what": what,
+                     "median": round(medians[-1][0], 4), "best": round(min(values), 4), "worst": round(max(values), 4)}
+                )  # fmt: skip
+            worst, largest, (alpha, settle_s) = max(medians)
+            best = min(medians)[0]
+            where = f"worst setting: alpha {alpha:g}, {settle_s:g} s; best {best:.2f}; worst seed {largest:.2f}"
+            rows.append(Row(f"gain, {name}: {what} ({where})", worst, "", bar))
+        for what, figure in (("out of memory", "oom"), ("tasks that did not end as done", "unfinished")):
+            medians = [
+                (statistics.median(of[name, *setting, GAIN][figure] for of in every), setting) for setting in settings
+            ]
+            booked = max(statistics.median(of[name, *setting, BOOKED][figure] for of in every) for setting in settings)
+            bar = 2.0 if figure == "oom" else 0.0
+            rows.append(Row(f"gain, {name}: {what} (booked {booked:g})", max(medians)[0], "", bar))
+    return rows, details
