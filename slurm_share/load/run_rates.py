@@ -26,6 +26,8 @@ MOST_TASKS, MOST_LEVELS = 1024, 32
 """Of one launcher: more than it starts on a node, and more numbers of tasks than it tries."""
 MOST_PARENTS = 32
 """Parents of a process that are asked for the task: programs start programs, but not so many in one another."""
+NO_PROGRESS = "finished"
+"""What is counted where no task shows progress: tasks that are done."""
 _NAME_MOST = 64
 _TASK, _LEVELS = 10**9, 10**6
 
@@ -37,11 +39,12 @@ class RunRates:
         self.runs = tuple(runs)
         self._leaders = leaders
         """By (uid, pid of the session's leader)."""
+        self._uids = {uid for uid, _ in leaders}
 
     def of_process(self, pid: int, uid: int, proc: str) -> TaskProgress | None:
         """Return what is said of the task that this process of that user belongs to: its session is the task's, or
         that of a parent of it."""
-        if not self._leaders:
+        if uid not in self._uids:
             return None
         for _ in range(MOST_PARENTS):
             fields = read_stat(f"{proc}/{pid}")[1]
@@ -70,7 +73,7 @@ def read_run_rates(read: ReadRates, tmp: Path, uids: frozenset[int], now_s: floa
                 RunProgress(
                     uid=uid,
                     job=_job_number(rates.job),
-                    source=rates.source or "",
+                    source=rates.source or NO_PROGRESS,
                     tasks=tuple(tasks.values()),
                     finished_per_h=_figure(rates.finished_per_h),
                     levels=tuple(level for one in rates.levels[:MOST_LEVELS] if (level := _level(one))),

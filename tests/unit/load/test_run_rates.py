@@ -111,6 +111,15 @@ def test_what_no_figure_can_be_is_left_out() -> None:
     assert max(len(one.family) for one in run.tasks) == 64
 
 
+def test_without_progress_trials_count_tasks_that_are_done() -> None:
+    """That is what the launcher measures then."""
+    tried = rates(source=None, levels=(LevelRun(4, "mps", 0.01, 0.0, 3),))
+    (run,) = read_run_rates(lambda tmp, uids: {7: (tried,)}, Path("/"), frozenset({7}), NOW).runs
+    found = of_runs([run])
+    assert (found.levels_source, [each.level for each in found.levels]) == ("finished", [4])
+    assert of_runs([run, run]).levels == ()
+
+
 def run_of(*tasks: TaskProgress, uid: int = 7, job: int | None = 5, **other: object) -> RunProgress:
     return RunProgress(uid=uid, job=job, tasks=tasks, **other)  # type: ignore[arg-type]
 

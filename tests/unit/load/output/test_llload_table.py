@@ -463,3 +463,22 @@ def test_no_process_is_said_of_the_whole_survey_and_not_of_what_there_is_room_fo
     lines = fitted(many, View(processes=True), 80, 8)
     assert any("more nodes" in line for line in lines)
     assert "no process is on these GPUs" not in lines
+
+
+def test_rates_are_there_where_a_run_measures_them():
+    """Of processes, GPUs and jobs, with where they are from; without them there is no such column."""
+    now = 1_795_271_308.0
+    cluster = Demo(everybody=True, clock=lambda: now).read()
+    shown = View(gpus=True, detail=True, jobs=True, processes=True)
+    one = replace(cluster, nodes=tuple(each for each in cluster.nodes if each.name == "h-2"))
+    lines = as_lines(one, shown, 300)
+    heads = [line for line in lines if " RATE" in line]
+    assert len(heads) == 3
+    assert " RATE  SPEED " in heads[2]
+    rates = [line for line in lines if "/s log" in line]
+    assert len(rates) == 4 + 1 + 8
+    said = as_plain(one, shown)
+    assert any(line.startswith("process ") and "rate 2." in line and "/s log, speed 0." in line for line in said)
+    other = replace(cluster, nodes=tuple(each for each in cluster.nodes if each.name == "v-1"))
+    assert not any("RATE" in line or "SPEED" in line for line in as_lines(other, shown, 300))
+    assert not any("rate" in line.split() or "speed" in line.split() for line in as_plain(other, shown))
