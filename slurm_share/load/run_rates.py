@@ -6,6 +6,7 @@ alone.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -90,7 +91,7 @@ def _task(one: TaskRate, run: str) -> TaskProgress | None:
     return TaskProgress(
         task=one.task,
         run=run[:_NAME_MOST],
-        family=one.family[:_NAME_MOST],
+        family=_short(one.family),
         rate_per_s=per_s,
         rate_error_per_s=None if rate is None or per_s is None else _figure(rate.error_per_s),
         rate_windows=0 if rate is None or per_s is None else max(0, min(_LEVELS, rate.windows)),
@@ -99,6 +100,13 @@ def _task(one: TaskRate, run: str) -> TaskProgress | None:
         units=_figure(one.units),
         is_paused=one.is_paused,
     )
+
+
+def _short(family: str) -> str:
+    """Return a word that tells the same commands apart. A long one that is cut might be another's, too."""
+    if len(family) <= _NAME_MOST:
+        return family
+    return hashlib.sha256(family.encode("utf-8", "surrogatepass")).hexdigest()[:_NAME_MOST]
 
 
 def _level(one: LevelRun) -> LevelRate | None:

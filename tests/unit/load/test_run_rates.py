@@ -111,6 +111,15 @@ def test_what_no_figure_can_be_is_left_out() -> None:
     assert max(len(one.family) for one in run.tasks) == 64
 
 
+def test_long_names_that_differ_at_their_end_stay_apart() -> None:
+    """Two scripts deep in a tree are not one command."""
+    tasks = [TaskRate(task=at, pid=10 + at, family=f"/{'a' * 90}/{name}") for at, name in enumerate(("x", "y", "x"))]
+    (run,) = read_run_rates(lambda tmp, uids: {7: (rates(*tasks),)}, Path("/"), frozenset({7}), NOW).runs
+    first, second, third = (each.family for each in run.tasks)
+    assert first == third != second
+    assert len(first) == 64
+
+
 def test_without_progress_trials_count_tasks_that_are_done() -> None:
     """That is what the launcher measures then."""
     tried = rates(source=None, levels=(LevelRun(4, "mps", 0.01, 0.0, 3),))
