@@ -99,6 +99,8 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
         parts.append(tasks_text(tasks))
     if rate := job_table.rate([load], with_source=True):
         parts.append(f"work {rate}")
+    elif load.progress is not None and load.progress.finished_per_h is not None:
+        parts.append(f"{load.progress.finished_per_h:.3g} tasks done an hour")
     if has_gpu and (load.gpus or load.slots):
         parts += [f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
     parts += [f"CPU {text.load_text(load.cpu_cores)}", f"memory {text.gigabytes(load.memory_mib)}"]

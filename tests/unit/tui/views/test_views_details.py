@@ -14,7 +14,7 @@ from slurm_share_tui.views.advice import arithmetic
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
-from slurm_share.load.snapshot import Advice, Bound
+from slurm_share.load.snapshot import Advice, Bound, JobProgress
 
 NODE = Place(view="node", node="h-2")
 GPU = Place(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
@@ -503,3 +503,11 @@ def test_a_nodes_tasks_have_rate_and_trend_at_80_columns():
     (head,) = [line for line in text.splitlines() if "SLOT" in line]
     assert head.index("RATE") < head.index("SPEED") < head.index("WORK") < head.index("GPUMEM")
     assert "work 19/s log" in text
+
+
+def test_a_job_without_a_rate_says_how_many_tasks_are_done_an_hour():
+    """Where that is all that is known of its work."""
+    found = a_picture()
+    (load,) = found.by_name["h-2"].node.snapshot.jobs
+    done = replace(load, progress=JobProgress(tasks=8, finished_per_h=6.25))
+    assert "6.25 tasks done an hour" in look_at(NODE, changed(found, jobs=(done,)), size=(120, 40))
