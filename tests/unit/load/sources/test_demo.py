@@ -134,3 +134,16 @@ def test_some_runs_have_booked_memory_and_hold_a_gpu_now_and_then():
     held = [one for gpu in booked for one in gpu.bookings if one.held_for is not None]
     assert held
     assert len(held) < len(booked)
+
+
+def test_some_tasks_are_measured_some_are_paused_and_some_report_nothing():
+    """In ten minutes all of it is there to be seen, on GPUs that say that they are simulated."""
+    found = [node for minute in range(11) for node in at(60 * minute).nodes if node.snapshot]
+    told = {(one.progress is None, bool(one.progress and one.progress.is_paused))
+            for node in found for one in node.snapshot.processes}  # fmt: skip
+    assert told == {(True, False), (False, False), (False, True)}
+    for node in found:
+        progress = [one.progress for one in node.snapshot.processes if one.progress]
+        assert not progress or all(gpu.simulated for gpu in node.snapshot.gpus)
+        assert all(0 < one.speed_ratio <= 1 and one.rate_per_s > 0 for one in progress if one.rate_windows)
+        assert all(job.progress is None or job.progress.tasks == len(progress) for job in node.snapshot.jobs)
