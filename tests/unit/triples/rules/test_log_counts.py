@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,21 @@ def test_without_an_expression_only_lines_count() -> None:
 @pytest.mark.parametrize("text", [r"epoch (\d+)", r"(?:step|iter) *(\d+)", r"\| (\d+)/\d+", "(?P<n>[0-9.]+) it"])
 def test_expression_with_one_group_is_taken(text: str) -> None:
     assert parse_pattern(text, "--progress").pattern == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "number"),
+    [
+        (r"step (\d+)", "step 120, loss 0.31", 120),
+        (r"\| (\d+)/\d+ \[", "Epoch 3:  45%|####5     | 211/469 [00:03<00:04, 64.90it/s, v_num=0]", 211),
+        (r"\| (\d+)/\d+ \[", " 45%|\u2588\u2588\u2588\u2588\u258c     | 211/469 [00:03<00:04, 64.90it/s]", 211),
+        (r"Epoch (\d+)/\d+", "Epoch 3/10", 3),
+    ],
+)
+def test_expressions_of_the_document_find_the_number(text: str, line: str, number: float) -> None:
+    page = Path(__file__).parents[4] / "packaging" / "docs" / "packing.md"
+    assert text.replace("|", "\\|") in page.read_text()  # as a cell of a table has it
+    assert LogCounts(parse_pattern(text, "--progress")).feed(f"{line}\r".encode()) == [number]
 
 
 @pytest.mark.parametrize(
