@@ -51,6 +51,15 @@ def test_map_and_reduce_here(place: Path) -> None:
     assert not list(place.glob("MAPRED*"))
 
 
+def test_how_rates_are_measured_stays_with_the_map(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--local", "--np=2", "--keep=true", r"--progress=file (\d+)", "--window=5") == 0
+    kept = run_folder.read_run(place / "MAPRED.1")
+    assert (kept.progress, kept.rate_window_s) == (r"file (\d+)", 5.0)
+    for option, why in (("--progress=file", "has 0 groups"), ("--window=0", "from 1 to 3600")):
+        assert run("--local", "--np=2", option) == 2
+        assert why in capsys.readouterr().err
+
+
 def test_a_map_that_failed_is_not_reduced(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("--local", "--mapper=bad.sh", "--reducer=reduce.sh", "--np=1") == 1
     assert not (place / "llmapreduce.out").exists()
