@@ -108,9 +108,10 @@ def test_forked_child_does_not_count_while_its_parent_does(tmp_path: Path) -> No
             [progress.tick(1000) for _ in range(10)]
             os._exit(0)
         os.waitpid(pid, 0)
+        print(float(open(os.environ["LLSUB_PROGRESS"]).read()))
         progress.tick(10)
     """
-    run(text, file)
+    assert run(text, file) == "10.0\n"
     assert float(file.read_text()) == 20
 
 
