@@ -97,8 +97,9 @@ class Speeds:
     def pairs(self, keys: Iterable[TaskKey]) -> tuple[PairView, ...]:
         """Return what was measured of these commands in pairs, by (a, b)."""
         known = self._corrections
-        commands = {key.exact: key for key in keys}
-        exact, families = set(commands), {key.family for key in commands.values()}
+        asked = tuple(keys)
+        commands = {key.exact: key for key in asked}
+        exact, families = set(commands), {key.family for key in asked}
         found: dict[tuple[str, str], PairView] = {}
         sizes: list[tuple[float, tuple[str, str]]] = []
         exact, families = exact - {""}, families - {""}

@@ -151,8 +151,9 @@ def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: Node, missin
     assert node.pairs == []
 
 
-def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(node: Node) -> None:
+def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: Path) -> None:
     """They are forgotten, here and in the views."""
+    node = Node(tmp_path, min_speed=0.01, min_gain=-1.0)
     node.speeds.note_alone(key("c"), A100, rate(10.0))
     measured(node)
     node.start(101.0, t3="c")

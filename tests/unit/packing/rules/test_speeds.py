@@ -189,6 +189,14 @@ def test_pairs_of_the_history_correct_and_those_of_others_are_not_shown():
     assert speeds.pairs(keys[:1]) == ()
 
 
+def test_commands_that_are_not_known_are_found_by_their_families():
+    """Two scripts whose bytes could not be read have no hash of their own, and not the same family."""
+    speeds = Speeds()
+    speeds.ban(TaskKey(exact="", family="f1"), TaskKey(exact="", family="f2"))
+    keys = [TaskKey(exact="", family=f"f{number}") for number in (1, 2, 3)]
+    assert [(view.a, view.b) for view in speeds.pairs(keys)] == [("f1", "f2")]
+
+
 @pytest.mark.parametrize(("age_s", "is_banned"), [(BAN_S - 1, True), (BAN_S + 1, False)])
 def test_a_ban_counts_for_30_days_for_the_whole_families(age_s, is_banned):
     """Commands of the two families that were never measured, too."""

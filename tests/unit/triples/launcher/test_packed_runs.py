@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from slurm_share.packing import journal
-from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
-from slurm_share.triples import explain_task, run_folder
+from slurm_share.packing.records import PackRequest, PackSettings, Start, TaskSpec
+from slurm_share.triples import explain_groups, explain_task, run_folder
 from slurm_share.triples.records import Ended, Run, Triple
 
 HOME = Path(__file__).resolve().parents[4] / "packaging" / "demo" / "simgpu"
@@ -663,3 +663,33 @@ def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_sa
     (run.folder / run_folder.RUN).write_text(json.dumps(broken))
     assert run.go()[0] == 1
     assert run.outcomes() == {0: ["not started"] * 2, 1: ["not started"] * 2}
+
+
+def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -> None:
+    """Two kinds of tasks run alone first. Then two of each share the GPUs: groups are measured and kept, and said."""
+    kinds = [f"{TASK} --memory 3G --load {load} --work 8 --progress 0.2" for load in (70, 60)]
+    sized = [TaskSpec(gpu_mem_mib=4096)]
+    pack = PackRequest(settings=PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0))
+    code, said = machine.run(kinds, specs=sized * 2, pack=pack, rate_window_s=1.0).go()
+    assert code == 0, said
+    assert "STP" not in said
+    history = machine.home / ".local/state/slurm-share/tasks"
+    (file,) = history.glob("????-??.jsonl")
+    alone = [json.loads(line) for line in file.read_text().splitlines()]
+    assert all(one["rate_source"] == "progress" and one["rate_alone"] > 0 for one in alone)
+    run = machine.run(kinds * 2, specs=sized * 4, pack=pack, rate_window_s=1.0)
+    code, said = run.go()
+    assert code == 0, said
+    whys = [one.why for entry in run.decisions() for one in entry.actions if isinstance(one, Start)]
+    assert sum("both keep ~" in why for why in whys) == 2
+    assert "x its time alone (ANTT), GPUs did" in said
+    assert f"slurm-share pack explain {run.folder.name} lists every group" in said
+    groups = list(explain_groups(run.folder))
+    assert groups
+    assert all("of one at a time" in line for line in groups)
+    pairs = [json.loads(line) for line in (history / "pairs.jsonl").read_text().splitlines()]
+    assert {one["a"] for one in pairs} | {one["b"] for one in pairs} <= {one["exact"] for one in alone}
+    for pair in pairs:
+        assert 1.0 < pair["stp"] < 2.1
+    for entry, decision in journal.replay(run.decisions()):
+        assert journal.is_same(entry, decision)
