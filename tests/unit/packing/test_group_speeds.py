@@ -161,6 +161,7 @@ def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: 
     node.packer.rated(3, rate(9.0), 200.0)
     assert len(node.pairs) == 1
     node.end(3, 201.0)
+    assert [group.tasks for group in node.packer.groups.results] == [(1, 2)]
     assert [one.rate for one in node.packer.board.view(201.0).running] == [None, None]
 
 
@@ -178,19 +179,30 @@ def test_nothing_is_written_where_the_user_does_not_want_it(tmp_path: Path) -> N
     assert node.speeds.pairs_version > 0
 
 
-def test_a_ban_is_written_at_once_and_the_place_of_one_is_not_taken_by_another(node: Node) -> None:
-    """Also without a decision of its own."""
+def test_a_ban_is_written_at_once(node: Node) -> None:
+    """With what the two did; it counts for no window."""
     measured(node)
     ban = Ban(task=1, beside=2, gpu="GPU-0", stp=0.9, error=0.02, why="slow")
-    node.packer.board.apply((ban,), 100.0)
     node.packer._note(node.packer.board.view(100.0), (ban,), 100.0)
     written = node.pairs[-1]
     assert (written.is_banned, written.stp, written.windows, written.slowdown_a) == (True, 0.9, 0, 2.0)
-    node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 100.0)
-    node.end(1, 100.1)
-    assert not [one for one in node.packer.decide(100.2) if isinstance(one, Start)]
-    node.end(2, 100.3)
-    assert [one.task for one in node.packer.decide(100.4) if isinstance(one, Start)] == [3]
+
+
+@pytest.mark.parametrize("is_banned", [False, True])
+def test_the_place_of_an_ended_task_is_not_taken_beside_one_that_its_kind_is_banned_from(
+    node: Node, is_banned: bool
+) -> None:
+    """Also without a decision of its own; when the other has ended, it starts."""
+    node.start(0.0, t1="a", t2="b")
+    node.packer.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 0.1)
+    if is_banned:
+        node.speeds.ban(key("a"), key("b"))
+    node.end(1, 0.2)
+    began = [one.task for one in node.packer.decide(0.3) if isinstance(one, Start)]
+    assert began == ([] if is_banned else [3])
+    if is_banned:
+        node.end(2, 0.4)
+        assert [one.task for one in node.packer.decide(0.5) if isinstance(one, Start)] == [3]
 
 
 def test_groups_are_kept_for_the_end_of_the_run(node: Node) -> None:
