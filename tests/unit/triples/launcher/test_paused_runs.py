@@ -159,18 +159,20 @@ def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
 
 
 def test_a_paused_task_does_not_hang(machine: Machine) -> None:
-    """--hang=kill after two seconds; it is paused for five, and then it works for one."""
-    run = Told(machine, [counts(9), "echo on; sleep 1; echo more; sleep 1"], hang="kill", hang_s=3.0)
+    """--hang=kill after three seconds; it is paused for six, and then it works for two. Its neighbour does not use the
+    GPU, which would be a sign of work."""
+    idle = "echo on; for n in $(seq 120); do echo $n; sleep 0.1; done"
+    run = Told(machine, [idle, "echo on; sleep 1; echo more; sleep 1"], hang="kill", hang_s=3.0)
     run.begin()
     run.pause(1)
-    time.sleep(5)
+    time.sleep(6)
     run.tell("resume 1")
     code, said = run.end()
     assert code == 0, said
     assert "hang" not in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda one: one.name)
 def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, number: signal.Signals) -> None:
     """As scancel, the time limit and Ctrl-C do. The task notes the signal."""
     notes = f"{machine.home}/noted"
