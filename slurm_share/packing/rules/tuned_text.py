@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import LevelRun
+from ..records import LevelRun, SharingMethod
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> what a rate counts."""
@@ -54,13 +54,14 @@ def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:
     return f"{best} on a node is best{gain}; next time [{nodes},{best}] or [{nodes},auto], which begins there"
 
 
-def cost_s(spent: Sequence[tuple[int, float]], levels: Sequence[LevelRun], best: int) -> float:
-    """Return how long the best level would have taken for what trials did not do, in seconds.
+def cost_s(spent: Sequence[tuple[SharingMethod, int, float]], runs: Sequence[LevelRun], best: LevelRun) -> float:
+    """Return how long the best would have taken for what trials did not do, in seconds.
 
-    spent: level and seconds of each trial. A level without a rate counts as if nothing had been done.
+    spent: method, level and seconds of each trial. One without a rate counts as if nothing had been done.
     """
-    rates = {one.level: one.per_s for one in levels}
-    top = rates.get(best, 0.0)
-    if top <= 0:
+    rates = {(one.sharing, one.level): one.per_s for one in runs}
+    if best.per_s <= 0:
         return 0.0
-    return sum(seconds * max(0.0, 1.0 - rates.get(level, 0.0) / top) for level, seconds in spent)
+    return sum(
+        seconds * max(0.0, 1.0 - rates.get((sharing, level), 0.0) / best.per_s) for sharing, level, seconds in spent
+    )

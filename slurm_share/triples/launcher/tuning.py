@@ -98,9 +98,12 @@ class Tuning:
         self._seconds: list[float] = []
         """Of tasks that were done in the open window and ran at this level only."""
         self._finished = 0
-        self._spent: list[tuple[int, float]] = []
-        """Level and seconds of each trial."""
-        self._is_told = False
+        self._spent: list[tuple[SharingMethod, int, float]] = []
+        """Method, level and seconds of each trial."""
+        self._next: tuple[SharingMethod, int] = (self.base, per_node)
+        """What follows when the node is empty."""
+        self._tasks = 0
+        """That this node had to do when it began."""
 
     # ---- What happened ----
 
@@ -323,7 +326,7 @@ class Tuning:
         if wanted != (self.sharing, self._level):
             self._spend(now)
             if wanted[0] != self.sharing:
-                self._is_draining = True
+                self._is_draining, self._level_s = True, now
             self._next = wanted
             if not self._is_draining:
                 self._go(wanted[1], now)
@@ -344,11 +347,12 @@ class Tuning:
         if count:
             return
         self._is_draining = False
+        self._spent.append((self.sharing, 0, now - self._level_s))  # the places that stayed free count as nothing done
         self.sharing, level = self._next
         self._go(level, now)
 
     def _spend(self, now: float) -> None:
-        self._spent.append((self._level, now - self._level_s))
+        self._spent.append((self.sharing, self._level, now - self._level_s))
 
     def _go(self, level: int, now: float | None = None) -> None:
         self._level = level
@@ -419,8 +423,6 @@ class Tuning:
                 found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source)
                 if tuner.is_done:
                     found.append(tuned_text.best_sentence(tuner.levels, tuner.level, self.nodes))
-                    cost = tuned_text.cost_s(self._spent, tuner.levels, tuner.level)
-                    found.append(f"the trials cost what {tuner.level} at once do in {cost:.0f} s")
                 else:
                     found.append("the search for the best number had not ended")
             else:
@@ -431,4 +433,11 @@ class Tuning:
             found += tuned_text.methods_table(compared.runs, self.gpus, self.source)
         elif self.is_compared:
             found.append("no way of sharing was measured: the run was too short")
+        runs = self.levels
+        best = max(runs, key=lambda one: one.per_s, default=None)
+        if tuner is not None and (compared is None or not compared.runs):
+            best = tuner.best
+        if best is not None and self.is_over:
+            cost = tuned_text.cost_s(self._spent, runs, best)
+            found.append(f"the trials cost what {best.level} at once do in {cost:.0f} s")
         return found

@@ -25,6 +25,8 @@ HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "gain"
 TRIED_POLICY: PolicyName = "booked"
 """Of runs whose number of tasks, or whose way of sharing, is found by trials: memory alone limits a level."""
+EQUAL_PATIENCE_S = 1e9
+"""Equal tasks never keep a GPU free for one that has waited long: each of them fits where another one ended."""
 SM_TRIED = f"{names.OPTION_SM}=auto"
 """What is written behind --share-gpu= for shares of the multiprocessors that are found by trials. It is llsub's word:
 neither the plugin nor a hook ever gets it."""
@@ -110,6 +112,8 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
             f"--order={written.order} has no effect on {settings.policy}, which takes the tasks in their order; leave "
             f"it away, or write --pack={DEFAULT_POLICY}"
         )
+    if is_tuned or written.compare_sharing:
+        settings = replace(settings, patience_s=EQUAL_PATIENCE_S)
     if written.oom_retries is not None:
         settings = replace(settings, oom_retries=written.oom_retries)
     _refuse_without_speed(written, settings.policy)

@@ -132,12 +132,16 @@ def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureF
     assert "Underutilizing" not in capsys.readouterr().err
 
 
+EQUAL = PackSettings(policy="booked", patience_s=1e9)
+"""Of runs of equal tasks: no GPU is ever kept free for one of them."""
+
+
 def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("./plain.sh", "[1,auto]", "--tasks", "many", "--gpu-mem=2G") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(is_tuned=True, spec=TaskSpec(gpu_mem_mib=2048))
+    assert run.pack == PackRequest(settings=EQUAL, is_tuned=True, spec=TaskSpec(gpu_mem_mib=2048))
     assert (run.pack.settings.policy, run.bind, run.processes, run.distribution) == ("booked", False, 8, "dynamic")
     assert "200 tasks, as many at once as the node does most with, at most 8; logs" in capsys.readouterr().out
 
@@ -145,14 +149,14 @@ def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(
 def test_options_of_packing_in_a_script_count_with_auto(here: Path) -> None:
     assert call(script(here, "#LLSUB --gpu-mem=9G"), "[1,auto]", "--ntasks=20") == 0
     pack = run_of(here).pack
-    assert pack == PackRequest(is_tuned=True, spec=TaskSpec(gpu_mem_mib=9216))
+    assert pack == PackRequest(settings=EQUAL, is_tuned=True, spec=TaskSpec(gpu_mem_mib=9216))
 
 
 @pytest.mark.parametrize(("triple", "is_tuned"), [("[1,auto]", True), ("[1,4]", False)])
 def test_ways_of_sharing_are_compared_with_a_number_and_without(here: Path, triple: str, is_tuned: bool) -> None:
     assert call("./plain.sh", triple, "--ntasks=99", "--compare-sharing") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(is_tuned=is_tuned, is_compared=True)
+    assert run.pack == PackRequest(settings=EQUAL, is_tuned=is_tuned, is_compared=True)
     assert not run.bind
 
 

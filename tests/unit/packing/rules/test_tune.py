@@ -198,7 +198,8 @@ def test_the_table_and_the_sentence_say_what_was_found() -> None:
     assert tuned_text.best_sentence(levels, 4, 1) == (
         "4 on a node is best: 2.0 x of 2; next time [1,4] or [1,auto], which begins there"
     )
-    assert tuned_text.cost_s([(2, 60.0), (4, 90.0)], levels, 4) == 30.0
+    assert tuned_text.cost_s([("mps", 2, 60.0), ("mps", 4, 90.0)], levels, levels[1]) == 30.0
+    assert tuned_text.cost_s([("time-slicing", 4, 60.0)], levels, levels[1]) == 60.0
     runs = (LevelRun(2, "exclusive", 0.5, 0.0, 3), LevelRun(4, "mps", 1.0, 0.0, 3))
     assert tuned_text.methods_table(runs, 2, "progress") == [
         "   METHOD  TASKS/GPU  RATE units/s  x OF ONE AT A TIME",

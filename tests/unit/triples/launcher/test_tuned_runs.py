@@ -154,21 +154,6 @@ def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Mac
     assert "1 task at once from now on: no task shows progress, and none was done" in said
 
 
-def test_where_more_at_once_does_no_more_the_search_ends(library: Path) -> None:
-    """Without MPS, tasks that compute all the time take turns."""
-    machine = Machine(library, 1, 7 * 1024, mps=False)
-    try:
-        run = machine.run([f"{work(3000.0)} --progress 0.2"] * 100, pack=TUNED, rate_window_s=1.0)
-        process = run.start()
-        said = read_until(process, "tasks? at once from now on")
-        process.send_signal(signal.SIGTERM)
-        said += process.communicate(timeout=60)[0]
-        assert re.search("[12] tasks? at once from now on: more tasks at once do no more", said)
-        assert most_at_once(run.decisions()) <= 2
-    finally:
-        machine.close()
-
-
 def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) -> None:
     line = f"echo percent $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.; {work(3.0, load=50)} --progress 0.2"
     alone = machine.run([line] * 2, at_once=1, pack=PackRequest(settings=QUICK, spec=SIZED), rate_window_s=0.5)
