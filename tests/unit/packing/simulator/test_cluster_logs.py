@@ -137,12 +137,12 @@ def test_an_entry_without_an_end_is_not_read_for_ever(tmp_path, monkeypatch):
     """No more is kept in memory than one entry may have."""
     monkeypatch.setattr(log_text, "ENTRY_MOST_CHARS", 1000)
     monkeypatch.setattr(log_text, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(log_text, "TEXT_MOST_BYTES", 10_000)
     file = tmp_path / "cluster_job_log"
     file.write_text('[{"jobid": "' + "x" * 100_000)
     with pytest.raises(TraceError, match="line 1: the entry that begins here is not JSON"):
         cluster_logs.read(file, "philly")
-    monkeypatch.setattr(log_text, "TEXT_MOST_BYTES", 1000)
-    file.write_text(" " * 10_000)
+    file.write_text(" " * 100_000)
     with pytest.raises(TraceError, match="it has more than"):
         cluster_logs.read(file, "philly")
 
