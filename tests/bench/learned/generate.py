@@ -1,6 +1,6 @@
 """Write the data from which the learned estimator is made: random networks, and their memory by fake tensors.
 
-    python tests/bench/learned/generate.py --each 200      needs PyTorch; some minutes
+    python tests/bench/learned/generate.py                 needs PyTorch; some minutes
 
 The file, tests/data/learned/fake_memory.csv, is ours. Its sizes are estimates by fake tensors, and no measurements.
 """
@@ -60,7 +60,7 @@ _training = None
 def main() -> int:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--each", type=int, default=200, help="networks of each family (200)")
+    parser.add_argument("--each", type=int, default=139, help="networks of each family (139)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     arguments = parser.parse_args()
     import architectures
