@@ -1,6 +1,7 @@
 """Fit the learned estimator to the generated data, by NumPy, and say how far it is off for families it has not seen.
 
-    python tests/bench/learned/train.py            prints, and writes slurm_share/packing/learned_weights.json
+    python tests/bench/learned/train.py            prints, writes slurm_share/packing/learned_weights.json
+                                                   and tests/bench/results/learned.json
     python tests/bench/learned/train.py --dry      prints
 
 Each family of networks is left out once; the model that is best for those left out is fitted to all and written.
@@ -20,6 +21,9 @@ import msgspec
 import numpy
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import bench
 
 from slurm_share.packing.learned_weights import FILE
 from slurm_share.packing.rules.estimate import learned, static
@@ -28,6 +32,8 @@ ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests/data/learned/fake_memory.csv"
 STEPS = 3000
 FOLDS = 5
+LARGE_MIB = 8192
+"""2,150 MiB are the same for all, so the errors of small networks are small whatever the model says."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +181,19 @@ def main() -> int:
             best = (found, hidden, decay, said)
     assert best is not None
     found, hidden, decay, said = best
+    results = [
+        *_rows("closed form, corrected alike", errors([_closed(case) for case in cases], cases)),
+        *_rows("a family that it has not seen", found),
+    ]
     for family in sorted(set(families)):
         chosen = [index for index, one in enumerate(families) if one == family]
-        print(f"  {family:<10} never seen              {errors([said[i] for i in chosen], [cases[i] for i in chosen])}")
+        one = errors([said[i] for i in chosen], [cases[i] for i in chosen])
+        results += _rows(f"{family}, not seen", one)
+        print(f"  {family:<10} never seen              {one}")
+    large = [index for index, case in enumerate(cases) if static.probe_mib(case.fake_mib) > LARGE_MIB]
+    one = errors([said[i] for i in large], [cases[i] for i in large])
+    results += _rows(f"not seen, more than {LARGE_MIB / 1024:g} GiB", one)
+    print(f"  {len(large)} of more than {LARGE_MIB / 1024:g} GiB, not seen      {one}")
     folds = [str(index % FOLDS) for index in range(len(cases))]
     known = errors(held_out(cases, hidden, decay, folds), cases)
     print(f"new networks of known families      {known}")
@@ -189,8 +205,19 @@ def main() -> int:
     if not arguments.dry:
         weights = msgspec.structs.replace(fit(cases, hidden, decay), about=about)
         FILE.write_text(json.dumps(msgspec.to_builtins(weights), indent=None, separators=(",", ":")) + "\n")
+        bench.report("learned", None, [*results, *_rows("new networks of known families", known)])
         print(f"{FILE.relative_to(ROOT)}: {FILE.stat().st_size} bytes")
     return 0
+
+
+def _rows(name: str, found: Errors) -> list[bench.Row]:
+    """Return figures for the file of results: against fake tensors, not against a GPU."""
+    return [
+        bench.Row(f"{name}: mean error against fake tensors", 100 * found.mean, "%"),
+        bench.Row(f"{name}: median error", 100 * found.median, "%"),
+        bench.Row(f"{name}: too small by more than 2 GiB", 100 * found.far_under, "%"),
+        bench.Row(f"{name}: 95 % need at most times", found.bound, ""),
+    ]
 
 
 def _closed(case: Case) -> float:
