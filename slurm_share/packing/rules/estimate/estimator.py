@@ -63,7 +63,7 @@ DEFAULTS: dict[Source, float] = {
 }  # fmt: skip
 """The factor of a bound where no pool has enough scores. Assumptions, to be replaced by recorded runs; the line's
 covers the one published case, of 12, that it misses by more than 2 %: 12.3 %. The learned model's: of networks of more
-than 8 GiB, of families that it has not seen, 95 % need at most 1.51, against fake tensors
+than 8 GiB, of families that it has not seen, 95 % need at most 1.50, against fake tensors
 (tests/bench/learned/train.py)."""
 GROWTH = ((30, 1.5), (60, 1.30), (120, 1.20), (300, 1.10), (900, 1.05))
 """Age in seconds -> how much a peak that is flat then may still grow. Assumptions, until runs are recorded."""
