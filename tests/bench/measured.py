@@ -31,7 +31,7 @@ from bench import RESULTS, Row, report
 
 PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
 MATRIX = "scheduler/simulation_throughputs.json"
-PREDICT_SEEDS, UNDO_SEEDS, TUNER_SEEDS, SHARES_SEEDS, GAIN_SEEDS = 20, 100, 200, 50, 20
+PREDICT_SEEDS, UNDO_SEEDS, TUNER_SEEDS, SHARES_SEEDS, GAIN_SEEDS = 20, 100, 200, 50, 10
 _Found = TypeVar("_Found")
 
 
