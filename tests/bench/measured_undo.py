@@ -161,6 +161,12 @@ def undo(every: Sequence[dict[str, Figures]]) -> list[Row]:
             Row(f"{where}: JCT, of gain's without rates", mean(text, "jct_s") / mean(BLIND, "jct_s"), ""),
             Row(f"{where}: bans in a run", mean(text, "bans"), ""),
         ]
+    both = [of for of in every if OFF in of]
+    for name, text in (("ban", BAN), ("pause", PAUSE)) if both else ():
+        share = fmean(of[text]["harmful"] for of in both) / fmean(of[OFF]["harmful"] for of in both)
+        rows.append(
+            Row(f"undo, {name}: share of time in harmful pairs, of gain's that learns, without undo", share, "")
+        )
     for name, text in (("booked", BOOKED), ("gain, no rates", BLIND), ("gain, no undo", OFF), ("gain, ban", BAN),
                        ("gain, pause", PAUSE)):  # fmt: skip
         if not any(text in of for of in every):
