@@ -1,4 +1,4 @@
-"""How good decisions by measured speed are: python tests/bench/measured.py [--seeds N] [--gavel PATH] (no GPU).
+"""How good decisions by measured speed are: python tests/bench/measured.py [--seeds [PART=]N] [--gavel PATH] (no GPU).
 
 Parts: predict (Gavel's measured pairs, only with --gavel), no training (published slowdowns), undo (harmful pairs in
 simulation), tuner (published curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs,
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from bench import RESULTS, Row, report
 
 PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
 MATRIX = "scheduler/simulation_throughputs.json"
-PREDICT_SEEDS, UNDO_SEEDS, TUNER_SEEDS, SHARES_SEEDS, GAIN_SEEDS = 20, 100, 200, 50, 10
+SEEDS = {"predict": 20, "undo": 100, "tuner": 200, "shares": 50, "gain": 20}
 _Found = TypeVar("_Found")
 
 
@@ -58,11 +58,16 @@ def _over(seeds: Sequence[int], play: Callable[[int], _Found], what: str, proces
     return found
 
 
-def play(parts: Sequence[str], first: int, count: int | None, gavel: Path | None, processes: int | None) -> bool:
-    """Run the parts, print the table, write results/measured.json, and return whether every bar holds."""
+def play(
+    parts: Sequence[str], first: int, counts: Mapping[str, int], gavel: Path | None, processes: int | None
+) -> bool:
+    """Run the parts, print the table, write results/measured.json, and return whether every bar holds.
 
-    def seeds(most: int) -> range:
-        return range(first, first + (most if count is None else min(most, count)))
+    counts: part -> its number of seeds.
+    """
+
+    def seeds(of: str) -> range:
+        return range(first, first + counts[of])
 
     rows: list[Row] = []
     details: list[dict[str, Any]] = []
@@ -71,20 +76,20 @@ def play(parts: Sequence[str], first: int, count: int | None, gavel: Path | None
         begin = time.perf_counter()
         if part == "predict" and gavel is not None:
             with tempfile.TemporaryDirectory() as folder:
-                rows += measured_pairs.predict(matrix(gavel, Path(folder)), seeds(PREDICT_SEEDS))
+                rows += measured_pairs.predict(matrix(gavel, Path(folder)), seeds("predict"))
         elif part == "predict":
             print("predict: left out; it needs --gavel PATH")
         elif part == "training":
             rows += measured_pairs.no_training()
         elif part == "undo":
-            rows += measured_undo.undo(_over(seeds(UNDO_SEEDS), measured_undo.one_seed, part, processes))
+            rows += measured_undo.undo(_over(seeds("undo"), measured_undo.one_seed, part, processes))
         elif part == "tuner":
-            rows += measured_tuning.tuner(seeds(TUNER_SEEDS))
+            rows += measured_tuning.tuner(seeds("tuner"))
         elif part == "shares":
-            rows += measured_shares.percentages(seeds(SHARES_SEEDS))
+            rows += measured_shares.percentages(seeds("shares"))
         else:
             found, details = measured_policies.compared(
-                _over(seeds(GAIN_SEEDS), measured_policies.one_seed, part, processes)
+                _over(seeds("gain"), measured_policies.one_seed, part, processes)
             )
             rows += found
         took[part] = round(time.perf_counter() - begin, 1)
@@ -94,13 +99,10 @@ def play(parts: Sequence[str], first: int, count: int | None, gavel: Path | None
     answer |= {
         "note": "undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
         "first_seed": first,
-        "seeds": {
-            "predict": len(seeds(PREDICT_SEEDS)), "undo": len(seeds(UNDO_SEEDS)), "tuner": len(seeds(TUNER_SEEDS)),
-            "shares": len(seeds(SHARES_SEEDS)), "gain": len(seeds(GAIN_SEEDS)),
-        },
+        "seeds": {part: count for part, count in counts.items() if part in parts},
         "took_s": took,
         "settings": details,
-    }  # fmt: skip
+    }
     file.write_text(json.dumps(answer, indent=1) + "\n")
     return holds
 
@@ -110,13 +112,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gavel", type=Path, metavar="PATH", help="Gavel's matrix, or a clone of its repository")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="only this one; may be repeated")
-    parser.add_argument("--seeds", type=int, metavar="N", help="at most so many seeds in each part")
+    parser.add_argument(
+        "--seeds", action="append", default=[], metavar="[PART=]N", help="so many seeds, of one part or of each"
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="the first seed (default: drawn)")
     parser.add_argument("--processes", type=int, metavar="N", help="(default: one for each core)")
     chosen = parser.parse_args(arguments)
     first = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
     print(f"first seed {first}; repeat with --seed {first}", flush=True)
-    return 0 if play(chosen.parts or PARTS, first, chosen.seeds, chosen.gavel, chosen.processes) else 1
+    counts = dict(SEEDS)
+    for text in chosen.seeds:
+        part, equals, number = text.rpartition("=")
+        if (equals and part not in SEEDS) or not (number.isascii() and number.isdecimal()):
+            parser.error(f"--seeds {text}: a number, or PART=N with a part of {', '.join(SEEDS)}")
+        counts |= {one: int(number) for one in ([part] if equals else SEEDS)}
+    return 0 if play(chosen.parts or PARTS, first, counts, chosen.gavel, chosen.processes) else 1
 
 
 if __name__ == "__main__":

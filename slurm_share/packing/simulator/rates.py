@@ -14,9 +14,12 @@ from .records import Assumptions
 
 STEP_S = 2.0
 """So long after a change of neighbours, a task finishes the step that it was at: its windows begin there."""
-WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16, 20)
-"""The rates of a GPU's tasks are told when so many windows are closed, and at each decision: more often would change
-little, since a rate is the mean of its windows."""
+WINDOWS = (3, 6, 12)
+ALONE_WINDOWS = (1, 2, 3)
+"""The rates of a GPU's tasks are told when so many windows are closed, and at each decision: when `rules.undo` tests,
+and when groups are learned. Of a task alone on its GPU, until its rate alone is known."""
+LATER = (4, 8, 16)
+"""Also then, where windows are missing."""
 
 
 class TaskRates:
@@ -60,6 +63,7 @@ class TaskRates:
         return self._meter.rate() if self._speed > 0.0 else None
 
 
-def told_at_s(changed_s: float, window_s: float) -> list[float]:
-    """Return when the rates of a GPU are told whose tasks have changed."""
-    return [changed_s + STEP_S + count * window_s for count in WINDOWS]
+def told_at_s(changed_s: float, window_s: float, *, is_alone: bool = False, has_gaps: bool = False) -> list[float]:
+    """Return when the rates of a GPU are told whose tasks have changed. `has_gaps`: windows are missing."""
+    counts = ALONE_WINDOWS if is_alone else WINDOWS
+    return [changed_s + STEP_S + count * window_s for count in sorted((*counts, *(LATER if has_gaps else ())))]

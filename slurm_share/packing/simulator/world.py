@@ -64,8 +64,6 @@ EVENTS_MOST = 2000
 MIB = 1024 * 1024
 BEGIN_UNIX_S = 1.7e9
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
-ALONE_WINDOWS = 3
-"""The rates of a task alone on its GPU are told until it has so many windows."""
 
 
 class _Attempt:
@@ -701,9 +699,12 @@ class World:
 
     def _plan_rates(self, gpu: _Gpu) -> None:
         """Plan when the rates of a GPU's tasks are told next."""
-        times = told_at_s(gpu.changed_s, self._settings.rate_window_s)
-        if gpu.stp is None:
-            times = times[:ALONE_WINDOWS]
+        times = told_at_s(
+            gpu.changed_s,
+            self._settings.rate_window_s,
+            is_alone=gpu.stp is None,
+            has_gaps=self._assumed.missing_ratio > 0.0,
+        )
         at = next((time for time in times if time > self._now), None) if gpu.running else None
         if at is not None:
             self._push(at, _RATES, gpu, gpu.epoch)

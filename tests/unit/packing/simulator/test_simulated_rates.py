@@ -34,7 +34,7 @@ def test_a_rate_without_noise_is_the_true_speed():
     one = rates()
     one.restart(100.0, 0.8)
     assert one.rate(100.0 + STEP_S + 29.9) is None
-    found = one.rate(told_at_s(100.0, 30.0)[2])
+    found = one.rate(told_at_s(100.0, 30.0)[0])
     assert found is not None
     assert found.per_s == pytest.approx(0.8)
     assert found.windows == 3
@@ -66,7 +66,7 @@ def test_the_error_of_a_rate_is_what_the_noise_makes_of_it():
     for seed in range(200):
         one = rates(replace(QUIET, rate_sigma=0.10), seed)
         one.restart(0.0, 1.0)
-        found.append(one.rate(told_at_s(0.0, 30.0)[6]))
+        found.append(one.rate(told_at_s(0.0, 30.0)[2]))
     assert {rate.windows for rate in found} == {12}
     assert fmean(rate.error_per_s for rate in found) == pytest.approx(0.10 / 12**0.5, rel=0.15)
     spread = fmean((rate.per_s - 1.0) ** 2 for rate in found) ** 0.5
@@ -165,7 +165,7 @@ def test_a_moved_task_goes_on_elsewhere(monkeypatch, can_move):
     """With what it has done, where it can save its state."""
     tasks = [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)]
     move = Move(task=1, gpu="GPU-0-0", why="")
-    result = play(monkeypatch, once(500.0, move), tasks, replace(QUIET, can_move=can_move), gpus=1)
+    result = play(monkeypatch, once(300.0, move), tasks, replace(QUIET, can_move=can_move), gpus=1)
     assert result.unfinished == 0
     assert result.outcomes[1].attempts == 2
-    assert (result.outcomes[1].end_s < 1700.0) == can_move
+    assert (result.outcomes[1].end_s < 1900.0) == can_move
