@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import measured_pairs
 import measured_policies
@@ -30,6 +30,8 @@ import measured_undo
 from bench import RESULTS, Row, report
 
 PARTS = ("predict", "training", "undo", "tuner", "shares", "gain")
+BEGINNINGS = ("predict", "no training", "undo", "tuner", "shares", "gain")
+"""Of the rows of each part."""
 MATRIX = "scheduler/simulation_throughputs.json"
 SEEDS = {"predict": 20, "undo": 100, "tuner": 200, "shares": 50, "gain": 20}
 _Found = TypeVar("_Found")
@@ -63,15 +65,17 @@ def play(
 ) -> bool:
     """Run the parts, print the table, write results/measured.json, and return whether every bar holds.
 
+    Rows of parts that are not run stay in that file as they are.
+
     counts: part -> its number of seeds.
     """
 
     def seeds(of: str) -> range:
         return range(first, first + counts[of])
 
-    rows: list[Row] = []
-    details: list[dict[str, Any]] = []
-    took: dict[str, float] = {}
+    file = RESULTS / "measured.json"
+    before = json.loads(file.read_text()) if file.is_file() and len(parts) < len(PARTS) else {}
+    rows, details, took = [], before.get("settings", []), before.get("took_s", {})
     for part in parts:
         begin = time.perf_counter()
         if part == "predict" and gavel is not None:
@@ -93,13 +97,16 @@ def play(
             )
             rows += found
         took[part] = round(time.perf_counter() - begin, 1)
+    kept = tuple(one for part, one in zip(PARTS, BEGINNINGS, strict=True) if part not in parts)
+    for row in before.get("rows", []):
+        if row["what"].startswith(kept):
+            rows.append(Row(row["what"], row["value"], row["unit"], row["bar"], row["better"]))
     holds = report("measured", None, rows)
-    file = RESULTS / "measured.json"
     answer = json.loads(file.read_text())
     answer |= {
         "note": "undo, tuner, shares and gain are simulated; predict and no training are scored on published figures",
         "first_seed": first,
-        "seeds": {part: count for part, count in counts.items() if part in parts},
+        "seeds": before.get("seeds", {}) | {part: count for part, count in counts.items() if part in parts},
         "took_s": took,
         "settings": details,
     }
