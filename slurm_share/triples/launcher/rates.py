@@ -352,6 +352,7 @@ class Rates:
             speed_ratio=strategy.speed_ratio(one.task),
             units=meter.units if meter is not None and is_counted else None,
             is_paused=number in self._paused,
+            family=strategy.kind_of_work(one.task) or "",
         )
 
     def close(self) -> None:

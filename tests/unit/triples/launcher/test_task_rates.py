@@ -71,6 +71,7 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
     [task] = found.tasks
     assert task.task == 0
     assert task.rate.per_s == pytest.approx(1, rel=0.2)
+    assert task.family  # by which llload adds up what counts the same
     assert len(task.gpus) == 1
     assert Path(f"/proc/{task.pid}").exists()
     [shown] = run_folder.read_progress(run.folder, run.what)
