@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
-from test_packed_runs import QUICK, TASK, Machine, Packed, library, pytestmark, wait_for  # noqa: F401
+from test_packed_runs import QUICK, TASK, Machine, Packed, alive, library, pytestmark, wait_for  # noqa: F401
 
 from slurm_share.triples import run_folder
 from slurm_share.triples.rates_file import read_rates
@@ -136,7 +136,11 @@ def test_expression_that_takes_for_ever_is_left_aside_with_a_sentence(machine: M
     lines = ["echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!; sleep 4", "echo a 5; sleep 1", "true"]
     run = make(machine, lines, progress="^(?:a+)+ ([0-9]+)$")
     process = run.start()
-    said, _ = process.communicate(timeout=40)  # without the limit the launcher never ends
+    try:
+        said, _ = process.communicate(timeout=40)
+    finally:
+        for pid in alive(str(machine.home)):  # without the limit the launcher never ends
+            os.kill(pid, signal.SIGKILL)
     assert process.returncode == 0, said
     assert said.count("takes more than 0.2 s") == 1
 
