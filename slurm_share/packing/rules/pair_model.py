@@ -26,6 +26,9 @@ WEIGHT_MOST = 20.0
 """Of one group of commands: more measurements than these let old ones count less, since programs change."""
 WINDOWS_OF_ONE = 4.0
 """So many windows count as one measurement: two runs of a program differ more than the windows of one."""
+FITS_PER_ROWS = 20
+"""The terms are fitted again after so many new measurements as a twentieth of the groups: with all of them, a fit takes
+longer than a decision may, and one more among many changes little."""
 _FIRST_ROUNDS, _ROUNDS = 20, 3
 """Rounds of the first fit, and of one that begins with the terms of the last."""
 _ALL, _FAMILY, _TASK, _FAMILY_PRESSES, _PRESSES, _FAMILIES, _PAIR = range(7)
@@ -56,6 +59,8 @@ class PairModel:
         self._beside: dict[str, dict[str, None]] | None = None
         self._is_due = False
         self._is_first = True
+        self._fresh = 0
+        """Measurements since the last fit."""
 
     def add(self, task: TaskKey, neighbours: Sequence[TaskKey], ratio: float, windows: float) -> None:
         """Note a measured slowdown of a task over the predicted one without corrections. No neighbours: it had some,
@@ -65,7 +70,10 @@ class PairModel:
         own = _names(task)
         others = sorted(_names(one) for one in neighbours)
         name = (own, tuple(others))
-        row = self._rows.pop(name, None) or _Row(terms=_terms(own, others))
+        row = self._rows.pop(name, None)
+        if row is None:
+            row = _Row(terms=_terms(own, others))
+            self._beside = None
         weight = windows / WINDOWS_OF_ONE
         row.total += weight * math.log(min(max(ratio, RATIO_LEAST), RATIO_MOST))
         row.weight += weight
@@ -74,8 +82,8 @@ class PairModel:
         self._rows[name] = row
         while len(self._rows) > ROWS_MOST:
             del self._rows[next(iter(self._rows))]
-        self._is_due = True
-        self._beside = None
+        self._fresh += 1
+        self._is_due = self._is_due or self._fresh * FITS_PER_ROWS >= len(self._rows)
 
     def factor(self, task: TaskKey) -> float:
         """Return by how much a task is slowed more than predicted, beside any neighbours."""
@@ -137,6 +145,7 @@ class PairModel:
                     rests[at] -= times * change
         self._found = found
         self._is_due = self._is_first = False
+        self._fresh = 0
 
 
 def _names(key: TaskKey) -> tuple[str, str]:
