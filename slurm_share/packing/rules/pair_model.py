@@ -26,8 +26,8 @@ WEIGHT_MOST = 20.0
 """Of one group of commands: more measurements than these let old ones count less, since programs change."""
 WINDOWS_OF_ONE = 4.0
 """So many windows count as one measurement: two runs of a program differ more than the windows of one."""
-FITS_PER_ROWS = 20
-"""The terms are fitted again after so many new measurements as a twentieth of the groups: with all of them, a fit takes
+FITS_PER_ROWS = 4
+"""The terms are fitted again after so many new measurements as a quarter of the groups: with all of them, a fit takes
 longer than a decision may, and one more among many changes little."""
 _FIRST_ROUNDS, _ROUNDS = 20, 3
 """Rounds of the first fit, and of one that begins with the terms of the last."""
@@ -57,7 +57,8 @@ class PairModel:
         self._rows: dict[object, _Row] = {}
         self._found: dict[_Term, float] = {}
         self._beside: dict[str, dict[str, None]] | None = None
-        self._is_due = False
+        self.is_due = False
+        """The next answer begins with a fit, and may be another one."""
         self._is_first = True
         self._fresh = 0
         """Measurements since the last fit."""
@@ -83,7 +84,7 @@ class PairModel:
         while len(self._rows) > ROWS_MOST:
             del self._rows[next(iter(self._rows))]
         self._fresh += 1
-        self._is_due = self._is_due or self._fresh * FITS_PER_ROWS >= len(self._rows)
+        self.is_due = self.is_due or self._fresh * FITS_PER_ROWS >= len(self._rows)
 
     def factor(self, task: TaskKey) -> float:
         """Return by how much a task is slowed more than predicted, beside any neighbours."""
@@ -116,7 +117,7 @@ class PairModel:
         return tuple(self._beside.get(name, ()))
 
     def _product(self, *terms: _Term) -> float:
-        if self._is_due:
+        if self.is_due:
             self._fit()
         return min(max(math.exp(sum(self._found.get(term, 0.0) for term in terms)), LEAST), MOST)
 
@@ -144,7 +145,7 @@ class PairModel:
                 for at, times in where[term]:
                     rests[at] -= times * change
         self._found = found
-        self._is_due = self._is_first = False
+        self.is_due = self._is_first = False
         self._fresh = 0
 
 

@@ -191,7 +191,7 @@ class Speeds:
         group = Group(tuple(beliefs), tuple(seen), sharing, self._constants.util_factor)
         if self._constants.add(group):
             self._loads.util_factor = self._constants.util_factor
-        self.version += 1
+            self.version += 1
         if len(members) != 2 or keys[0] is None or keys[1] is None:
             return ()
         windows = min(one.windows for one in members)
@@ -220,8 +220,9 @@ class Speeds:
 
     def _correct(self, key: TaskKey, others: Sequence[TaskKey], ratio: float, weight: float) -> None:
         self._corrections.add(key, others, ratio, weight)
-        self.version += 1
-        self.pairs_version += 1
+        if self._corrections.is_due:
+            self.version += 1
+            self.pairs_version += 1
 
     def _learn_pair(self, pair: PairRun, now: float) -> None:
         a, b = TaskKey(exact=pair.a, family=pair.family_a), TaskKey(exact=pair.b, family=pair.family_b)
