@@ -1,0 +1,47 @@
+"""Jobs that end while one of their tasks is paused, on a real cluster: cancelled, and at their time limit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_packing import SubmittedTasks
+from test_triples_mode import processes
+
+from localcluster import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+WORK = "simgpu-task --load 10 --util 30 --progress 0.1 --work 40 --memory 1G --clash cache:6"
+"""Forty seconds alone, and four minutes beside another one of its kind. SIMULATED interference."""
+
+
+def submit(cluster: Cluster, count: int, name: str, *words: str) -> SubmittedTasks:
+    """So many of them, on n2's two GPUs. A ban counts for tasks of that name, in later runs as well."""
+    lines = "".join(json.dumps({"run": WORK, "gpu_mem": "2G", "name": name}) + "\n" for _ in range(count))
+    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack=gain", "--window=10", "--options=-w n2", *words)
+
+
+def stopped(cluster: Cluster) -> list[str]:
+    """The stopped processes of n2."""
+    found = cluster.exec("n2", ["ps", "-eo", "stat,args"]).stdout.splitlines()
+    return [line for line in found if line.startswith("T") and "simgpu-task" in line]
+
+
+@pytest.mark.parametrize("how", ["scancel", "time limit"])
+def test_a_job_that_ends_while_a_task_is_paused_leaves_nothing_behind(cluster: Cluster, how: str) -> None:
+    """Alone first, so that the rate alone is known; then two on each GPU, of which one is paused after a minute."""
+    alone = submit(cluster, 2, how)
+    assert alone.wait() == "COMPLETED", alone.log()
+    made = submit(cluster, 4, how, "--undo=pause", "--time=00:02:00")
+    made.wait_for(lambda: stopped(cluster), 110)
+    assert "is paused, since" in made.log() or "together do" in made.log()
+    if how == "scancel":
+        cluster.as_user("alice", f"scancel {made.job}", check=True)
+    assert made.wait(200) == {"scancel": "CANCELLED", "time limit": "TIMEOUT"}[how], made.log()
+    assert processes(cluster, "n2", "^simgpu-task") == []
+    assert stopped(cluster) == []
+    attempts = made.attempts()
+    assert {task: [one.outcome for one in tried] for task, tried in attempts.items()} == {
+        task: ["unfinished"] for task in range(4)
+    }, made.log()
