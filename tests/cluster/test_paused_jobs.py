@@ -41,7 +41,8 @@ def test_a_job_that_ends_while_a_task_is_paused_leaves_nothing_behind(cluster: C
     assert made.wait(200) == {"scancel": "CANCELLED", "time limit": "TIMEOUT"}[how], made.log()
     assert processes(cluster, "n2", "^simgpu-task") == []
     assert stopped(cluster) == []
-    attempts = made.attempts()
-    assert {task: [one.outcome for one in tried] for task, tried in attempts.items()} == {
-        task: ["unfinished"] for task in range(4)
-    }, made.log()
+    outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
+    # Beside a paused neighbour one may have been done before the limit.
+    assert set(outcomes) == set(range(4)), made.log()
+    assert all(tried in (["unfinished"], ["done"]) for tried in outcomes.values()), made.log()
+    assert ["unfinished"] in outcomes.values(), made.log()
