@@ -87,7 +87,7 @@ def test_every_option_is_in_the_run(here: Path) -> None:
 
 def test_sizes_may_come_from_the_learned_model(here: Path) -> None:
     assert call("./plain.sh", "[1,4]", "--pack", "--estimate=learned") == 0
-    assert run_of(here).pack == PackRequest(estimate="learned")
+    assert run_of(here).pack == PackRequest(settings=GAIN.settings, estimate="learned")
 
 
 @pytest.mark.parametrize(
