@@ -56,10 +56,12 @@ class Pairs:
 class Part:
     """One task as the model sees it."""
 
-    __slots__ = ("ask", "busy", "demands", "factor", "names", "neighbours", "pressure", "row")
+    __slots__ = ("ask", "busy", "demands", "factor", "is_known", "names", "neighbours", "pressure", "row")
 
     def __init__(self, ask: TaskAsk, belief: Belief, exponent: float, pairs: Pairs) -> None:
         self.ask = ask
+        self.is_known = belief.source != "default" or belief.factor != 1.0 or belief.pressure != 1.0
+        """Its load, or how it suits others, was measured."""
         self.demands = (belief.sm_ratio, belief.dram_ratio, belief.pcie_ratio, belief.cpu_ratio)
         self.busy = belief.busy_ratio
         sm, dram, pcie, cpu = [1.0 / _soft(demand, exponent) for demand in self.demands]

@@ -17,19 +17,24 @@ from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.speeds import Speeds
 
 
+def believed(**belief):
+    """Return a belief; what is said of a load was measured."""
+    return Belief(**{"source": "alone" if belief else "default", **belief})
+
+
 def on(task, index, mib=4000, name="", *, rate=None, rate_alone=None, paused=False, **belief):
     """Return a running task with what is believed of it."""
     one = running(task, index, mib, memory=mib)
     ask = TaskAsk(task=task, key=key(name, f"f-{name}") if name else None)
     return replace(
-        one, ask=ask, belief=Belief(**belief), rate=rate, rate_alone=rate_alone, is_paused=paused
+        one, ask=ask, belief=believed(**belief), rate=rate, rate_alone=rate_alone, is_paused=paused
     )  # fmt: skip
 
 
 def waits(task, mib=4000, name="", **belief):
     """Return a waiting task with what is believed of it."""
     one = waiting(task, mib, key=key(name, f"f-{name}") if name else None)
-    return replace(one, beliefs=((A100, Belief(**belief)),))
+    return replace(one, beliefs=((A100, believed(**belief)),))
 
 
 def answer(gpus, tasks, runs, *, pairs=(), **settings):
@@ -124,6 +129,13 @@ def test_a_task_that_would_add_little_waits_and_says_so():
     assert starts(decision) == []
     assert reasons(decision)["GPU-0"].startswith("would add only 0.0")
     assert starts(answer([gpu(0)], [waits(9, sm_ratio=0.9)], runs, min_speed=0.1, min_gain=0.001)) == [(9, "GPU-0")]
+
+
+@pytest.mark.parametrize("known", [{}, {"sm_ratio": 0.9}])
+def test_a_task_waits_only_for_loads_that_were_measured(known):
+    """Of four busy tasks one is not known, or the newcomer is not: then memory alone decides."""
+    runs = [on(task, 0, sm_ratio=0.9) for task in range(3)] + [on(3, 0, **({} if known else {"sm_ratio": 0.9}))]
+    assert starts(answer([gpu(0)], [waits(9, **known)], runs)) == [(9, "GPU-0")]
 
 
 def test_nobody_keeps_less_than_the_least_speed():
