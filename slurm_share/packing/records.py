@@ -114,6 +114,7 @@ class Rate(Struct, frozen=True, kw_only=True):
     error_per_s: float
     """Standard error of that mean."""
     windows: int
+    """Closed since its neighbours changed; the mean is of the newest of them (`rules/rates.py`)."""
     source: RateSource
 
     def ratio_to(self, alone: Rate) -> float | None:

@@ -7,8 +7,8 @@ from collections import deque
 
 from ..records import Rate, RateSource
 
-WINDOWS_KEPT = 20
-"""The newest closed windows that a rate is the mean of: ten minutes at 30 s. A program changes in hours."""
+WINDOWS_KEPT = 24
+"""The newest closed windows that a rate is the mean of: twelve minutes at 30 s. A program changes in hours."""
 OUTPUT_WINDOWS = 5
 OUTPUT_SPREAD_RATIO = 0.10
 """Lines of output count as work only where so many windows are there and differ by at most this part of their mean."""
@@ -50,6 +50,8 @@ class RateMeter:
         """When the counter last rose since the last restart; None: it has not."""
         self._windows: deque[tuple[float, float]] = deque(maxlen=WINDOWS_KEPT)
         """(seconds, units) of the closed windows."""
+        self._closed = 0
+        """Windows that were closed since the last restart."""
         self._longest_step_s = 0.0
         """The longest time between two rises; 0: it has not risen twice."""
         self._all_s = self._all_units = 0.0
@@ -94,6 +96,7 @@ class RateMeter:
     def _close(self, begun_s: float, now_s: float) -> None:
         if now_s > begun_s:
             self._windows.append((now_s - begun_s, self._done))
+            self._closed += 1
             self._begun_s, self._done = now_s, 0.0
 
     def restart(self, now_s: float) -> None:
@@ -101,6 +104,7 @@ class RateMeter:
         `units` and `mean_per_s`."""
         self._now_s = max(self._now_s, now_s)
         self._windows.clear()
+        self._closed = 0
         self._begun_s = self._rise_s = None
         self._done = 0.0
 
@@ -116,17 +120,17 @@ class RateMeter:
             return None
         mean = sum(units for _, units in self._windows) / seconds
         if count == 1:
-            return None if self.source == "output" else self._rate(mean, mean, count)
+            return None if self.source == "output" else self._rate(mean, mean)
         squares = sum(one * (units / one - mean) ** 2 for one, units in self._windows) / seconds
         spread = math.sqrt(squares * count / (count - 1))
         if self.source == "output" and (count < OUTPUT_WINDOWS or spread > OUTPUT_SPREAD_RATIO * mean or not mean):
             return None
-        return self._rate(mean, spread / math.sqrt(count), count)
+        return self._rate(mean, spread / math.sqrt(count))
 
-    def _rate(self, per_s: float, error_per_s: float, windows: int) -> Rate | None:
+    def _rate(self, per_s: float, error_per_s: float) -> Rate | None:
         if not (math.isfinite(per_s) and math.isfinite(error_per_s)):
             return None
-        return Rate(per_s=per_s, error_per_s=error_per_s, windows=windows, source=self.source)
+        return Rate(per_s=per_s, error_per_s=error_per_s, windows=self._closed, source=self.source)
 
     @property
     def mean_per_s(self) -> float | None:

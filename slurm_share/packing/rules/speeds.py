@@ -19,6 +19,10 @@ from .pair_model import PairModel
 
 BAN_S = 30 * 86400.0
 """Programs, drivers and machines change; then a pair is tried again."""
+FAMILY_BANS = 2
+"""Of two families, so many different pairs of commands, and at least half of those that were measured, have to be
+banned before the families are. One size of a program may harm where the others suit: in simulations with three sizes of
+each program, bans of whole families at the first pair kept half of the pairs apart that pay."""
 RATES_MOST = 4096
 EARLIER_ERROR_RATIO = 0.05
 """Standard error of a rate from an earlier run, of which only the mean is kept. Programs differ by about 10 % between
@@ -65,6 +69,11 @@ class Speeds:
         self._alone_s: dict[tuple[str, str], float] = {}
         """Command, GPU model -> the duration of its newest run that was alone."""
         self._bans: dict[str, dict[str, None]] = {}
+        """Command or family -> those that it is not to share a GPU with."""
+        self._banned_pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        """Two families -> their pairs of commands that are banned."""
+        self._measured_pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        """The same of pairs that were measured, banned or not."""
         for run in runs:
             self.learn(run)
         for pair in pairs:
@@ -194,6 +203,7 @@ class Speeds:
             self.version += 1
         if len(members) != 2 or keys[0] is None or keys[1] is None:
             return ()
+        self._note_measured(keys[0], keys[1])
         windows = min(one.windows for one in members)
         pair = pair_run(
             keys[0], keys[1], gpu_model, sharing, when=when, slowdowns=seen, predicted=said, windows=windows
@@ -201,19 +211,48 @@ class Speeds:
         return (pair,)
 
     def ban(self, a: TaskKey, b: TaskKey) -> None:
-        """Note that two kinds of tasks are not to share a GPU again."""
-        one, two = a.family or a.exact, b.family or b.exact
+        """Note that two commands are not to share a GPU again; of commands that are not known, their families."""
+        if a.exact and b.exact:
+            self._forbid(a.exact, b.exact)
+            if a.family and b.family:
+                self._banned_pairs.setdefault(_pair(a.family, b.family), set()).add(_pair(a.exact, b.exact))
+                self._judge_families(a, b)
+        else:
+            self._forbid(a.family or a.exact, b.family or b.exact)
+        self.version += 1
+        self.pairs_version += 1
+
+    def is_banned(self, a: TaskKey | None, b: TaskKey | None) -> bool:
+        """Return whether two commands are not to share a GPU, or all of their families."""
+        if a is None or b is None or not self._bans:
+            return False
+        return b.exact in self._bans.get(a.exact, ()) or b.family in self._bans.get(a.family, ())
+
+    def _forbid(self, one: str, two: str) -> None:
         if one and two:
             self._bans.setdefault(one, {})[two] = None
             self._bans.setdefault(two, {})[one] = None
-            self.version += 1
-            self.pairs_version += 1
 
-    def is_banned(self, a: TaskKey | None, b: TaskKey | None) -> bool:
-        """Return whether two kinds of tasks are not to share a GPU."""
-        if a is None or b is None or not self._bans:
-            return False
-        return (b.family or b.exact) in self._bans.get(a.family or a.exact, ())
+    def _judge_families(self, a: TaskKey, b: TaskKey) -> None:
+        """Ban two families, or no longer, by what is known of their commands in pairs."""
+        families = _pair(a.family, b.family)
+        banned = self._banned_pairs.get(families)
+        if not banned:
+            return
+        measured = self._measured_pairs.get(families, set()) | banned
+        if len(banned) >= FAMILY_BANS and 2 * len(banned) >= len(measured):
+            self._forbid(*families)
+        else:
+            for one, two in (families, families[::-1]):
+                self._bans.get(one, {}).pop(two, None)
+
+    def _note_measured(self, a: TaskKey, b: TaskKey) -> None:
+        if a.exact and b.exact and a.family and b.family:
+            known = self._measured_pairs.setdefault(_pair(a.family, b.family), set())
+            pair = _pair(a.exact, b.exact)
+            if pair not in known and len(known) < RATES_MOST:
+                known.add(pair)
+                self._judge_families(a, b)
 
     def _plain(self, asks: Sequence[TaskAsk], gpu_model: str) -> list[Belief]:
         return [self._loads.belief(ask.key, gpu_model) for ask in asks]
@@ -228,6 +267,8 @@ class Speeds:
         a, b = TaskKey(exact=pair.a, family=pair.family_a), TaskKey(exact=pair.b, family=pair.family_b)
         if pair.is_banned and now - pair.when <= BAN_S:
             self.ban(a, b)
+        if pair.windows > 0:
+            self._note_measured(a, b)
         if pair.windows > 0 and pair.predicted_a > 0 and pair.predicted_b > 0:
             self._correct(a, (b,), pair.slowdown_a / pair.predicted_a, float(pair.windows))
             self._correct(b, (a,), pair.slowdown_b / pair.predicted_b, float(pair.windows))
@@ -265,6 +306,10 @@ def pair_run(
         windows=windows,
         is_banned=is_banned,
     )
+
+
+def _pair(one: str, two: str) -> tuple[str, str]:
+    return (one, two) if one <= two else (two, one)
 
 
 def _keep(known: dict, name: tuple[str, str], value: object) -> None:  # type: ignore[type-arg]

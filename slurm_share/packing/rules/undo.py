@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..records import Ban, GpuView, Move, PackView, Pause, Resume, RunningView
+from .rates import WINDOWS_KEPT
 from .room import room
 
 Undoing = Ban | Pause | Resume | Move
@@ -189,7 +190,8 @@ def _speed(task: RunningView) -> _Speed | None:
         return None
     own = max(rate.error_per_s / alone.per_s, ERROR_LEAST_RATIO * ratio)
     by_alone = ratio * alone.error_per_s / alone.per_s
-    parts = ((own**2, rate.windows - 1), (by_alone**2, max(alone.windows - 1, WINDOWS_LEAST - 1)))
+    freedom, by_freedom = (min(one.windows, WINDOWS_KEPT) - 1 for one in (rate, alone))
+    parts = ((own**2, freedom), (by_alone**2, max(by_freedom, WINDOWS_LEAST - 1)))
     return _Speed(task, ratio, parts)
 
 

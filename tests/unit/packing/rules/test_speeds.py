@@ -198,19 +198,45 @@ def test_commands_that_are_not_known_are_found_by_their_families():
 
 
 @pytest.mark.parametrize(("age_s", "is_banned"), [(BAN_S - 1, True), (BAN_S + 1, False)])
-def test_a_ban_counts_for_30_days_for_the_whole_families(age_s, is_banned):
-    """Commands of the two families that were never measured, too."""
+def test_a_ban_counts_for_30_days(age_s, is_banned):
+    """For the two commands."""
     speeds = Speeds([], [pair(is_banned=True, windows=0)], now=NOW + age_s)
-    keys = [TaskKey(exact="new", family="f1"), TaskKey(exact="newer", family="f2")]
-    assert [(view.a, view.b) for view in speeds.pairs(keys) if view.is_banned] == [("f1", "f2")] * is_banned
+    keys = [TaskKey(exact="e1", family="f1"), TaskKey(exact="e2", family="f2")]
+    assert [(view.a, view.b) for view in speeds.pairs(keys) if view.is_banned] == [("e1", "e2")] * is_banned
+    others = [TaskKey(exact="new", family="f1"), TaskKey(exact="newer", family="f2")]
+    assert not any(view.is_banned for view in speeds.pairs(others))
 
 
-def test_a_ban_of_this_run_holds_and_tasks_of_one_family_can_be_banned_from_each_other():
+def test_a_ban_of_this_run_holds_and_a_command_can_be_banned_from_itself():
     """A pair may be twice the same."""
     speeds = Speeds()
-    speeds.ban(TaskKey(exact="e1", family="f"), TaskKey(exact="e2", family="f"))
-    assert [view.is_banned for view in speeds.pairs([TaskKey(exact="e3", family="f")])] == [True]
+    speeds.ban(TaskKey(exact="e1", family="f"), TaskKey(exact="e1", family="f"))
+    assert [view.is_banned for view in speeds.pairs([TaskKey(exact="e1", family="f")])] == [True]
     assert not Speeds().pairs([TaskKey(exact="", family="")])
+
+
+def is_family_banned(speeds):
+    """Return whether commands of the two families may not share a GPU that were never seen."""
+    return speeds.is_banned(TaskKey(exact="new", family="f1"), TaskKey(exact="newer", family="f2"))
+
+
+def test_two_families_are_banned_after_two_pairs_of_commands():
+    """And as long as at least half of the measured pairs are banned."""
+    speeds = Speeds()
+    speeds.ban(TaskKey(exact="e1", family="f1"), TaskKey(exact="e2", family="f2"))
+    speeds.ban(TaskKey(exact="e2", family="f2"), TaskKey(exact="e1", family="f1"))
+    assert not is_family_banned(speeds)
+    speeds.ban(TaskKey(exact="e3", family="f1"), TaskKey(exact="e2", family="f2"))
+    assert is_family_banned(speeds)
+
+
+def test_families_with_more_pairs_that_suit_are_not_banned():
+    """Two pairs of five harm: three that were measured do not."""
+    suit = [pair(a=f"s{number}", windows=3) for number in range(3)]
+    bans = [pair(a=f"h{number}", is_banned=True, windows=0) for number in range(2)]
+    assert not is_family_banned(Speeds([], [*suit, *bans], now=NOW))
+    assert not is_family_banned(Speeds([], [*bans, *suit], now=NOW))
+    assert is_family_banned(Speeds([], [*bans, *suit[:2]], now=NOW))
 
 
 def test_a_finished_task_without_rates_teaches_a_little():
