@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from . import history_queries
     from .bookings import Bookings
     from .bookings_reader import read_bookings
+    from .decision_records import Ban, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .fingerprint import key_of
     from .group_file import GROUPS, append_groups, read_groups
+    from .history_records import TaskRun
     from .journal import DECISIONS, Journal, explain_task, read_journal
     from .node_sizes import NodeSizes
     from .outside_sizes import OutsideSizes
@@ -19,37 +21,19 @@ if TYPE_CHECKING:
         BOOKING,
         POLICIES,
         After,
-        Ban,
         EndFacts,
         EndKind,
-        GiveUp,
         GpuFacts,
         GpuSample,
         Guard,
-        Hold,
-        LevelRun,
-        Move,
-        NodeRates,
         Order,
         PackRequest,
         PackSettings,
-        PairRun,
-        Pause,
         PolicyName,
-        Rate,
-        RateSource,
-        Reserve,
-        Resume,
-        ShareRun,
-        SharingMethod,
-        Start,
         TaskAsk,
         TaskKey,
-        TaskRate,
-        TaskRun,
         TaskSample,
         TaskSpec,
-        TunedRun,
         Undo,
     )
     from .rules import tuned_text
@@ -66,6 +50,17 @@ if TYPE_CHECKING:
     from .rules.tune import Comparison, Tuner
     from .simulator.requests import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
     from .speed_history import SpeedHistory, SpeedWriter, read_speed_history
+    from .speed_records import (
+        LevelRun,
+        NodeRates,
+        PairRun,
+        Rate,
+        RateSource,
+        ShareRun,
+        SharingMethod,
+        TaskRate,
+        TunedRun,
+    )
     from .task_history import History, Writer, read_history, read_site
 
 __getattr__, __all__ = exports(
@@ -81,40 +76,35 @@ __getattr__, __all__ = exports(
         "packer": ["Packer"],
         "records": [
             "After",
-            "Ban",
             "BOOKING",
             "EndFacts",
             "EndKind",
-            "GiveUp",
             "GpuFacts",
             "GpuSample",
             "Guard",
-            "Hold",
-            "LevelRun",
-            "Move",
-            "NodeRates",
             "Order",
             "POLICIES",
             "PackRequest",
             "PackSettings",
-            "PairRun",
-            "Pause",
             "PolicyName",
-            "Rate",
-            "RateSource",
-            "Reserve",
-            "Resume",
-            "ShareRun",
-            "SharingMethod",
-            "Start",
             "TaskAsk",
             "TaskKey",
-            "TaskRate",
-            "TaskRun",
             "TaskSample",
             "TaskSpec",
-            "TunedRun",
             "Undo",
+        ],
+        "decision_records": ["Ban", "GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
+        "history_records": ["TaskRun"],
+        "speed_records": [
+            "LevelRun",
+            "NodeRates",
+            "PairRun",
+            "Rate",
+            "RateSource",
+            "ShareRun",
+            "SharingMethod",
+            "TaskRate",
+            "TunedRun",
         ],
         "rules.endings": ["how_ended"],
         "rules.estimate.estimator": ["Estimator"],

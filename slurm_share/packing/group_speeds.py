@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from .records import GpuFacts, PairRun, Rate, SharingMethod
+from .records import GpuFacts
 from .rules import interference
 from .rules.speed_account import GroupResult
 from .rules.speeds import Member, Speeds, pair_run
 from .running_task import RunningTask
+from .speed_records import PairRun, Rate, SharingMethod
 
 WINDOWS = 3
 """A group is measured when each of its tasks has so many windows; again when it has twice as many."""

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from ..core.errors import UsageError, shown
 from . import fingerprint, speed_history, task_history
-from .records import Estimate, SiteFamily, TaskAsk, TaskKey, TaskRun
+from .history_records import SiteFamily, TaskRun
+from .records import Estimate, TaskAsk, TaskKey
 from .rules import fingerprint as hashes
 from .rules.estimate import families as family_rules
 from .rules.estimate.estimator import Estimator

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from .records import Action, Decision, GpuView, PackView, RunningView, Start, WaitingView
+from .decision_records import Action, Decision, Start
+from .records import GpuView, PackView, RunningView, WaitingView
 from .rules import explain, place
 
 DECISIONS = "decisions.jsonl"

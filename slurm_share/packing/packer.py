@@ -12,30 +12,21 @@ from msgspec.structs import replace
 
 from ..core.errors import StateError
 from .bookings import Booking, Bookings, BookingsBusyError
+from .decision_records import Action, Ban, GiveUp, Hold, Pause, Reserve, Resume, Start
 from .group_speeds import GroupSpeeds
+from .history_records import TaskRun
 from .journal import Journal
 from .records import (
     BOOKING,
-    Action,
     After,
-    Ban,
     EndFacts,
-    GiveUp,
     GpuFacts,
     GpuSample,
-    Hold,
     PackRequest,
     PackView,
-    PairRun,
-    Pause,
-    Rate,
-    Reserve,
-    Resume,
     Source,
-    Start,
     TaskAsk,
     TaskKey,
-    TaskRun,
     TaskSample,
     Tries,
 )
@@ -48,6 +39,7 @@ from .rules.loads import Load
 from .rules.speeds import Speeds
 from .run_totals import RunTotals
 from .running_task import RunningTask, signature
+from .speed_records import PairRun, Rate
 
 AGAIN_S = 1.0
 """For so long a decision about a command counts for the next tasks of the same command that take an ended one's

@@ -1,4 +1,4 @@
-"""Records of packing: what a task asks for, what is known of its size, the state of a node's GPUs, and decisions.
+"""Records of packing: what a task asks for, what is known of its size, the state of a node's GPUs, and how it ended.
 
 The live packer and the simulator build the same records and call the same rules. Memory is in MiB, times are in
 seconds, ratios are from 0 to 1. Times of a view are seconds of a monotonic clock that begins with the run.
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
+
+from .speed_records import Belief, PairView, Rate
 
 PolicyName = Literal[
     "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
@@ -39,15 +41,6 @@ GPU together never exceed it."""
 Undo = Literal["off", "ban", "pause"]
 """What happens to tasks that together do less than one at a time would. ban: the two never share a GPU again. pause:
 also, the younger one is stopped for a while (SIGSTOP), and moved where it can save its state."""
-RateSource = Literal["progress", "log", "output", "finished"]
-"""Where a rate comes from, the best first. progress: the file that the task writes (LLSUB_PROGRESS). log: a number in
-its log (--progress). output: the lines that it prints, where they come evenly. finished: the tasks of its kind that are
-done in an hour."""
-BeliefSource = Literal["alone", "step", "family", "default"]
-"""What a belief about a task's load rests on. alone: measured while nothing else ran on its GPU. step: the change of
-the GPU's figures when it came or went. family: other tasks of its script. default: nothing is known."""
-SharingMethod = Literal["mps", "time-slicing", "exclusive"]
-"""How the tasks of a GPU share it."""
 
 
 # ---- The task ----
@@ -104,60 +97,6 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Such a task has run out of memory with so much; also where nothing else is known."""
     words: str = ""
     """For people: "largest of 12 runs of this command, +4 %"."""
-
-
-class Rate(Struct, frozen=True, kw_only=True):
-    """How fast a task is: the mean over closed windows in which its neighbours stayed the same."""
-
-    per_s: float
-    """Units of work a second; what a unit is, its program says. Tasks of the same command have the same unit."""
-    error_per_s: float
-    """Standard error of that mean."""
-    windows: int
-    """Closed since its neighbours changed; the mean is of the newest of them (`rules/rates.py`)."""
-    source: RateSource
-
-    def ratio_to(self, alone: Rate) -> float | None:
-        """Return the speed, 1: as alone; None where the two count different things, or nothing was done alone."""
-        return self.per_s / alone.per_s if self.source == alone.source and alone.per_s > 0 else None
-
-
-class Belief(Struct, frozen=True, kw_only=True):
-    """What a task is believed to take of a GPU when it is alone there, as ratios of the whole GPU.
-
-    The defaults are for a task of which nothing is known. In simulations, they cost up to 3 % of make-span against
-    measured ones.
-    """
-
-    sm_ratio: float = 0.6
-    """SM activity."""
-    dram_ratio: float = 0.0
-    pcie_ratio: float = 0.0
-    cpu_ratio: float = 0.0
-    """CPU time over the time of the cores that it may use."""
-    busy_ratio: float = 1.0
-    """Part of its time that it spends on the GPU."""
-    factor: float = 1.0
-    """Its measured slowdown over the predicted one, beside any neighbours."""
-    pressure: float = 1.0
-    """The measured slowdown of its neighbours over the predicted one, whoever they are."""
-    source: BeliefSource = "default"
-    is_from_util: bool = False
-    """`sm_ratio` is a part of the utilisation, which is an upper bound of SM activity: the driver tells no more."""
-    other_gpu: str = ""
-    """The GPU model on which it was measured, where that is another one; empty: it is the same."""
-
-
-class PairView(Struct, frozen=True, kw_only=True):
-    """What was measured of two tasks on one GPU. `a`, `b`: `TaskKey.exact` or `TaskKey.family` of each."""
-
-    a: str
-    b: str
-    factor_a: float = 1.0
-    """The slowdown of `a` beside `b` over the one that is predicted with its own factor."""
-    factor_b: float = 1.0
-    is_banned: bool = False
-    """Together they did less than one at a time: they do not share a GPU again."""
 
 
 class Tries(Struct, frozen=True):
@@ -450,107 +389,6 @@ class TaskSample(Struct, frozen=True, kw_only=True):
     """CUDA processes."""
 
 
-# ---- Decisions ----
-
-
-class Start(Struct, frozen=True, tag="start", kw_only=True):
-    """Start a task."""
-
-    task: int
-    gpus: tuple[str, ...]
-    reserve_mib: int
-    cap_mib: int | None = None
-    is_alone: bool = False
-    sm_percent: float | None = None
-    """The part of the multiprocessors that it may use; None: no limit of ours."""
-    sharing: SharingMethod | None = None
-    """None: as the GPU is set up."""
-    why: str
-
-
-class Ban(Struct, frozen=True, tag="ban", kw_only=True):
-    """Let two kinds of tasks never share a GPU again: together they do less than one at a time."""
-
-    task: int
-    beside: int
-    gpu: str
-    stp: float
-    """Aggregate speed that was measured: 1 is one at a time."""
-    error: float
-    """Standard error of it."""
-    why: str
-
-
-class Pause(Struct, frozen=True, tag="pause", kw_only=True):
-    """Stop a running task for a while (SIGSTOP). It keeps its memory, which stays booked."""
-
-    task: int
-    gpu: str
-    why: str
-
-
-class Resume(Struct, frozen=True, tag="resume", kw_only=True):
-    """Let a paused task go on (SIGCONT)."""
-
-    task: int
-    gpu: str
-    why: str
-
-
-class Move(Struct, frozen=True, tag="move", kw_only=True):
-    """Tell a task to save its state and end; it then starts on another GPU, and the attempt does not count."""
-
-    task: int
-    gpu: str
-    why: str
-
-
-class Hold(Struct, frozen=True, tag="hold", kw_only=True):
-    """Keep a GPU free for a task; or, with `task` None, no longer."""
-
-    task: int | None
-    gpu: str
-    why: str
-
-
-class GiveUp(Struct, frozen=True, tag="give up", kw_only=True):
-    """End a waiting task without another attempt."""
-
-    task: int
-    outcome: Literal["gpu memory", "not started"]
-    why: str
-
-
-class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
-    """Change the reservation of a running task."""
-
-    task: int
-    reserve_mib: int
-    is_flat: bool
-    why: str
-
-
-Action = Start | Hold | GiveUp | Reserve | Ban | Pause | Resume | Move
-
-
-class Refused(Struct, frozen=True):
-    """Why a waiting task did not start on a GPU."""
-
-    task: int
-    gpu: str
-    """UUID; empty: the reason is not a GPU's (no free worker, or an earlier task has to go first)."""
-    why: str
-    room_mib: int | None = None
-    needs_mib: int | None = None
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """One answer of `decide`."""
-
-    actions: tuple[Action, ...] = ()
-    refused: tuple[Refused, ...] = ()
-
-
 # ---- The end of an attempt ----
 
 EndKind = Literal[
@@ -610,180 +448,3 @@ class After(Struct, frozen=True, kw_only=True):
     """Of an attempt that ran out of memory: what the task is known to need now."""
     returned: tuple[str, ...] = ()
     """GPUs (UUIDs) that are back in service, since it was the task and not they that failed."""
-
-
-# ---- What is learned ----
-
-
-class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished attempt, one line of the user's history. Hashes and numbers only."""
-
-    version: int = 1
-    when: float
-    """Unix time of the end, seconds."""
-    exact: str = ""
-    family: str = ""
-    series: str = ""
-    script: str = ""
-    numbers: tuple[tuple[str, float], ...] = ()
-    """As in TaskKey; in the file, the names are hashes, too."""
-    gpu_model: str = ""
-    gpu_total_mib: int | None = None
-    sharing: str = ""
-    """The backend's name."""
-    kind: EndKind
-    seconds: float
-    alone_seconds: float = 0.0
-    """Part of `seconds` with no other task on the GPU."""
-    peak_mib: int | None = None
-    """None: no sample saw it, as of a task that is shorter than one."""
-    peak_at_mib: tuple[tuple[int, int], ...] = ()
-    """Age in seconds (30, 60, 120, 300, 900) -> the peak up to then."""
-    reserved_mib: int | None = None
-    cap_mib: int | None = None
-    source: Source = "unknown"
-    estimate_mib: int | None = None
-    """The point estimate that it started with."""
-    probe_mib: int | None = None
-    """What a dry run with fake tensors said, as it was said."""
-    safe_mib: int | None = None
-    is_elastic: bool = False
-    is_censored: bool = False
-    """It ran out of memory: `peak_mib` is a lower bound of its need."""
-    wanted_mib: int | None = None
-    """What it had and asked for in vain, as its log says."""
-    clients: int = 1
-    sm_ratio: float | None = None
-    """Means while it was alone on its GPU; None: never alone, or not measured."""
-    dram_ratio: float | None = None
-    util_ratio: float | None = None
-    cpu_cores: float | None = None
-    energy_j: float | None = None
-    software: str = ""
-    """Hash of the Python environment's or the container image's name; empty: none."""
-    rate_alone: float | None = None
-    """Units of work a second while it was alone on its GPU; None: not measured."""
-    rate_source: str = ""
-    """`RateSource` of that."""
-    pcie_ratio: float | None = None
-
-
-class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a site publishes of one family of tasks on one GPU model: a line of a file that its users can read."""
-
-    version: int = 1
-    family: str
-    gpu_model: str
-    runs: int
-    p90_mib: int
-    """Nine in ten of its runs had a peak of at most so much."""
-    ratio: float
-    """The 0.95 quantile of a run's peak over the 0.9 quantile of the runs before it."""
-
-
-class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Two tasks that ran beside each other on one GPU, with measured rates: a line of the user's `pairs.jsonl`."""
-
-    version: int = 1
-    when: float
-    """Unix time, seconds."""
-    a: str
-    b: str
-    """`TaskKey.exact` of each."""
-    family_a: str
-    family_b: str
-    gpu_model: str
-    sharing: SharingMethod
-    slowdown_a: float
-    slowdown_b: float
-    """Time for a unit of work over the time alone."""
-    predicted_a: float
-    predicted_b: float
-    """What the capacity model said, without corrections."""
-    stp: float
-    stp_error: float
-    windows: int
-    is_banned: bool = False
-    """This is a ban. It counts for 30 days."""
-
-
-class LevelRun(Struct, frozen=True):
-    """What so many tasks on a node did together, as measured."""
-
-    level: int
-    """Tasks at once on the node."""
-    sharing: SharingMethod
-    per_s: float
-    """Units of work a second, or finished tasks a second; of the whole node."""
-    spread_per_s: float
-    """Median absolute deviation of the windows."""
-    windows: int
-
-
-class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was found about the number of tasks on a node: a line of the user's `tuned.jsonl`."""
-
-    version: int = 1
-    when: float
-    exact: str
-    family: str
-    gpu_model: str
-    gpus: int
-    rate_source: str
-    levels: tuple[LevelRun, ...]
-    best: int
-    """The level that was chosen."""
-
-
-class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial with a share of the multiprocessors: a line of the user's `shares.jsonl`."""
-
-    version: int = 1
-    when: float
-    family: str
-    gpu_model: str
-    arm: str
-    """free, a percentage such as 60, even, or static."""
-    stp: float
-    """Of its GPU over the task's windows."""
-    antt: float
-    windows: int
-    neighbours: tuple[str, ...] = ()
-    """Families of the tasks beside it, sorted."""
-
-
-# ---- Rates of a node's tasks, for those who look at it ----
-
-
-class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How fast one running task is now."""
-
-    task: int
-    pid: int
-    """Leader of its session."""
-    gpus: tuple[str, ...] = ()
-    family: str = ""
-    """`TaskKey.family` of its command: rates are added up only of tasks that have the same. Empty: not known."""
-    rate: Rate | None = None
-    speed_ratio: float | None = None
-    """Of its speed alone; None: not known."""
-    units: float | None = None
-    """What its program says it has done."""
-    is_paused: bool = False
-
-
-class NodeRates(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rates of one launcher's tasks: `rates/<job>.<pid>` in the user's folder below the node's /tmp."""
-
-    version: int = 1
-    job: str
-    run: str = ""
-    """Name of the run."""
-    unix_s: float
-    source: RateSource | None = None
-    """Of most of its tasks; None: no task shows progress."""
-    tasks: tuple[TaskRate, ...] = ()
-    finished_per_h: float | None = None
-    """Tasks that are done an hour, over the last minutes; None: none was done."""
-    levels: tuple[LevelRun, ...] = ()
-    """Of a run that finds the number of tasks by trials, or compares ways of sharing: what was measured so far."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .records import EndKind, Estimate, GpuFacts, GpuSample, Rate, Start, TaskAsk, TaskRun, TaskSample
+from .decision_records import Start
+from .history_records import TaskRun
+from .records import EndKind, Estimate, GpuFacts, GpuSample, TaskAsk, TaskSample
 from .rules.demand import Figures
 from .rules.endings import MEMORY_KINDS
 from .rules.loads import ALONE_S, Load
+from .speed_records import Rate
 
 AGES_S = (30, 60, 120, 300, 900)
 """At these ages the peak so far is kept: how much a peak may still grow is learned from it."""

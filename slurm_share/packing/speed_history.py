@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..core.errors import StateError
 from . import history_files
-from .records import PairRun, ShareRun, TunedRun
+from .speed_records import PairRun, ShareRun, TunedRun
 from .task_history import AHEAD_S, OLDEST_S, UNIX_MOST_S, find_folder
 
 VERSION = 1

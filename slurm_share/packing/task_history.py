@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..core.errors import StateError
 from . import history_files
-from .records import SiteFamily, TaskRun
+from .history_records import SiteFamily, TaskRun
 from .rules.fingerprint import tag
 
 VERSION = 1

@@ -14,9 +14,9 @@ from statistics import fmean, median
 
 from bench import Row
 
-from slurm_share.packing.records import Belief
 from slurm_share.packing.rules import interference
 from slurm_share.packing.rules.shares import FREE, Shares
+from slurm_share.packing.speed_records import Belief
 
 KNEES: dict[str, tuple[float, dict[int, float]]] = {
     "ResNet-18, batch 16": (0.40, {20: 1.68, 30: 1.39, 50: 1.14, 70: 1.07, 100: 1.0}),

@@ -11,7 +11,7 @@ from statistics import fmean
 from bench import Row
 from msgspec.structs import replace
 
-from slurm_share.packing.records import TaskRun
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.simulator import policies, truth
 from slurm_share.packing.simulator.records import Assumptions, Result, SimTask, Trace
 from slurm_share.packing.simulator.report import harmful_ratio

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
-from slurm_share.packing.records import TunedRun
 from slurm_share.packing.rules.tune import Tuner
+from slurm_share.packing.speed_records import TunedRun
 
 WINDOW_S = 30.0
 Curve = Callable[[int], float]

@@ -9,8 +9,8 @@ from itertools import combinations_with_replacement
 from statistics import fmean, median
 from typing import Any
 
-from slurm_share.packing.records import Belief
 from slurm_share.packing.rules import interference
+from slurm_share.packing.speed_records import Belief
 
 SECONDS_MOST, SECONDS_LEAST = 8.0, 1.5
 """Of one measurement: less is noise, more only takes time."""

@@ -37,7 +37,7 @@ from mps_questions import OTHER, OWNER, Facts, Lab, as_user, daemon
 from slurm_share.core.records import Owner
 from slurm_share.mps import control
 from slurm_share.mps.records import MpsPlace
-from slurm_share.packing.records import Belief
+from slurm_share.packing.speed_records import Belief
 
 HERE = Path(__file__).resolve().parent
 MINUTES = 30.0

@@ -18,7 +18,7 @@ import speed_matrix
 import speed_programs
 import speed_questions
 
-from slurm_share.packing.records import Belief
+from slurm_share.packing.speed_records import Belief
 
 HERE = Path(__file__).resolve().parent
 NAMES = [f"p{number}" for number in range(12)]

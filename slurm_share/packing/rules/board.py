@@ -13,35 +13,24 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from ...core.text import gib_text
+from ..decision_records import Action, Ban, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..records import (
     BOOKING,
-    Action,
     After,
-    Ban,
-    Belief,
-    Decision,
     EndFacts,
     EndKind,
     Estimate,
-    GiveUp,
     GpuFacts,
     GpuView,
-    Hold,
-    Move,
     PackSettings,
     PackView,
-    PairView,
-    Pause,
-    Rate,
-    Reserve,
-    Resume,
     RunningView,
-    Start,
     TaskAsk,
     TaskKey,
     Tries,
     WaitingView,
 )
+from ..speed_records import Belief, PairView, Rate
 from . import endings, log_messages, place, recover, reservation
 from .estimate import elastic
 from .estimate.estimator import Estimator

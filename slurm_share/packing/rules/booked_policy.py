@@ -7,7 +7,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...core.text import gib_text
-from ..records import Estimate, PackView, Refused, WaitingView
+from ..decision_records import Refused
+from ..records import Estimate, PackView, WaitingView
 from . import cap, refusals, reservation
 from .policy import MEMORY_ENDS, Policy, closes_gpu, neighbours_text
 from .room import UNKNOWN_MIB, Place

@@ -10,7 +10,7 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..records import Belief, SharingMethod
+from ..speed_records import Belief, SharingMethod
 from . import interference
 from .loads import UTIL_FACTOR
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...core.text import gib_text
-from ..records import Action, Decision, GiveUp, Hold, PackView, Refused, Reserve, Start
+from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
+from ..records import PackView
 from .refusals import IN_ORDER, NO_CORES, SAME_AS
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")

@@ -11,7 +11,8 @@ The SM guard of `booked` is not set here either: the gain is small on a GPU whos
 
 from __future__ import annotations
 
-from ..records import Belief, PackView, WaitingView
+from ..records import PackView, WaitingView
+from ..speed_records import Belief
 from . import refusals, undo
 from .booked_policy import Booked, Need
 from .mix import Mix, Pairs, Part, belief_on, speeds_text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..records import Belief, SharingMethod
+from ..speed_records import Belief, SharingMethod
 
 EXPONENT = 2.5
 """p of the capacity model."""

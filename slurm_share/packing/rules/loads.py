@@ -9,7 +9,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from ..records import Belief, BeliefSource, TaskKey, TaskRun
+from ..history_records import TaskRun
+from ..records import TaskKey
+from ..speed_records import Belief, BeliefSource
 from .gpu_strength import scale
 
 NEWEST = 5

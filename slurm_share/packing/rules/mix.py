@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from ..records import Belief, PairView, SharingMethod, TaskAsk
+from ..records import TaskAsk
+from ..speed_records import Belief, PairView, SharingMethod
 from . import interference
 
 _soft = lru_cache(maxsize=8192)(interference.soft)

@@ -7,7 +7,8 @@ common is in `policy`, the reasons for which a task does not start in `refusals`
 
 from __future__ import annotations
 
-from ..records import Decision, PackView
+from ..decision_records import Decision
+from ..records import PackView
 from .booked_policy import Booked
 from .gain_policy import Gain
 from .policy import Policy

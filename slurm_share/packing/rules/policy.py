@@ -12,21 +12,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..records import (
-    BOOKING,
-    Action,
-    EndKind,
-    Estimate,
-    GiveUp,
-    Hold,
-    PackSettings,
-    PackView,
-    Refused,
-    Reserve,
-    RunningView,
-    Start,
-    WaitingView,
-)
+from ..decision_records import Action, GiveUp, Hold, Refused, Reserve, Start
+from ..records import BOOKING, EndKind, Estimate, PackSettings, PackView, RunningView, WaitingView
 from . import refusals
 from .endings import MEMORY_KINDS
 from .room import UNKNOWN_MIB, Place

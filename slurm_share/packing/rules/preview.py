@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..records import BOOKING, Belief, Estimate, GiveUp, GpuFacts, PackSettings, Start, TaskAsk
+from ..decision_records import GiveUp, Start
+from ..records import BOOKING, Estimate, GpuFacts, PackSettings, TaskAsk
+from ..speed_records import Belief
 from .board import Board
 from .estimate.estimator import Estimator
 from .speeds import Speeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from ..records import Rate, RateSource
+from ..speed_records import Rate, RateSource
 
 WINDOWS_KEPT = 24
 """The newest closed windows that a rate is the mean of: twelve minutes at 30 s. A program changes in hours."""

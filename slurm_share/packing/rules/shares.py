@@ -16,7 +16,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ..records import Belief, ShareRun
+from ..speed_records import Belief, ShareRun
 
 FREE = "free"
 EVEN = "even"

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..records import Belief, PairRun, PairView, Rate, RateSource, SharingMethod, TaskAsk, TaskKey, TaskRun
+from ..history_records import TaskRun
+from ..records import TaskAsk, TaskKey
+from ..speed_records import Belief, PairRun, PairView, Rate, RateSource, SharingMethod
 from . import interference
 from .corrections import Constants, Group
 from .loads import Load, Loads, load_of

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
-from ..records import LevelRun, SharingMethod, TunedRun
+from ..speed_records import LevelRun, SharingMethod, TunedRun
 
 GAIN = 1.10
 """More tasks at once have to do so much more: less is noise, and each costs memory."""

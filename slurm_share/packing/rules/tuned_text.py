@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import LevelRun, SharingMethod
+from ..speed_records import LevelRun, SharingMethod
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> what a rate counts."""

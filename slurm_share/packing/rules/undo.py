@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..records import Ban, GpuView, Move, PackView, Pause, Resume, RunningView
+from ..decision_records import Ban, Move, Pause, Resume
+from ..records import GpuView, PackView, RunningView
 from .rates import WINDOWS_KEPT
 from .room import room
 

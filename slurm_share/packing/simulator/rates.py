@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import random
 
-from ..records import Rate
 from ..rules.rates import RateMeter
+from ..speed_records import Rate
 from .records import Assumptions
 
 STEP_S = 2.0

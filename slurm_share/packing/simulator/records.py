@@ -7,7 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..records import PackSettings, PairRun, TaskRun
+from ..history_records import TaskRun
+from ..records import PackSettings
+from ..speed_records import PairRun
 
 Sharing = Literal["mps", "time-slicing"]
 """mps: kernels of several processes run at once. time-slicing: they never overlap."""

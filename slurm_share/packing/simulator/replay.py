@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from .. import journal
-from ..records import Action, Decision, PackView
+from ..decision_records import Action, Decision
+from ..records import PackView
 
 
 class Difference(Struct, frozen=True):

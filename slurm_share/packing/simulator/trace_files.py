@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import shown
-from ..records import TaskRun
+from ..history_records import TaskRun
 from ..task_history import MIB_MOST, VERSION, is_sane
 from . import assumed_sizes, cluster_logs, recorded, traces
 from .records import SimTask, Trace

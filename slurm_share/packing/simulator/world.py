@@ -16,33 +16,15 @@ from typing import Any
 import msgspec
 
 from ...core.errors import SlurmShareError
+from ..decision_records import Ban, Decision, GiveUp, Move, Pause, Reserve, Resume, Start
 from ..group_speeds import GroupSpeeds
-from ..records import (
-    BOOKING,
-    Ban,
-    Decision,
-    EndFacts,
-    EndKind,
-    Estimate,
-    GiveUp,
-    GpuFacts,
-    Move,
-    PackSettings,
-    PackView,
-    PairRun,
-    Pause,
-    Reserve,
-    Resume,
-    Source,
-    Start,
-    TaskAsk,
-    TaskKey,
-    TaskRun,
-)
+from ..history_records import TaskRun
+from ..records import BOOKING, EndFacts, EndKind, Estimate, GpuFacts, PackSettings, PackView, Source, TaskAsk, TaskKey
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
 from ..rules.speeds import Speeds
 from ..running_task import RunningTask
+from ..speed_records import PairRun
 from . import truth
 from .rates import TaskRates, told_at_s
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, SimTask, Trace

@@ -11,7 +11,7 @@ import pytest
 from slurm_share.cli import main
 from slurm_share.core import terminal
 from slurm_share.packing import fingerprint, task_history
-from slurm_share.packing.records import TaskRun
+from slurm_share.packing.history_records import TaskRun
 
 NOW = time.time()
 GPU = "NVIDIA A100"

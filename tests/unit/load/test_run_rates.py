@@ -20,7 +20,7 @@ from slurm_share.load.sampler import Sampler
 from slurm_share.load.snapshot import JobLoad, Snapshot, parse_snapshot, render
 from slurm_share.node.gpus.load import NvmlSession
 from slurm_share.node.progress_figures import RunProgress, TaskProgress
-from slurm_share.packing.records import LevelRun, NodeRates, Rate, TaskRate
+from slurm_share.packing.speed_records import LevelRun, NodeRates, Rate, TaskRate
 from slurm_share.testing import FakeBinding, FakeGpu
 
 NOW = 1e9

@@ -9,24 +9,14 @@ import pytest
 from packing_values import A100, facts
 
 from slurm_share.packing import journal
+from slurm_share.packing.decision_records import Ban, Start
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.packer import Packer
-from slurm_share.packing.records import (
-    Ban,
-    EndFacts,
-    GpuSample,
-    PackRequest,
-    PackSettings,
-    PairRun,
-    Rate,
-    Start,
-    TaskAsk,
-    TaskKey,
-    TaskRun,
-    TaskSample,
-)
+from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.demand import FULL, Steps
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
+from slurm_share.packing.speed_records import PairRun, Rate
 
 
 def key(name: str) -> TaskKey:

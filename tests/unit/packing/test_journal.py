@@ -10,16 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share.packing import journal
-from slurm_share.packing.records import (
-    Decision,
-    EndFacts,
-    GpuFacts,
-    PackSettings,
-    PackView,
-    Start,
-    TaskAsk,
-    TaskKey,
-)
+from slurm_share.packing.decision_records import Decision, Start
+from slurm_share.packing.records import EndFacts, GpuFacts, PackSettings, PackView, TaskAsk, TaskKey
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 

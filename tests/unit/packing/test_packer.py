@@ -14,19 +14,10 @@ from slurm_share.core.errors import StateError
 from slurm_share.packing import bookings, journal
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
+from slurm_share.packing.decision_records import GiveUp, Start
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.packer import AGAIN_S, BLIND_S, Packer
-from slurm_share.packing.records import (
-    EndFacts,
-    GiveUp,
-    GpuSample,
-    PackRequest,
-    PackSettings,
-    Start,
-    TaskAsk,
-    TaskKey,
-    TaskRun,
-    TaskSample,
-)
+from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.estimate.estimator import Estimator
 
 

@@ -9,7 +9,8 @@ from packing_values import facts
 from test_packer import Node
 
 from slurm_share.packing.bookings import Bookings
-from slurm_share.packing.records import PackView, Pause, Resume
+from slurm_share.packing.decision_records import Pause, Resume
+from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import gain_policy
 
 

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_share.packing import history_files, history_queries, speed_history
-from slurm_share.packing.records import LevelRun, PairRun, ShareRun, TaskRun, TunedRun
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.rules.fingerprint import name_family
 from slurm_share.packing.speed_history import SpeedWriter, read_speed_history
+from slurm_share.packing.speed_records import LevelRun, PairRun, ShareRun, TunedRun
 from slurm_share.packing.task_history import Writer
 
 NOW = 1_795_000_000.0

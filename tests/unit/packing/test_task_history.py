@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_share.packing import history_files, task_history
-from slurm_share.packing.records import SiteFamily, TaskRun
+from slurm_share.packing.history_records import SiteFamily, TaskRun
 from slurm_share.packing.task_history import Writer, forget, forget_all, read_history, read_site
 
 NOW = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, 0))
@@ -300,7 +300,7 @@ def test_a_lock_that_another_process_keeps_stops_learning(folder, monkeypatch):
 WRITE = """
 import sys
 from pathlib import Path
-from slurm_share.packing.records import TaskRun
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.task_history import Writer
 writer = Writer(Path(sys.argv[1]))
 sys.stdin.readline()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurm_share.packing.records import NodeRates, Rate, TaskRate
+from slurm_share.packing.speed_records import NodeRates, Rate, TaskRate
 from slurm_share.triples import rates_file
 from slurm_share.triples.rates_file import MOST_BYTES, RatesFile, read_rates
 
@@ -55,7 +55,7 @@ def test_what_is_written_is_read_until_it_is_removed(tmp_path: Path, written: Ra
 def test_file_of_a_dead_launcher_is_passed_over_and_removed_by_the_next(tmp_path: Path) -> None:
     code = (
         "import sys, msgspec\nfrom pathlib import Path\nfrom slurm_share.triples.rates_file import RatesFile\n"
-        "from slurm_share.packing.records import NodeRates\n"
+        "from slurm_share.packing.speed_records import NodeRates\n"
         "RatesFile(Path(sys.argv[1]), '11').write(NodeRates(job='11', unix_s=1.0))"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True)

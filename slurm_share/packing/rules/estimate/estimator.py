@@ -13,7 +13,8 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ...records import Estimate, PackSettings, SiteFamily, Source, TaskAsk, TaskKey, TaskRun
+from ...history_records import SiteFamily, TaskRun
+from ...records import Estimate, PackSettings, Source, TaskAsk, TaskKey
 from ..fingerprint import tag
 from . import conformal, elastic, line, static
 

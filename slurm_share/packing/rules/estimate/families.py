@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ...records import SiteFamily, TaskRun
+from ...history_records import SiteFamily, TaskRun
 from . import conformal, estimator
 
 

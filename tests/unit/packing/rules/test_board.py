@@ -3,7 +3,8 @@
 import pytest
 from packing_values import Known, board, key, oom, starts
 
-from slurm_share.packing.records import EndFacts, GiveUp, Reserve, TaskAsk
+from slurm_share.packing.decision_records import GiveUp, Reserve
+from slurm_share.packing.records import EndFacts, TaskAsk
 from slurm_share.packing.rules.place import decide
 
 

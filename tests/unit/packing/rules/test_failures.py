@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 from packing_values import Known, board, facts, key, oom, starts
 
-from slurm_share.packing.records import EndFacts, GiveUp, Hold, PackSettings, Reserve, TaskAsk
+from slurm_share.packing.decision_records import GiveUp, Hold, Reserve
+from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules import endings, refusals
 from slurm_share.packing.rules.board import Board
 

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from packing_values import A100, gpu, key, running, starts, view, waiting
 
-from slurm_share.packing.records import Belief, PackSettings, PairView, Rate, TaskAsk, TaskKey
+from slurm_share.packing.records import PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules import interference, refusals
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.mix import Mix, Pairs, Part, speeds_text
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.speeds import Speeds
+from slurm_share.packing.speed_records import Belief, PairView, Rate
 
 
 def believed(**belief):

@@ -6,11 +6,13 @@ from msgspec import json
 from msgspec.structs import replace
 from packing_values import A100, Known, board, estimate, gpu, key, oom, running, starts, view, waiting
 
-from slurm_share.packing.records import POLICIES, Belief, EndFacts, GiveUp, Hold, PackView, Start, TaskAsk, Tries
+from slurm_share.packing.decision_records import GiveUp, Hold, Start
+from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk, Tries
 from slurm_share.packing.rules import booked_policy, room
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.recover import FREE_TRIES
 from slurm_share.packing.rules.refusals import CLOSED
+from slurm_share.packing.speed_records import Belief
 
 SIZES = st.integers(300, 45000)
 RATIO = st.none() | st.floats(0, 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from packing_values import Known, board, key, oom, starts
 
-from slurm_share.packing.records import EndFacts, Move, Pause, Rate, Resume, TaskAsk
+from slurm_share.packing.decision_records import Move, Pause, Resume
+from slurm_share.packing.records import EndFacts, TaskAsk
 from slurm_share.packing.rules import refusals
 from slurm_share.packing.rules.board import Board
+from slurm_share.packing.speed_records import Rate
 
 NOW = 10.0
 

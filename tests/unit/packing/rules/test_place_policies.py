@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 from packing_values import A100, estimate, gpu, key, running, starts, view, waiting
 
-from slurm_share.packing.records import GpuFacts, GpuView, Hold, Tries
+from slurm_share.packing.decision_records import Hold
+from slurm_share.packing.records import GpuFacts, GpuView, Tries
 from slurm_share.packing.rules import refusals
 from slurm_share.packing.rules.place import decide
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.packing.records import Belief, GpuFacts, PackSettings, TaskAsk, TaskKey, TaskRun
+from slurm_share.packing.history_records import TaskRun
+from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules import preview
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.preview import SizeGroup, preview_run
 from slurm_share.packing.rules.speeds import Speeds
+from slurm_share.packing.speed_records import Belief
 
 GPUS = tuple(
     GpuFacts(uuid=f"GPU-{index}", index=index, model="A100", total_mib=40_960, reserve_mib=1_000, is_mps=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_share.packing.records import Belief, ShareRun
 from slurm_share.packing.rules.shares import FREE, Score, Share, Shares, choose, guess_percent
+from slurm_share.packing.speed_records import Belief, ShareRun
 
 LOADED = Belief(sm_ratio=0.6, source="alone")
 PAN_FREE = 316 / 345 + 144 / 360

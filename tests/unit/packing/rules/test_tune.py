@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from slurm_share.packing.records import LevelRun, TunedRun
 from slurm_share.packing.rules import tune, tuned_text
 from slurm_share.packing.rules.tune import Comparison, Tuner
+from slurm_share.packing.speed_records import LevelRun, TunedRun
 
 SEEDS = range(200)
 

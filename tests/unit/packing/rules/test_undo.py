@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from packing_values import gpu, key, running, view
 
-from slurm_share.packing.records import Ban, Move, PairView, Pause, Rate, Resume, TaskAsk, Tries
+from slurm_share.packing.decision_records import Ban, Move, Pause, Resume
+from slurm_share.packing.records import TaskAsk, Tries
 from slurm_share.packing.rules import undo
+from slurm_share.packing.speed_records import PairView, Rate
 
 
 def rate(per_s, error=0.005, windows=3, source="progress"):

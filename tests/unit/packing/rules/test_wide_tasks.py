@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packing_values import estimate, gpu, running, starts, view, waiting
 
-from slurm_share.packing.records import Hold
+from slurm_share.packing.decision_records import Hold
 from slurm_share.packing.rules import place
 
 

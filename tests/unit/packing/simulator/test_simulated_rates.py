@@ -8,7 +8,8 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.packing.records import Ban, Decision, Move, PackView, Pause, Resume
+from slurm_share.packing.decision_records import Ban, Decision, Move, Pause, Resume
+from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
 from slurm_share.packing.simulator import policies, truth
 from slurm_share.packing.simulator.rates import STEP_S, TaskRates, told_at_s

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from slurm_share.cli import main
-from slurm_share.packing.records import TaskRun
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.simulator import trace_files
 from slurm_share.packing.simulator.trace_files import TraceError
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from slurm_share.packing import journal
-from slurm_share.packing.records import PackRequest, PackSettings, Start, TaskSpec
+from slurm_share.packing.decision_records import Start
+from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
 from slurm_share.triples import explain_groups, explain_task, run_folder
 from slurm_share.triples.records import Ended, Run, Triple
 

@@ -24,7 +24,7 @@ from slurm_share.packing.records import PackRequest, PackSettings, TaskSpec
 pytestmark = test_packed_runs.pytestmark
 TOLD = """
 import os, sys
-from slurm_share.packing.records import Move, Pause, Resume
+from slurm_share.packing.decision_records import Move, Pause, Resume
 from slurm_share.packing.rules import undo
 plan, measured = sys.argv[2] + "/plan", undo.actions
 def told(view):

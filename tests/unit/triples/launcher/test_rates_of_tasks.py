@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from slurm_share.packing.records import Rate
+from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.launcher import rates as module
 from slurm_share.triples.launcher.feeder import Turn
 from slurm_share.triples.launcher.rates import Rates

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_share.packing.records import Rate
+from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.records import Ended, WorkRate
 from slurm_share.triples.rules.work_rates import WorkTally, amount, as_text, together, usual_source
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_share.packing.records import SiteFamily, TaskAsk, TaskKey, TaskRun
+from slurm_share.packing.history_records import SiteFamily, TaskRun
+from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules.estimate import estimator as rules
 from slurm_share.packing.rules.estimate.estimator import Estimator
 

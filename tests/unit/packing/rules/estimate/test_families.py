@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_share.packing.records import TaskRun
+from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.rules.estimate.families import group, publish
 
 

@@ -1,0 +1,107 @@
+"""Records of decisions: the actions that a launcher carries out, and why waiting tasks did not start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from .speed_records import SharingMethod
+
+
+class Start(Struct, frozen=True, tag="start", kw_only=True):
+    """Start a task."""
+
+    task: int
+    gpus: tuple[str, ...]
+    reserve_mib: int
+    cap_mib: int | None = None
+    is_alone: bool = False
+    sm_percent: float | None = None
+    """The part of the multiprocessors that it may use; None: no limit of ours."""
+    sharing: SharingMethod | None = None
+    """None: as the GPU is set up."""
+    why: str
+
+
+class Ban(Struct, frozen=True, tag="ban", kw_only=True):
+    """Let two kinds of tasks never share a GPU again: together they do less than one at a time."""
+
+    task: int
+    beside: int
+    gpu: str
+    stp: float
+    """Aggregate speed that was measured: 1 is one at a time."""
+    error: float
+    """Standard error of it."""
+    why: str
+
+
+class Pause(Struct, frozen=True, tag="pause", kw_only=True):
+    """Stop a running task for a while (SIGSTOP). It keeps its memory, which stays booked."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Resume(Struct, frozen=True, tag="resume", kw_only=True):
+    """Let a paused task go on (SIGCONT)."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Move(Struct, frozen=True, tag="move", kw_only=True):
+    """Tell a task to save its state and end; it then starts on another GPU, and the attempt does not count."""
+
+    task: int
+    gpu: str
+    why: str
+
+
+class Hold(Struct, frozen=True, tag="hold", kw_only=True):
+    """Keep a GPU free for a task; or, with `task` None, no longer."""
+
+    task: int | None
+    gpu: str
+    why: str
+
+
+class GiveUp(Struct, frozen=True, tag="give up", kw_only=True):
+    """End a waiting task without another attempt."""
+
+    task: int
+    outcome: Literal["gpu memory", "not started"]
+    why: str
+
+
+class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
+    """Change the reservation of a running task."""
+
+    task: int
+    reserve_mib: int
+    is_flat: bool
+    why: str
+
+
+Action = Start | Hold | GiveUp | Reserve | Ban | Pause | Resume | Move
+
+
+class Refused(Struct, frozen=True):
+    """Why a waiting task did not start on a GPU."""
+
+    task: int
+    gpu: str
+    """UUID; empty: the reason is not a GPU's (no free worker, or an earlier task has to go first)."""
+    why: str
+    room_mib: int | None = None
+    needs_mib: int | None = None
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """One answer of `decide`."""
+
+    actions: tuple[Action, ...] = ()
+    refused: tuple[Refused, ...] = ()
