@@ -6,84 +6,53 @@ the sampler's figures, and how attempts ended.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
-from ...core import names
 from ...core.text import fold
 from ...node.memory import HostMemory
 from ...packing import (
     After,
-    Ban,
     EndFacts,
     EndKind,
-    Estimator,
     GiveUp,
     GpuSample,
-    History,
     Hold,
     Journal,
     LevelRun,
-    Move,
-    NodeSizes,
-    OutsideSizes,
     Packer,
     PackRequest,
-    PairRun,
-    Pause,
     Rate,
     Reserve,
-    Resume,
-    ShareRun,
-    SpeedHistory,
-    Speeds,
-    SpeedWriter,
     Start,
     TaskAsk,
     TaskKey,
-    TaskRun,
     TaskSpec,
-    TunedRun,
-    Writer,
-    append_groups,
     key_of,
-    name_software,
-    read_history,
-    read_site,
-    read_speed_history,
 )
-from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Ended, Outcome, Run
 from ..rules import outcomes, pack_sentences, task_command
 from ..rules.account import OUTCOME_TEXTS
 from ..rules.outcomes import Ending
-from . import environment, task_process
+from . import task_process
 from .daemons import Daemons
 from .feeder import Feeder, Turn
 from .hangs import Hangs
-from .moves import Moves
 from .node import Node
+from .pack_environments import PackEnvironments
+from .pack_learning import PackLearning
+from .pack_log import PackLog
 from .pack_sampler import PackSampler
+from .pack_trials import PackTrials
+from .pack_undo import PackUndo
 from .pauses import Pauses
 from .running import Running
-from .share_trials import ShareTrials
 from .strategy import GivenUp
-from .tuning import Tuning
 
-ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
-"""What is booked for the task on each of its GPUs, in MiB."""
-ENV_NEIGHBOURS = b"LLSUB_NEIGHBOURS"
-"""How many tasks of the run were on its GPU when it started."""
-ENVIRONMENTS_MOST = 512
-"""Environments that are kept for later starts with the same worker, GPU and cap."""
-SAY_S = 0.95
-"""Between two lines in the job's log; ticks are a second apart, or less."""
 OUTCOMES: Mapping[EndKind, Outcome] = {
     "done": "done",
     "gpu memory": "gpu memory",
@@ -134,7 +103,6 @@ class Packed:
         self.folder = folder
         self.node = node
         self.feeder = feeder
-        self.common = common
         self.lines = lines
         self.specs = specs
         self.known = known
@@ -143,62 +111,24 @@ class Packed:
         self.lost_workers = 0
         self.sampler = PackSampler(running, host)
         self.daemons = Daemons(node.gpu_slots)
-        self.pauses = pauses
-        self.moves = Moves(run.pack.checkpoint_signal)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
-        self._say_at = 0.0
-        self._looked_s = -LOOK_S
-        self._events: list[str] = []
-        """For the job's log, at the next tick."""
-        self._begun: list[tuple[int, str]] = []
-        """Tasks started since the last tick, and why where."""
+        self.log = PackLog(say)
+        self._cwd = Path(run.cwd)
         self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
         self._zero = time.monotonic()
         unix_s = time.time()
-        history = read_history(now=unix_s) if run.pack.estimate != "none" else History()
-        for note in history.notes:
-            self._tell(note)
-        self._speed_history = read_speed_history(now=unix_s) if run.pack.estimate != "none" else SpeedHistory()
-        for note in self._speed_history.notes:
-            self._tell(note)
-        self._writer = Writer()
-        self._to_keep: list[TaskRun] = []
-        self._speed_writer = SpeedWriter()
-        self._pairs_to_keep: list[PairRun] = []
-        self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
-        variables = {os.fsdecode(name): os.fsdecode(value) for name, value in common.items()}
-        software = name_software(variables)
-        site, notes = read_site(node.estimate_history) if run.pack.estimate != "none" else ((), ())
-        for note in notes:
-            self._tell(note)
-        self._outside = None
-        if run.pack.estimate in ("static", "learned", "probe"):
-            self._outside = OutsideSizes(run.pack.estimate, variables)
-        self.packer = Packer(
-            node.gpu_facts,
-            len(node.workers),
-            run.pack,
-            estimator=Estimator(history.runs, now=unix_s, software=software, site=site),
-            journal=Journal(node.folder, node.job, unix_s),
-            bookings=node.bookings,
-            unix_s=unix_s,
-            sharing=node.gpu_slots[0].backend,
-            software=software,
-            say=self._tell,
-            keep=self._to_keep.append,
-            tell=self._tell_size,
-            speeds=Speeds(history.runs, self._speed_history.pairs, now=unix_s),
-            keep_pair=self._pairs_to_keep.append,
-        )
-        self.share_trials: ShareTrials | None = None
-        if run.pack.is_sm_tried:
-            self.share_trials = ShareTrials(self.packer, self._speed_history)
-        self.tuning: Tuning | None = None
-        if run.pack.is_tuned or run.pack.is_compared:
-            self.tuning = self._make_tuning(run.pack)
-        self._window = run.pack.settings.window
+        self.learning = PackLearning(run.pack, node, common, unix_s, self.log.tell)
+        self.packer = self._make_packer(run.pack, unix_s)
+        self.trials = PackTrials(run.pack, run, node, self.packer, self.learning, self.log.tell)
+        if self.trials.needs_host:
+            self.sampler.watch_host = True
+        self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
+        self.environments = PackEnvironments(run, node, common)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without any task."""
         self._ready: deque[Start] = deque()
-        self._cwd = Path(run.cwd)
         self._key: TaskKey | None = None
         """Of every task, where all of them are the same command."""
         self._starts: dict[int, Start] = {}
@@ -213,25 +143,30 @@ class Packed:
         """Tasks that wait to run again because they ran out of GPU memory."""
         self._afters: dict[int, After] = {}
         """Task that has just ended -> what follows."""
-        self._environments: dict[object, task_process.Environment] = {}
         self._sample_at = 0.0
+        self._looked_s = -LOOK_S
+
+    def _make_packer(self, request: PackRequest, unix_s: float) -> Packer:
+        node, learning = self.node, self.learning
+        return Packer(
+            node.gpu_facts,
+            len(node.workers),
+            request,
+            estimator=learning.make_estimator(),
+            journal=Journal(node.folder, node.job, unix_s),
+            bookings=node.bookings,
+            unix_s=unix_s,
+            sharing=node.gpu_slots[0].backend,
+            software=learning.software,
+            say=self.log.tell,
+            keep=learning.runs.append,
+            tell=learning.tell_size,
+            speeds=learning.make_speeds(),
+            keep_pair=learning.pairs.append,
+        )
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
-
-    def _make_tuning(self, request: PackRequest) -> Tuning:
-        triple = self.what.triple
-        self.sampler.watch_host = True
-        return Tuning(
-            request,
-            self.packer,
-            workers=len(self.node.workers),
-            cores=self.node.cores,
-            nodes=self.node.count,
-            per_node=len(self.node.workers) if triple is None else triple.per_node,
-            node_name=self.node.name,
-            window_s=self.what.rate_window_s,
-        )
 
     # ---- The next start ----
 
@@ -251,7 +186,7 @@ class Packed:
                 self._starts[start.task] = start
                 its = self.packer.running[start.task]
                 self._out_of_memory.discard(start.task)
-                self._begun.append((start.task, start.why))
+                self.log.started(start.task, start.why)
                 return self._worker_for(start, free), Turn(start.task, its.attempt)
         return None
 
@@ -264,7 +199,7 @@ class Packed:
     def _take_new(self, now: float, free: int) -> None:
         """Take tasks that have not begun, as many as a decision looks at; where nodes share the queue, no more than can
         start soon."""
-        wanted = self._window - len(self.packer.waiting)
+        wanted = self.packer.request.settings.window - len(self.packer.waiting)
         if self.node.count > 1:
             wanted = min(wanted, 2 * free - len(self.packer.waiting))
         while wanted > 0 and (task := self.feeder.take()) is not None:
@@ -274,14 +209,10 @@ class Packed:
             ended = self.known.get(task)
             floor = 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
             ask = self._ask(task, now)
-            if self.tuning is not None and not self.tuning.has_begun:
-                self._begin_tuning(self.tuning, ask.key)
+            if self.trials.is_to_begin:
+                left = self.left()
+                self.trials.begin(ask.key, 1 + (self.what.tasks // self.node.count if left is None else left))
             self.packer.add(ask, now, floor_mib=floor)
-
-    def _begin_tuning(self, tuning: Tuning, key: TaskKey | None) -> None:
-        left = self.left()
-        count = 1 + (self.what.tasks // self.node.count if left is None else left)
-        tuning.begin(key, count, self._speed_history, time.time())
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run here; it is recorded then."""
@@ -298,7 +229,7 @@ class Packed:
     def _give_up(self, task: int, outcome: Outcome, why: str) -> None:
         self._out_of_memory.discard(task)
         self._given_up.append(GivenUp(task, self._attempts.pop(task, 1), outcome, why))
-        self._tell(f"task {task} gets no further attempt: {why}")
+        self.log.tell(f"task {task} gets no further attempt: {why}")
 
     def _spec(self, task: int) -> TaskSpec:
         if self.specs:
@@ -313,9 +244,8 @@ class Packed:
             if self.what.task_kind == "rank" and not self.specs:
                 self._key = key  # all tasks are the same command
         ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
-        if self._outside is not None and self.packer.is_unknown(ask):
-            self._outside.ask(self._argv(task), self._cwd, key)
-            self._take_outside()  # a description is read at once: the first decision is to know it
+        if self.learning.asks_outside and self.packer.is_unknown(ask):
+            self.learning.ask_outside(self._argv(task), self._cwd, key, self.packer)
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
@@ -327,61 +257,23 @@ class Packed:
             return
         for action in self.packer.decide(now):
             if isinstance(action, Start):
-                self._ready.append(self._shared(action))
+                self._ready.append(self.trials.start(action))
             elif isinstance(action, GiveUp):
                 self._give_up(action.task, action.outcome, action.why)
             elif isinstance(action, Hold):
                 if action.task is not None:
-                    self._tell(action.why)
+                    self.log.tell(action.why)
             elif not isinstance(action, Reserve):
-                self._undo(action, now)
-
-    def _undo(self, action: Ban | Pause | Resume | Move, now: float) -> None:
-        """Carry out what undoes a choice of neighbours, and say it."""
-        self._tell(action.why)
-        if isinstance(action, Ban):
-            return
-        task = next((one for one in self.running.values() if one.turn.task == action.task), None)
-        if isinstance(action, Resume):
-            self.pauses.resume(action.task)
-            self.hangs.forget(action.task)
-        elif task is None:
-            self.packer.resumed(action.task, now)  # it has just ended, or is just being started
-        elif isinstance(action, Move):
-            self.moves.begin(task)
-        elif not self.pauses.pause(task):
-            self.packer.resumed(action.task, now)
+                self.undo.carry_out(action, self.running, now)
 
     @property
     def paused(self) -> frozenset[int]:
         """See Strategy."""
-        return frozenset(self.pauses.tasks)
+        return self.undo.paused
 
     def resume_all(self) -> None:
         """See Strategy: also, none is paused from now on."""
-        for number in list(self.pauses.tasks):
-            self.packer.resumed(number, self._now())
-        self.pauses.resume_all()
-        self.packer.pause_no_more()
-
-    def _look_at_pauses(self) -> None:
-        """Keep what is paused as it is; let it go on for good where nobody would do so if this launcher was killed."""
-        if self.packer.board.settings.undo == "pause" and not self.pauses.is_possible:
-            self.resume_all()
-            self._tell(
-                f"no further task is paused on {self.node.name}: the process that would let it go on without this "
-                "launcher is gone"
-            )
-        self.pauses.look()
-        self.moves.look()
-
-    def _shared(self, start: Start) -> Start:
-        """Return a start with what is tried on it. Decisions do not have that: they are replayed without the trials."""
-        if self.tuning is not None and len(start.gpus) == 1:
-            start = replace(start, sharing=self.tuning.method)
-        if self.share_trials is not None and start.sharing in (None, "mps"):
-            start = replace(start, sm_percent=self.share_trials.start(start))
-        return start
+        self.undo.resume_all(self._now())
 
     def _has_daemon(self, start: Start, now: float) -> bool:
         """Return whether the daemons of a start's GPUs live; take the GPU out of service and put the task back if not.
@@ -420,60 +312,8 @@ class Packed:
         task.gpu = self._place[start.gpus[0]]
         task.cap_mib = start.cap_mib
         task.booked_mib = start.reserve_mib
-        threads = None if self.tuning is None else self.tuning.threads
-        key = (
-            task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone, start.sharing, start.sm_percent,
-            threads,
-        )  # fmt: skip
-        env = self._environments.get(key)
-        if env is None:
-            if len(self._environments) >= ENVIRONMENTS_MOST:
-                self._environments.clear()
-            env = self._environments[key] = self._make_environment(task, start)
-        its = self.packer.running[start.task]
-        env[ENV_NEIGHBOURS] = b"%d" % its.neighbours
-        env.update(environment.of_rank(self.what, self.node, task.rank))
-        return env
-
-    def _make_environment(self, task: Running, start: Start) -> task_process.Environment:
-        worker = self.node.workers[task.worker]
-        template = self.node.gpu_slots[self._place[start.gpus[0]]]
-        own = worker.gpu_slot
-        slot = own if own is not None and own.gpu.uuid == template.gpu.uuid else template
-        more: tuple[Assignment, ...] = ()
-        if len(start.gpus) > 1 or self._is_without_mps(start):
-            slot = replace(
-                slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
-                memory_cap_mib=None, memory_ratio=None,
-            )  # fmt: skip
-            more = (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(start.gpus)),)
-        else:
-            slot = self._with_memory(slot, start)
-            if start.sm_percent is not None:
-                slot = replace(slot, sm_percent=start.sm_percent)
-        variables: tuple[Assignment, ...] = ()
-        if self.node.plan is not None:
-            variables = (*registry.slot_environment(self.node.plan, slot), *more)
-        other = replace(worker, rank=task.rank, gpu_slot=slot, environment=variables)
-        found = environment.of_worker(self.common, self.what, self.node, other)
-        found[ENV_GPU_MEM] = b"%d" % start.reserve_mib
-        found[ENV_NEIGHBOURS] = b"0"
-        said = self.what.triple is not None and self.what.triple.threads is not None
-        if self.tuning is not None and not said and names.ENV_THREADS.encode() not in self.common:
-            found[names.ENV_THREADS.encode()] = b"%d" % self.tuning.threads
-        return task_process.Environment(found)
-
-    def _is_without_mps(self, start: Start) -> bool:
-        """Return whether a task shares its GPU without MPS, though there is a daemon."""
-        facts = self.packer.facts[start.gpus[0]]
-        return facts.is_mps and not facts.takes_only_mps and start.sharing in ("time-slicing", "exclusive")
-
-    def _with_memory(self, slot: Slot, start: Start) -> Slot:
-        """Return the slot with this start's cap. What frameworks are told to take follows what is booked."""
-        booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
-        return replace(
-            slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked)
-        )  # fmt: skip
+        neighbours = self.packer.running[start.task].neighbours
+        return self.environments.find(task, start, neighbours=neighbours, threads=self.trials.threads)
 
     # ---- An end ----
 
@@ -546,15 +386,10 @@ class Packed:
             del self._afters[number]
         del self._starts[number]
         self.hangs.forget(number)
-        self.moves.forget(number)
-        self.pauses.resume(number)  # what is left of it
-        if self.tuning is not None:
-            seconds = time.monotonic() - task.clock
-            self.tuning.ended(task, seconds, self._now(), is_done=after.kind == "done")
-        if self.share_trials is not None:
-            self.share_trials.ended(number, time.time())
+        self.undo.ended(number)
+        self.trials.ended(task, self._now(), is_done=after.kind == "done")
         if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
-            self._tell(f"task {number} {pack_sentences.ended(after)}")
+            self.log.tell(f"task {number} {pack_sentences.ended(after)}")
         if outcome == "host memory":
             self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
             self._is_host_crowded = self.sampler.watch_host = True
@@ -593,8 +428,7 @@ class Packed:
 
     def _drop_start(self, task: int, now: float) -> None:
         self.packer.put_back(task, now)
-        if self.share_trials is not None:
-            self.share_trials.dropped(task)
+        self.trials.dropped(task)
 
     def take_given_up(self) -> list[GivenUp]:
         """See Strategy."""
@@ -624,47 +458,19 @@ class Packed:
         self._take_sample(now)
         self.packer.look(now)
         self.packer.journal.flush()
-        if self.tuning is not None:
-            tasks = list(self.running.values())
-            self.tuning.tick(self.running, self.sampler.host(tasks), now)
-            self._tell_tuning(self.tuning)
-        if self.share_trials is not None:
-            self.share_trials.tick()
-            self._tell_shares(self.share_trials)
+        self.trials.tick(self.running, lambda: self.sampler.host(list(self.running.values())), now)
         self._decide(now)
-        self._learn(now)
-        self._look_at_pauses()
-        paused = self.pauses.tasks
+        self.learning.update(self.packer, now)
+        self.undo.check(now)
+        paused = self.undo.paused
         self.hangs.look([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
         self._stop_without_gpus()
-        self.flush()
-
-    def _tell_tuning(self, tuning: Tuning) -> None:
-        """Say what trials have found, and write it to the user's history."""
-        for sentence in tuning.to_say:
-            self._tell(sentence)
-        tuning.to_say.clear()
-        record, tuning.record = tuning.record, None
-        if record is not None and self.what.pack is not None and self.what.pack.learns:
-            self._keep_speed(replace(record, when=round(time.time(), 3)))
-
-    def _tell_shares(self, trials: ShareTrials) -> None:
-        for sentence in trials.to_say:
-            self._tell(sentence)
-        trials.to_say.clear()
-        runs, trials.to_keep = trials.to_keep, []
-        if runs and self.what.pack is not None and self.what.pack.learns:
-            self._keep_speed(*runs)
-
-    def _keep_speed(self, *records: TunedRun | ShareRun) -> None:
-        problem = self._speed_writer.append(*records)
-        if problem is not None:
-            self._tell(problem)
+        self.log.flush()
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
         """See Strategy."""
-        return () if self.tuning is None else self.tuning.levels
+        return self.trials.levels
 
     def _take_sample(self, now: float) -> None:
         """Tell the packer of the newest sample, if it has not seen it yet."""
@@ -687,68 +493,16 @@ class Packed:
             self.say(f"no GPU of {self.node.name} is left in service; no further task starts there")
             self.feeder.closed = True
 
-    def _tell(self, sentence: str) -> None:
-        self._events.append(sentence)
-
-    def flush(self, *, is_last: bool = False) -> None:
-        """Say what has happened, at most once a second, in one line for starts and one for all else."""
-        if not is_last and time.monotonic() < self._say_at:
-            return
-        self._say_at = time.monotonic() + SAY_S
-        begun, self._begun = self._begun, []
-        events, self._events = self._events, []
-        at = time.strftime("%H:%M:%S")
-        if begun:
-            self.say(f"{at} {pack_sentences.started(begun)}")
-        if events:
-            self.say(f"{at} {pack_sentences.several(events)}")
-
     def sentences(self) -> list[str]:
         """See Strategy: say what packing did, as far as it was measured."""
-        self._learn(self._now())
-        if self.share_trials is not None:
-            self._tell_shares(self.share_trials)
+        self.learning.update(self.packer, self._now())
+        self.trials.take_shares()
         self.packer.journal.flush()
         if self.packer.journal.problem:
-            self._tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
-        self.flush(is_last=True)
+            self.log.tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
+        self.log.flush(is_last=True)
         self.packer.journal.close()
-        tables = [] if self.tuning is None else self.tuning.sentences()
+        tables = self.trials.sentences()
         said = self.packer.sentences(self.folder.name, self._now())
-        append_groups(self.node.folder, self.packer.groups.take_new())
+        self.learning.write_groups(self.packer)
         return [*tables, *(f"{self.node.name}: {one}" for one in said)]
-
-    # ---- What is learned ----
-
-    def _tell_size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Tell the other nodes of the run."""
-        if self.node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
-            self._tell(problem)
-
-    def _take_outside(self) -> None:
-        """Give the packer the sizes that descriptions and dry runs have given since the last call."""
-        if self._outside is not None:
-            for figure in self._outside.take():
-                self.packer.offered(figure.key, figure.source, figure.mib)
-            for note in self._outside.take_notes():
-                self._tell(note)
-
-    def _learn(self, now: float) -> None:
-        """Write what has ended to the user's history, and read what other nodes have told."""
-        if self._to_keep:
-            problem = self._writer.append(*self._to_keep)
-            self._to_keep.clear()
-            if problem is not None:
-                self._tell(problem)
-        if self._pairs_to_keep:
-            problem = self._speed_writer.append(*self._pairs_to_keep)
-            self._pairs_to_keep.clear()
-            if problem is not None:
-                self._tell(problem)
-        append_groups(self.node.folder, self.packer.groups.take_new())
-        if self._sizes.is_due(now):
-            for size in self._sizes.read_others(now):
-                self.packer.heard(size.key, size.gpu_model, size.peak_mib, size.age_s)
-        self._take_outside()
-        for note in self.packer.estimator.take_notes():
-            self._tell(note)

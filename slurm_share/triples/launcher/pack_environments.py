@@ -1,0 +1,94 @@
+"""The environment of a start of a packed run: its GPU, its cap, and what frameworks are told to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ...core import names
+from ...packing import GpuFacts, Start
+from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
+from ..records import Run
+from . import environment, task_process
+from .node import Node
+from .running import Running
+
+ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
+"""What is booked for the task on each of its GPUs, in MiB."""
+ENV_NEIGHBOURS = b"LLSUB_NEIGHBOURS"
+"""How many tasks of the run were on its GPU when it started."""
+ENVIRONMENTS_MOST = 512
+"""Environments that are kept for later starts with the same worker, GPU and cap."""
+
+
+class PackEnvironments:
+    """Makes environments, and keeps them: most starts are like an earlier one."""
+
+    def __init__(self, run: Run, node: Node, common: Mapping[bytes, bytes]) -> None:
+        """`common`: the variables of all tasks."""
+        self._run = run
+        self._node = node
+        self._common = common
+        self._facts: dict[str, GpuFacts] = {facts.uuid: facts for facts in node.gpu_facts}
+        self._kept: dict[object, task_process.Environment] = {}
+
+    def find(
+        self, task: Running, start: Start, *, neighbours: int, threads: int | None
+    ) -> task_process.Environment:  # fmt: skip
+        """Return the environment of a start. `threads`: for each process; None: nothing is said of them."""
+        key = (
+            task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone, start.sharing, start.sm_percent,
+            threads,
+        )  # fmt: skip
+        env = self._kept.get(key)
+        if env is None:
+            if len(self._kept) >= ENVIRONMENTS_MOST:
+                self._kept.clear()
+            env = self._kept[key] = self._make(task, start, threads)
+        env[ENV_NEIGHBOURS] = b"%d" % neighbours
+        env.update(environment.of_rank(self._run, self._node, task.rank))
+        return env
+
+    def _make(self, task: Running, start: Start, threads: int | None) -> task_process.Environment:
+        worker = self._node.workers[task.worker]
+        slot, more = self._slot_of(task, start)
+        variables: tuple[Assignment, ...] = ()
+        if self._node.plan is not None:
+            variables = (*registry.slot_environment(self._node.plan, slot), *more)
+        other = replace(worker, rank=task.rank, gpu_slot=slot, environment=variables)
+        found = environment.of_worker(self._common, self._run, self._node, other)
+        found[ENV_GPU_MEM] = b"%d" % start.reserve_mib
+        found[ENV_NEIGHBOURS] = b"0"
+        is_given = self._run.triple is not None and self._run.triple.threads is not None
+        if threads is not None and not is_given and names.ENV_THREADS.encode() not in self._common:
+            found[names.ENV_THREADS.encode()] = b"%d" % threads
+        return task_process.Environment(found)
+
+    def _slot_of(self, task: Running, start: Start) -> tuple[Slot, tuple[Assignment, ...]]:
+        """Return the slot with which a task starts, and variables that are not the slot's."""
+        template = self._node.gpu_slots[self._facts[start.gpus[0]].index]
+        own = self._node.workers[task.worker].gpu_slot
+        slot = own if own is not None and own.gpu.uuid == template.gpu.uuid else template
+        if len(start.gpus) > 1 or self._is_without_mps(start):
+            slot = replace(
+                slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
+                memory_cap_mib=None, memory_ratio=None,
+            )  # fmt: skip
+            return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(start.gpus)),)
+        slot = self._with_memory(slot, start)
+        if start.sm_percent is not None:
+            slot = replace(slot, sm_percent=start.sm_percent)
+        return slot, ()
+
+    def _is_without_mps(self, start: Start) -> bool:
+        """Return whether a task shares its GPU without MPS, though there is a daemon."""
+        facts = self._facts[start.gpus[0]]
+        return facts.is_mps and not facts.takes_only_mps and start.sharing in ("time-slicing", "exclusive")
+
+    def _with_memory(self, slot: Slot, start: Start) -> Slot:
+        """Return the slot with this start's cap. What frameworks are told to take follows what is booked."""
+        booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
+        return replace(
+            slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked)
+        )  # fmt: skip
