@@ -7,12 +7,10 @@ Each decision is made by `place.decide` from a `PackView`, so that a journal of 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ...core.text import gib_text
 from ..decision_records import Action, Ban, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..records import (
     BOOKING,
@@ -21,7 +19,6 @@ from ..records import (
     EndKind,
     Estimate,
     GpuFacts,
-    GpuView,
     PackSettings,
     PackView,
     RunningView,
@@ -30,128 +27,16 @@ from ..records import (
     Tries,
     WaitingView,
 )
-from ..speed_records import Belief, PairView, Rate
-from . import endings, log_messages, place, recover, reservation
+from ..speed_records import PairView, Rate
+from . import blame, endings, place, recover, reservation
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gain_policy import MEASURED_S
+from .gpu_state import OTHERS_WINDOW_S, GpuState, TaskState
 from .policy import closes_gpu
-from .room import capacity, others, room, usable
+from .room import capacity, usable
 from .speeds import Speeds
-
-FAULT_WINDOW_S = 10.0
-"""Tasks on one GPU that end by a CUDA fault within so many seconds ended by the fault of the first of them."""
-OTHERS_WINDOW_S = 60.0
-OTHERS_GROWTH_MIB = 256
-OTHERS_FACTOR = 1.2
-"""Memory of processes that nobody has booked (a notebook) counts by the factor while it grew by more than that within
-the window. Ours."""
-FRESH_ENDS = 8
-"""After each of so many ends of a family its tasks are estimated again; later, at each doubling and after"""
-ESTIMATES_MOST = 4096
-"""So many estimates are kept: a run may have a hundred thousand commands."""
-FRESH_S = 30.0
-"""so many seconds: one more run among many changes little, and an estimate costs more than a decision."""
-
-
-class _Gpu:
-    """One GPU: what was last said of it."""
-
-    __slots__ = (
-        "booked_elsewhere",
-        "clients_elsewhere",
-        "closed_by",
-        "closed_until_s",
-        "dram",
-        "facts",
-        "fault",
-        "held_for",
-        "held_since_s",
-        "is_out",
-        "memory_elsewhere",
-        "others_seen",
-        "out_by",
-        "problem",
-        "running",
-        "sm",
-        "used",
-        "view",
-    )  # fmt: skip
-
-    def __init__(self, facts: GpuFacts) -> None:
-        self.facts = facts
-        self.used: int | None = None
-        self.sm: float | None = None
-        self.dram: float | None = None
-        self.problem = ""
-        self.is_out = False
-        self.out_by: int | None = None  # the task whose log took it out of service, while nobody else has said so
-        self.booked_elsewhere = 0
-        self.memory_elsewhere = 0
-        self.clients_elsewhere = 0
-        self.closed_until_s = 0.0
-        self.closed_by: int | None = None
-        self.held_for: int | None = None
-        self.held_since_s = 0.0
-        self.running: dict[int, _Run] = {}
-        self.others_seen: deque[tuple[float, int]] = deque()
-        self.fault: tuple[float, int] | None = None
-        self.view: GpuView | None = None
-
-
-class _Run:
-    """One running task."""
-
-    __slots__ = (
-        "floor_mib",
-        "gpus",
-        "granted_mib",
-        "growth",
-        "growth_at_s",
-        "memory",
-        "peaks",
-        "seq",
-        "told_mib",
-        "view",
-        "waiting",
-        "was_joined",
-    )  # fmt: skip
-
-    def __init__(self, view: RunningView, gpus: list[_Gpu], seq: int, waiting: WaitingView) -> None:
-        self.view = view
-        self.gpus = gpus
-        self.seq = seq
-        self.waiting = waiting
-        self.floor_mib = waiting.floor_mib
-        self.was_joined = False  # another task of ours was on one of its GPUs
-        self.granted_mib = view.reserved_mib  # what it was promised: growth that found no room is not in it
-        self.told_mib = view.reserved_mib  # what JAX and TensorFlow are told to take at most
-        self.memory: dict[str, int] = {}
-        self.peaks: list[tuple[float, int]] = []
-        self.growth = 1.0
-        self.growth_at_s: float | None = None
-
-
-class _Wait:
-    """One waiting task."""
-
-    __slots__ = ("epoch", "seq", "view")
-
-    def __init__(self, view: WaitingView, seq: int) -> None:
-        self.view = view
-        self.seq = seq
-        self.epoch = -1  # its estimates have never been asked for
-
-
-class _Family:
-    """What changes the estimates of a family's tasks."""
-
-    __slots__ = ("ends", "epoch", "fresh_s")
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.ends = 0
-        self.fresh_s = 0.0
+from .waiting_estimates import Wait, WaitingEstimates
 
 
 class Board:
@@ -175,16 +60,14 @@ class Board:
         self.estimator = estimator
         self.speeds = Speeds() if speeds is None else speeds
         self.free_workers = workers
-        self._gpus = {facts.uuid: _Gpu(facts) for facts in sorted(gpus, key=lambda one: one.index)}
+        self._gpus = {facts.uuid: GpuState(facts) for facts in sorted(gpus, key=lambda one: one.index)}
         self._models = {facts.model: facts.total_mib for facts in gpus}
-        self._running: dict[int, _Run] = {}
-        self._waiting: dict[int, _Wait] = {}
+        self._running: dict[int, TaskState] = {}
+        self._waiting: dict[int, Wait] = {}
         self._queue: list[tuple[int, int]] = []  # (sequence, task), sorted
         self._next_seq = 0
         self._last_gpu = -1
         self._is_blind = False
-        self._families: dict[str, _Family] = {}
-        self._estimates: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Belief], ...]]] = {}
         self._floors: dict[object, int] = {}
         self._dead: dict[str, set[int]] = {}
         self._durations: list[float] = []
@@ -192,6 +75,7 @@ class Board:
         self._waiting_views: tuple[WaitingView, ...] | None = ()
         self._has_given_up = False
         self._has_speeds = settings.policy == "gain"
+        self._estimates = WaitingEstimates(estimator, self.speeds, self._models, has_speeds=self._has_speeds)
         self._speeds_version = -1
         self._pairs: tuple[PairView, ...] = ()
         self._pairs_of: tuple[int, frozenset[TaskKey]] = (0, frozenset())
@@ -207,7 +91,7 @@ class Board:
         view = WaitingView(
             ask=ask, attempt=attempt, tries=tries or Tries(), floor_mib=floor_mib, waits_since_s=now_s
         )  # fmt: skip
-        self._enqueue(_Wait(view, self._next_seq))
+        self._enqueue(Wait(view, self._next_seq))
         self._next_seq += 1
 
     def withdraw(self, task: int) -> None:
@@ -217,7 +101,7 @@ class Board:
     def put_back(self, task: int, now_s: float) -> None:
         """Put a task back that `decide` started and that could not be started for a passing reason (no processes)."""
         run = self._leave(task)
-        self._enqueue(_Wait(run.waiting, run.seq))
+        self._enqueue(Wait(run.waiting, run.seq))
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
         """Note the memory of a running task on each GPU (UUID -> MiB), and how many CUDA processes it has.
@@ -305,7 +189,7 @@ class Board:
         if problem is not None:
             gpu.problem = problem
         gpu.view = None
-        unbooked = self._unbooked(gpu)
+        unbooked = gpu.unbooked()
         seen = gpu.others_seen
         if unbooked or seen:
             seen.append((now_s, unbooked))
@@ -334,8 +218,7 @@ class Board:
 
         For what the estimator was told without this board: sizes that other nodes of the run have seen.
         """
-        for name in [family] if family else list(self._families):
-            self._families.setdefault(name, _Family()).epoch += 1
+        self._estimates.learned(family)
         self._waiting_views = None
 
     def ended(self, facts: EndFacts) -> After:
@@ -344,89 +227,28 @@ class Board:
         Also teaches the queue: siblings of a task that ran out of memory get its floor.
         """
         run = self._running[facts.task]
-        view = run.view
-        gpu = run.gpus[0]
-        before_room = room(self._view_of(gpu), [one.view for one in gpu.running.values()])
-        cap_mib = None if view.cap_mib is None else view.cap_mib * max(view.estimate.processes, 1)
-        # Without a cap and without a neighbour it had all that there is, whatever it was started with.
-        had_all = view.is_alone or (cap_mib is None and not run.was_joined and not gpu.booked_elsewhere)
-        had = recover.Had(
-            reserved_mib=view.reserved_mib,
-            cap_mib=cap_mib,
-            peak_mib=view.peak_mib,
-            room_mib=self._had_room(view, before_room, cap_mib, had_all=had_all),
-            is_alone=had_all,
-            by_user=view.estimate.source == "user" and view.reserved_mib == view.ask.gpu_mem_mib,
-            wanted_mib=log_messages.wanted_mib(facts.log_tail, view.peak_mib),
-        )
-        cap_ratio = None if not cap_mib or view.memory_mib is None else view.memory_mib / cap_mib
-        kind, reason = endings.classify(facts, cap_ratio)
-        blamed: tuple[int, ...] = ()
-        returned: tuple[str, ...] = ()
-        is_suspect = False
-        is_moved = view.is_moving and not facts.is_stopped_by_us and kind in recover.MOVED_KINDS
-        if is_moved:
-            kind = "unfinished"  # also with exit code 0: so ends a program that has saved its state
-        if kind in ("gpu memory", "gpu memory likely"):
-            blamed = self._blamed(run, had)
-            if blamed:
-                kind = "neighbour's memory"
-                reason = _blame(blamed, self._running)
-            elif before_room < 0 and not had_all and _stayed_within(run, had) and not _had_its_grant(run, facts):
-                kind = "neighbour's memory"
-                reason = f"other processes took memory of its GPU that was booked ({reason})"
-        elif kind in ("failed", "signal") and endings.is_fault(facts):
-            culprit = self._culprit(run, facts)
-            if culprit is not None:
-                blamed, kind = (culprit,), "neighbour's fault"
-                reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"
-            elif run.gpus[0].facts.is_mps and len(run.gpus[0].running) > 1 and not view.is_alone:
-                # Which client of an MPS server caused a fault cannot be seen: the first to end may be a victim, too.
-                kind, is_suspect = "neighbour's fault", True
-                reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
-        elif kind == "device":
-            if facts.is_device_lost or self._is_believed(run):
-                for one in run.gpus:
-                    one.out_by = None if facts.is_device_lost or one.is_out else facts.task
-                    one.is_out, one.problem, one.view = True, one.problem or reason, None
-            else:
-                kind, reason = "failed", f"{reason}, which the driver does not say"
-                returned = self._give_back(facts.task)
+        verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
+        kind = verdict.kind
         self._leave(facts.task)
         if kind == "done":
-            insort(self._durations, facts.now_s - view.started_s)
-        largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
-        had = replace(had, is_suspect=is_suspect)
-        if is_moved:
-            coming = recover.after_move(gpu.facts.index, view.tries, run.floor_mib)
+            insort(self._durations, facts.now_s - run.view.started_s)
+        if verdict.is_moved:
+            coming = recover.after_move(run.gpus[0].facts.index, run.view.tries, run.floor_mib)
         else:
-            coming = recover.after(kind, reason, had, view.tries, run.floor_mib, self.settings, largest)
+            largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
+            coming = recover.after(
+                kind, verdict.reason, verdict.had, run.view.tries, run.floor_mib, self.settings, largest
+            )  # fmt: skip
         self._teach(run, kind, coming, facts.now_s)
         if coming.is_retried:
-            old = run.waiting
-            not_on = old.not_on
-            if is_moved or kind in endings.MEMORY_KINDS:
-                not_on = tuple(dict.fromkeys((*not_on, *view.gpus)))
-            again = replace(
-                old,
-                attempt=old.attempt + 1,
-                tries=coming.tries,
-                floor_mib=max(coming.floor_mib, old.floor_mib),
-                had_room_mib=max(coming.had_room_mib, old.had_room_mib),
-                not_on=not_on,
-                wants_alone=coming.wants_alone or old.wants_alone,
-                waits_since_s=facts.now_s,
-                after=kind,
-            )
-            self._enqueue(_Wait(again, run.seq))
-        needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
+            self._enqueue(_again(run, verdict, coming, facts.now_s))
         return After(
             kind=kind,
             is_retried=coming.is_retried,
             why=coming.why,
-            blamed=blamed,
-            needs_mib=needs_mib,
-            returned=returned,
+            blamed=verdict.blamed,
+            needs_mib=coming.floor_mib or None if kind in endings.MEMORY_KINDS else None,
+            returned=verdict.returned,
         )
 
     def is_elastic(self, task: int) -> bool:
@@ -446,7 +268,7 @@ class Board:
         known = [self._waiting[task].view for _, task in self._queue[:1]]
         sizes: dict[str, int] = {}
         for view in known:
-            for model, estimate in self._estimated(self._waiting[view.ask.task]).estimates:
+            for model, estimate in self._estimates.update(self._waiting[view.ask.task]).estimates:
                 if estimate.safe_mib is not None:
                     sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, view.floor_mib, reservation.LEAST_MIB)
         for run in self._running.values():
@@ -464,7 +286,7 @@ class Board:
             if not size:
                 return None
             clients = max((run.view.clients for run in gpu.running.values()), default=1)
-            found.append(min(usable(self._view_of(gpu)) // size, gpu.facts.clients_max // clients))
+            found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, gpu.facts.clients_max // clients))
         return max(min(found), 1) if found else None
 
     def is_flat(self, task: int) -> bool:
@@ -474,7 +296,7 @@ class Board:
 
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
         """Return what is expected of a waiting task on a GPU model of this node."""
-        return dict(self._estimated(self._waiting[task]).estimates).get(gpu_model)
+        return dict(self._estimates.update(self._waiting[task]).estimates).get(gpu_model)
 
     def running(self) -> tuple[RunningView, ...]:
         """Return the running tasks, by their numbers."""
@@ -486,7 +308,7 @@ class Board:
         """Return what a decision sees now."""
         for gpu in self._gpus.values():
             if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
-                self._open(gpu)
+                gpu.open()
         if self._has_speeds and self._speeds_version != self.speeds.version:
             self._refresh_speeds()
         if self._running_views is None:
@@ -496,7 +318,7 @@ class Board:
         waiting = self._window()
         return PackView(
             now_s=now_s,
-            gpus=tuple([self._view_of(gpu) for gpu in self._gpus.values()]),
+            gpus=tuple([gpu.make_view(is_blind=self._is_blind) for gpu in self._gpus.values()]),
             running=self._running_views,
             waiting=waiting,
             free_workers=self.free_workers,
@@ -571,13 +393,13 @@ class Board:
 
     # ---- The queue ----
 
-    def _enqueue(self, wait: _Wait) -> None:
+    def _enqueue(self, wait: Wait) -> None:
         task = wait.view.ask.task
         self._waiting[task] = wait
         insort(self._queue, (wait.seq, task))
         self._waiting_views = None
 
-    def _dequeue(self, task: int) -> _Wait:
+    def _dequeue(self, task: int) -> Wait:
         wait = self._waiting.pop(task)
         del self._queue[bisect_left(self._queue, (wait.seq, task))]
         self._waiting_views = None
@@ -589,37 +411,10 @@ class Board:
     def _window(self) -> tuple[WaitingView, ...]:
         if self._waiting_views is None:
             tasks = self._queue[: self.settings.window]
-            self._waiting_views = tuple([self._estimated(self._waiting[task]) for _, task in tasks])
+            self._waiting_views = tuple([self._estimates.update(self._waiting[task]) for _, task in tasks])
         return self._waiting_views
 
-    def _estimated(self, wait: _Wait) -> WaitingView:
-        """Return a waiting task's view with estimates that are not out of date."""
-        ask = wait.view.ask
-        family = self._families.get(ask.key.family) if ask.key is not None else None
-        epoch = 0 if family is None else family.epoch
-        if wait.epoch == epoch:
-            return wait.view
-        known = (ask.key, ask.gpu_mem_mib, ask.gpus)
-        cached = self._estimates.get(known)
-        if cached is None or cached[0] != epoch:
-            found = tuple((model, self.estimator.estimate(ask, model, total)) for model, total in self._models.items())
-            cached = (epoch, found, self._beliefs(ask))
-            if len(self._estimates) >= ESTIMATES_MOST:
-                self._estimates.clear()
-            self._estimates[known] = cached
-        wait.epoch = epoch
-        if wait.view.estimates != cached[1] or wait.view.beliefs != cached[2]:
-            wait.view = replace(wait.view, estimates=cached[1], beliefs=cached[2])
-        return wait.view
-
     # ---- Speed ----
-
-    def _beliefs(self, ask: TaskAsk) -> tuple[tuple[str, Belief], ...]:
-        """Return what a task is believed to take on each GPU model; nothing where nothing is known of it."""
-        if not self._has_speeds:
-            return ()
-        found = tuple((model, self.speeds.belief(ask, model)) for model in self._models)
-        return () if all(one == _NO_BELIEF for _, one in found) else found
 
     def _with_speed(self, view: RunningView, gpu_model: str) -> RunningView:
         """Return a running task's view with what is known of its speed now."""
@@ -655,7 +450,7 @@ class Board:
 
     def _start(self, action: Start, now_s: float) -> None:
         wait = self._dequeue(action.task)
-        waiting = self._estimated(wait)
+        waiting = self._estimates.update(wait)
         gpus = [self._gpus[uuid] for uuid in action.gpus]
         estimates = dict(waiting.estimates)
         estimate = estimates.get(gpus[0].facts.model) or _UNKNOWN
@@ -676,7 +471,7 @@ class Board:
         )
         if self._has_speeds:
             view = self._with_speed(view, gpus[0].facts.model)
-        run = _Run(view, gpus, wait.seq, waiting)
+        run = TaskState(view, gpus, wait.seq, waiting)
         self._running[action.task] = run
         self._running_views = None
         self.free_workers -= 1
@@ -691,7 +486,7 @@ class Board:
                 gpu.closed_until_s = now_s + (self.settings.settle_s if self._is_blind else self.settings.settle_max_s)
         self._last_gpu = gpus[-1].facts.index
 
-    def _leave(self, task: int) -> _Run:
+    def _leave(self, task: int) -> TaskState:
         run = self._running.pop(task)
         self._running_views = None
         self.free_workers += 1
@@ -702,7 +497,7 @@ class Board:
                 gpu.used = max(gpu.used - run.memory.get(gpu.facts.uuid, 0), 0)
             gpu.view = None
             if gpu.closed_by == task:
-                self._open(gpu)
+                gpu.open()
         return run
 
     def _reserve(self, action: Reserve) -> None:
@@ -714,7 +509,7 @@ class Board:
         self._running_views = None
         for gpu in run.gpus:
             gpu.view = None
-        has_room = all(room(self._view_of(gpu), [one.view for one in gpu.running.values()]) >= 0 for gpu in run.gpus)
+        has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in run.gpus)
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
 
@@ -744,7 +539,7 @@ class Board:
             run.view = replace(run.view, is_moving=True)
             self._running_views = None
 
-    def _due(self, run: _Run, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
+    def _due(self, run: TaskState, peak_mib: int, is_flat: bool, is_elastic: bool) -> int | None:
         view = run.view
         if self.settings.policy not in BOOKING and not self.settings.uses_booking:
             return None
@@ -761,14 +556,14 @@ class Board:
         )
         return None if due == view.reserved_mib else due
 
-    def _ask_growth(self, run: _Run, age_s: float, is_flat: bool) -> None:
+    def _ask_growth(self, run: TaskState, age_s: float, is_flat: bool) -> None:
         """Ask how much a flat peak may still grow; again only where the task is a quarter older, since that is slow."""
         if is_flat and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
             model = run.gpus[0].facts.model
             run.growth = max(self.estimator.growth(run.view.ask.key, model, age_s), 1.0)
             run.growth_at_s = age_s
 
-    def _tell_siblings(self, run: _Run, peak_mib: int, age_s: float, now_s: float) -> None:
+    def _tell_siblings(self, run: TaskState, peak_mib: int, age_s: float, now_s: float) -> None:
         key = run.view.ask.key
         if key is None or not key.family:
             return
@@ -777,99 +572,16 @@ class Board:
 
     # ---- GPUs ----
 
-    def _seen_first(self, gpu: _Gpu, now_s: float) -> None:
+    def _seen_first(self, gpu: GpuState, now_s: float) -> None:
         """Open a GPU whose newest task shows memory; with the policies that read free memory, after the warm-up."""
         if self.settings.policy in BOOKING:
-            self._open(gpu)
+            gpu.open()
         else:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
 
-    def _open(self, gpu: _Gpu) -> None:
-        gpu.closed_by, gpu.closed_until_s, gpu.view = None, 0.0, None
-
-    def _unbooked(self, gpu: _Gpu) -> int:
-        """Return the memory in use on a GPU that no launcher of this user has booked, in MiB."""
-        mine = [one.view for one in gpu.running.values()]
-        return max(others(gpu.used, mine) - gpu.memory_elsewhere, 0)
-
-    def _view_of(self, gpu: _Gpu) -> GpuView:
-        if gpu.view is None:
-            unbooked = self._unbooked(gpu)
-            if gpu.others_seen and unbooked - min(seen[1] for seen in gpu.others_seen) > OTHERS_GROWTH_MIB:
-                unbooked = int(unbooked * OTHERS_FACTOR)
-            gpu.view = GpuView(
-                facts=gpu.facts,
-                used_mib=gpu.used,
-                others_mib=unbooked,
-                booked_elsewhere_mib=max(gpu.booked_elsewhere, gpu.memory_elsewhere),
-                clients_elsewhere=gpu.clients_elsewhere,
-                sm_ratio=gpu.sm,
-                dram_ratio=gpu.dram,
-                closed_until_s=gpu.closed_until_s,
-                held_for=gpu.held_for,
-                held_since_s=gpu.held_since_s,
-                problem=gpu.problem,
-                can_measure=not self._is_blind,
-                is_out=gpu.is_out,
-            )
-        return gpu.view
-
     # ---- Ends ----
 
-    def _had_room(self, view: RunningView, room_mib: int, cap_mib: int | None, *, had_all: bool) -> int:
-        """Return what a task could have had on its GPU, in MiB."""
-        if had_all:
-            return usable(self._view_of(self._gpus[view.gpus[0]]))
-        have = max(room_mib, 0) + max(view.reserved_mib, view.memory_mib or 0)
-        return have if cap_mib is None else min(have, max(cap_mib, view.reserved_mib))
-
-    def _blamed(self, run: _Run, had: recover.Had) -> tuple[int, ...]:
-        """Return the tasks that outgrew what they were granted, if this one stayed within its own; else none."""
-        if not _stayed_within(run, had):
-            return ()
-        found = {
-            number
-            for gpu in run.gpus
-            for number, one in gpu.running.items()
-            if one is not run and (one.view.peak_mib or 0) > one.granted_mib
-        }
-        return tuple(sorted(found))
-
-    def _culprit(self, run: _Run, facts: EndFacts) -> int | None:
-        """Return the task that was first to end by a CUDA fault on the same GPU just before; None: this one is.
-
-        A task that was started after that fault has met another one.
-        """
-        for gpu in run.gpus:
-            if gpu.fault is None or gpu.fault[1] == facts.task:
-                continue
-            at_s, first = gpu.fault
-            if run.view.started_s <= at_s and facts.now_s - at_s <= FAULT_WINDOW_S:
-                return first
-        for gpu in run.gpus:
-            gpu.fault = (facts.now_s, facts.task)
-        return None
-
-    def _is_believed(self, run: _Run) -> bool:
-        """Return whether a task's log is enough to take its GPU out of service.
-
-        Not if it says the same of a second GPU that nobody else complains of, nor if no other GPU would be left: one
-        program that prints such words is not to end the run.
-        """
-        others = [gpu for gpu in self._gpus.values() if gpu not in run.gpus]
-        if any(gpu.out_by == run.view.ask.task for gpu in others):
-            return False
-        return any(not (gpu.is_out or gpu.problem) for gpu in others)
-
-    def _give_back(self, task: int) -> tuple[str, ...]:
-        """Put the GPUs back into service that only this task's log took out; return their UUIDs."""
-        found = tuple(uuid for uuid, gpu in self._gpus.items() if gpu.out_by == task)
-        for uuid in found:
-            gpu = self._gpus[uuid]
-            gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None
-        return found
-
-    def _teach(self, run: _Run, kind: EndKind, coming: recover.Next, now_s: float) -> None:
+    def _teach(self, run: TaskState, kind: EndKind, coming: recover.Next, now_s: float) -> None:
         """Let the queue know what an end says about the tasks of the same kind."""
         ask = run.view.ask
         key = ask.key
@@ -888,37 +600,36 @@ class Board:
         if coming.is_dead_alone and key.family:
             self._dead.setdefault(key.family, set()).add(ask.task)
         if key.family:
-            family = self._families.setdefault(key.family, _Family())
-            family.ends += 1
-            is_few = family.ends <= FRESH_ENDS or family.ends & (family.ends - 1) == 0
-            if is_few or now_s - family.fresh_s >= FRESH_S or kind in endings.MEMORY_KINDS:
+            is_memory = kind in endings.MEMORY_KINDS
+            if self._estimates.ended(key.family, now_s, is_memory=is_memory):
                 self._freshen(key.family, now_s)
 
     def _freshen(self, name: str, now_s: float) -> None:
-        family = self._families.setdefault(name, _Family())
-        family.epoch += 1
-        family.fresh_s = now_s
+        self._estimates.freshen(name, now_s)
         self._waiting_views = None
 
 
 _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
-_NO_BELIEF = Belief()
 
 
-def _stayed_within(run: _Run, had: recover.Had) -> bool:
-    """Return whether a task neither had nor asked for more than it was granted."""
-    return max(had.peak_mib or 0, had.wanted_mib or 0) <= run.granted_mib
-
-
-def _had_its_grant(run: _Run, facts: EndFacts) -> bool:
-    """Return whether its GPU had all that it was granted and had not taken free: then its own cap ended it.
-
-    What other launchers have just started is counted twice for a moment, as booked and as memory of nobody.
-    """
-    total_mib = run.gpus[0].facts.total_mib
-    if total_mib is None or facts.room_ratio is None:
-        return False
-    return facts.room_ratio * total_mib >= run.granted_mib - (run.view.memory_mib or 0)
+def _again(run: TaskState, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Wait:
+    """Return a task that has ended as one that waits for its next attempt."""
+    old = run.waiting
+    not_on = old.not_on
+    if verdict.is_moved or verdict.kind in endings.MEMORY_KINDS:
+        not_on = tuple(dict.fromkeys((*not_on, *run.view.gpus)))
+    again = replace(
+        old,
+        attempt=old.attempt + 1,
+        tries=coming.tries,
+        floor_mib=max(coming.floor_mib, old.floor_mib),
+        had_room_mib=max(coming.had_room_mib, old.had_room_mib),
+        not_on=not_on,
+        wants_alone=coming.wants_alone or old.wants_alone,
+        waits_since_s=now_s,
+        after=verdict.kind,
+    )
+    return Wait(again, run.seq)
 
 
 def _same(ask: TaskAsk) -> object:
@@ -927,12 +638,3 @@ def _same(ask: TaskAsk) -> object:
     if key is None:
         return ask.task
     return key.exact or (key.family, key.numbers)
-
-
-def _blame(blamed: tuple[int, ...], running: Mapping[int, _Run]) -> str:
-    """Return for people which tasks outgrew their reservations: "task 12 outgrew its 6.0 GiB (7.8)"."""
-    parts = []
-    for number in blamed:
-        one = running[number]
-        parts.append(f"task {number} outgrew its {gib_text(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})")
-    return "; ".join(parts)
