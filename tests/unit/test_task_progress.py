@@ -56,7 +56,6 @@ def test_module_loads_nothing_else_of_the_package(tmp_path: Path) -> None:
         "progress.report(float('inf'))",
         "progress.tick(-5)",
         "progress.tick(10 ** 400)",
-        "os.close(progress._file); progress.tick(1)",
         "os.remove(os.environ['LLSUB_PROGRESS']); progress.tick(0)",
     ],
 )
@@ -139,3 +138,66 @@ def test_another_process_has_no_effect_while_the_first_lives(tmp_path: Path) -> 
     """
     run(text, file)
     assert float(file.read_text()) == 20
+
+
+def test_another_file_by_the_number_of_the_closed_one_is_left_alone(tmp_path: Path) -> None:
+    """As in a program that closes all files, and then opens its own."""
+    said = run(
+        """
+        progress.tick(5)
+        os.closerange(3, 64)
+        own = open("own", "w+b", buffering=0)
+        own.write(b"a checkpoint")
+        progress.tick(5)
+        own.seek(0)
+        print(own.read())
+        if os.fork() == 0:
+            os._exit(0 if own.write(b"!") else 1)
+        print(os.wait()[1])
+        """.replace('"own"', repr(str(tmp_path / "own"))),
+        tmp_path / "one",
+    )
+    assert said == "b'a checkpoint'\n0\n"
+    assert float((tmp_path / "one").read_text()) == 10
+
+
+def test_handler_of_a_signal_may_count_within_a_call(tmp_path: Path) -> None:
+    said = run(
+        """
+        import faulthandler, signal
+        faulthandler.dump_traceback_later(30, exit=True)
+        left = 300
+        def again(*_):
+            global left
+            progress.tick()
+            left -= 1
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        signal.signal(signal.SIGALRM, again)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        while left:
+            progress.tick()
+        print("all")
+        """,
+        tmp_path / "one",
+    )
+    assert said == "all\n"
+
+
+def test_numbers_of_a_short_type_add_up(tmp_path: Path) -> None:
+    """As NumPy's: 2048 + 1 is 2048 in float16, and 100 + 100 is below 0 in int8."""
+    run(
+        """
+        class Short:
+            def __init__(self, value): self.value = min(value, 2048)
+            def __float__(self): return float(self.value)
+            def __radd__(self, other): return Short(float(other) + self.value)
+            def __add__(self, other): return Short(float(other) + self.value)
+            def __sub__(self, other): return self.value - float(other)
+            def __ge__(self, other): return self.value >= other
+        for _ in range(3):
+            progress.tick(Short(1024))
+        """,
+        tmp_path / "one",
+    )
+    assert float((tmp_path / "one").read_text()) == 3072
