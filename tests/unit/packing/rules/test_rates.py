@@ -151,3 +151,19 @@ def test_number_that_is_none_and_time_that_runs_back_are_left_out() -> None:
     rate = meter.rate()
     assert rate is not None
     assert rate.per_s == 10
+
+
+def test_windows_that_are_no_longer_kept_are_still_counted() -> None:
+    """The tests of harmful pairs are due after 48 windows, too."""
+    meter = RateMeter("progress", 1.0)
+    for turn in range(WINDOWS_KEPT + 6):
+        meter.add(float(turn), float(turn))
+    rate = meter.rate()
+    assert rate is not None
+    assert rate.windows == WINDOWS_KEPT + 5
+    meter.restart(100.0)
+    for turn in range(4):
+        meter.add(100.0 + turn, 100.0 + turn)
+    rate = meter.rate()
+    assert rate is not None
+    assert rate.windows == 3

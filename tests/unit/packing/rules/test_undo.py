@@ -15,6 +15,7 @@ from packing_values import gpu, key, running, view
 from slurm_share.packing.decision_records import Ban, Move, Pause, Resume
 from slurm_share.packing.records import TaskAsk, Tries
 from slurm_share.packing.rules import undo
+from slurm_share.packing.rules.rates import WINDOWS_KEPT
 from slurm_share.packing.speed_records import PairView, Rate
 
 
@@ -102,6 +103,13 @@ def test_between_two_tests_nothing_is_tested():
     assert [bool(decided(*harmful(windows))) for windows in range(3, 14)] == [
         True, True, False, True, True, True, False, False, False, True, True,
     ]  # fmt: skip
+
+
+def test_a_pair_is_tested_after_more_windows_than_a_rate_is_the_mean_of():
+    """Such as two whose memory was seen to be flat late."""
+    assert decided(*harmful(2 * WINDOWS_KEPT - 1)) == []
+    (ban,) = decided(*harmful(2 * WINDOWS_KEPT))
+    assert isinstance(ban, Ban)
 
 
 def test_of_three_the_youngest_and_the_one_that_loses_most_are_the_pair():

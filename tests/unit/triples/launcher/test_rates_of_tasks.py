@@ -25,6 +25,8 @@ GPUS = ("GPU-a", "GPU-a", "GPU-b")
 class Strategy:
     """Three workers, two of them on one GPU."""
 
+    levels = ()
+
     def __init__(self) -> None:
         self.paused: frozenset[int] = frozenset()
         self.rates: dict[int, Rate | None] = {}
