@@ -154,9 +154,10 @@ class Rates:
             task.rate_per_s = work_rates.rounded(per_s)
         if per_s is not None or meter.source != "output":
             task.rate_source = meter.source
-        ratio = strategy.speed_ratio(task)
-        if ratio is not None:
-            task.speed_ratio = round(ratio, 4)
+        ratio, last = strategy.speed_ratio(task), watched.told
+        if ratio is not None and last is not None and last.per_s > 0 and per_s is not None:
+            # The strategy knows the speed since the neighbours last changed; the attempt's is that of all its time.
+            task.speed_ratio = round(ratio * per_s / last.per_s, 4)
 
     # ---- Once a second ----
 

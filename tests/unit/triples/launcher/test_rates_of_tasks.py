@@ -120,6 +120,19 @@ def test_rate_is_told_when_a_window_closes(desk: Desk) -> None:
     assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", 0.75)
 
 
+def test_the_speed_of_an_attempt_is_that_of_all_its_time_and_not_since_the_last_change(desk: Desk) -> None:
+    """A third of its speed beside another one, then as fast as alone."""
+    task, other = desk.start(0), desk.start(1)
+    desk.work(31, 2, 2)
+    desk.end(other)
+    desk.work(31, 6)
+    assert desk.rate(0) == pytest.approx(6)
+    desk.strategy.ratio = 1.0
+    desk.end(task)
+    assert task.rate_per_s == pytest.approx(4, rel=0.1)
+    assert task.speed_ratio == pytest.approx(4 / 6, rel=0.1)
+
+
 def test_start_and_end_of_a_neighbour_restart_the_windows_of_that_gpu_alone(desk: Desk) -> None:
     for worker in (0, 2):
         desk.start(worker)
