@@ -17,9 +17,8 @@ import msgspec
 
 from ...core.errors import SlurmShareError
 from ..decision_records import Ban, Decision, GiveUp, Move, Pause, Reserve, Resume, Start
-from ..group_speeds import GroupSpeeds
 from ..history_records import TaskRun
-from ..records import BOOKING, EndFacts, EndKind, Estimate, GpuFacts, PackSettings, PackView, Source, TaskAsk, TaskKey
+from ..records import BOOKING, EndFacts, GpuFacts, PackSettings, PackView, Source, TaskAsk, TaskKey
 from ..rules.board import Board
 from ..rules.estimate.estimator import Estimator
 from ..rules.speeds import Speeds
@@ -27,11 +26,13 @@ from ..running_task import RunningTask
 from ..speed_records import PairRun
 from . import truth
 from .rates import TaskRates, told_at_s
-from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, SimTask, Trace
+from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
+from .sim_estimators import NoEstimates, Oracle
+from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode
+from .totals import SEATS_PER_GPU, Totals
 
 RESERVE_RATIO = 0.02
 """Kept back on each GPU; the driver and fragmentation take it."""
-SEATS_PER_GPU = 16
 TICK_S = 5.0
 """How often the SM activity of the GPUs is looked at while tasks wait and its mean changes."""
 SAMPLE_S = 1.0
@@ -40,185 +41,9 @@ RESAMPLE_S = 5.0
 second says the same: between its growths a task's memory stays."""
 RESAMPLE_FLAT_S = 60.0
 """The same, where it was flat at the last sample."""
-PEAK_AGES_S = (30, 60, 120, 300, 900)
 EVENTS_MOST = 2000
 """For each task: a simulation that needs more does not come to an end."""
-MIB = 1024 * 1024
-BEGIN_UNIX_S = 1.7e9
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
-
-
-class _Attempt:
-    """A task that runs."""
-
-    __slots__ = (
-        "alone_s",
-        "cap_mib",
-        "estimate",
-        "gpus",
-        "granted_mib",
-        "history",
-        "is_alone",
-        "is_paused",
-        "load",
-        "memory_mib",
-        "number",
-        "peak_seen_mib",
-        "rates",
-        "remaining_s",
-        "reserved_mib",
-        "sampled_s",
-        "speed",
-        "started_s",
-        "task",
-        "updated_s",
-        "version",
-    )
-
-    def __init__(self, task: SimTask, load: truth.Load, start: Start, number: int, gpus: Sequence[_Gpu], now: float):
-        self.task = task
-        self.load = load
-        self.number = number
-        self.gpus = tuple(gpus)
-        self.started_s = now
-        self.updated_s = now
-        self.remaining_s = task.work_s
-        self.speed = 1.0
-        self.version = 0
-        self.memory_mib = 0
-        self.peak_seen_mib: int | None = None
-        self.sampled_s = now
-        self.reserved_mib = start.reserve_mib
-        self.granted_mib = start.reserve_mib  # what there was room for: growth that found none is not in it
-        self.cap_mib = start.cap_mib
-        self.is_alone = start.is_alone
-        self.history: list[tuple[float, int]] = [(now, 0)]
-        self.estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
-        self.alone_s = 0.0
-        self.is_paused = False
-        self.rates: TaskRates | None = None  # the policy does not ask for it
-
-
-class _Gpu:
-    """A GPU, and its integrals over time."""
-
-    __slots__ = (
-        "busy_s",
-        "changed_s",
-        "energy_j",
-        "epoch",
-        "facts",
-        "harmful_s",
-        "index",
-        "integral",
-        "memory_mib",
-        "noise",
-        "points",
-        "running",
-        "shared_s",
-        "sm",
-        "stp",
-        "updated_s",
-        "watts",
-    )
-
-    def __init__(self, facts: GpuFacts, index: int, exponents: int):
-        self.facts = facts
-        self.index = index
-        self.running: list[_Attempt] = []
-        self.memory_mib = 0
-        self.sm = 0.0
-        self.noise = 0.0
-        self.updated_s = 0.0
-        self.integral = 0.0
-        self.points: deque[tuple[float, float, float]] = deque([(0.0, 0.0, 0.0)])
-        """(time, integral of the SM activity up to then, SM activity from then on)"""
-        self.watts = [0.0] * exponents
-        self.energy_j = [0.0] * exponents
-        self.busy_s = 0.0
-        self.stp: float | None = None  # of tasks that are not paused; None: there are fewer than two
-        self.shared_s = self.harmful_s = 0.0
-        self.epoch = 0
-        """Counts the changes of its tasks."""
-        self.changed_s = 0.0
-
-    def mean_sm(self, now: float, window: float) -> float:
-        """Return the mean SM activity over the window that ends now."""
-        begin = now - window
-        points = self.points
-        while len(points) > 1 and points[1][0] <= begin:
-            points.popleft()
-        time, integral, sm = points[0]
-        before = integral + sm * (begin - time) if begin > time else 0.0
-        return (self.integral + self.sm * (now - self.updated_s) - before) / window
-
-
-class _Node:
-    """A node: a board, its GPUs, and what is known of its next decisions."""
-
-    __slots__ = (
-        "board", "decide_now", "gpus", "groups", "hot", "is_ticking", "its", "running", "waiting", "wake_s",
-        "wake_version",
-    )  # fmt: skip
-
-    def __init__(self, board: Board, gpus: Sequence[_Gpu], speeds: Speeds, keep: Callable[[PairRun], None]):
-        self.board = board
-        self.its: dict[int, RunningTask] = {}
-        """Running tasks as the packer keeps them, for the policy `gain`."""
-        facts = {gpu.facts.uuid: gpu.facts for gpu in gpus}
-        self.groups = GroupSpeeds(speeds, facts, self.its, unix_s=BEGIN_UNIX_S, keep=keep)
-        self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
-        self.running: dict[int, _Attempt] = {}
-        self.waiting: set[int] = set()
-        self.decide_now = False
-        self.wake_s = math.inf
-        self.wake_version = 0
-        self.is_ticking = False
-        self.hot: tuple[bool, ...] = ()
-
-
-class Oracle(Estimator):
-    """An estimator that knows what is true."""
-
-    def __init__(self, tasks: Iterable[SimTask], gpu_model: str) -> None:
-        super().__init__()
-        self._tasks = {task.task: task for task in tasks}
-
-    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return the true peak and duration."""
-        task = self._tasks[ask.task]
-        return Estimate(
-            point_mib=task.peak_mib,
-            safe_mib=task.peak_mib,
-            source="exact",
-            runs=1,
-            seconds=task.work_s,
-            words="known to the simulation",
-        )
-
-    def learn(self, run: TaskRun) -> None:
-        """Do nothing."""
-
-    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Do nothing."""
-
-    def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
-        """Return 1: a true peak does not grow."""
-        return 1.0
-
-
-class NoEstimates(Estimator):
-    """An estimator that knows nothing and learns nothing: Yousefzadeh's policies with recovery only."""
-
-    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return that nothing is known."""
-        return Estimate(point_mib=None, safe_mib=None, source="unknown")
-
-    def learn(self, run: TaskRun) -> None:
-        """Do nothing."""
-
-    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Do nothing."""
 
 
 class World:
@@ -241,7 +66,6 @@ class World:
         self._trace = trace = truth.realised(trace, assumed, seed)
         self._policy = policy
         self._assumed = assumed
-        self._seed = seed
         self._random = random.Random(f"{seed} samples")
         self._interference = truth.Interference(assumed, seed, trace.speeds)
         self._tasks = {task.task: task for task in trace.tasks}
@@ -251,7 +75,7 @@ class World:
         if policy.knows_sizes:
             self._estimator = Oracle(trace.tasks, trace.gpu_model)
         elif policy.estimates:
-            self._estimator = Estimator(history, now=self._unix(0.0))
+            self._estimator = Estimator(history, now=BEGIN_UNIX_S)
         else:
             self._estimator = NoEstimates()
         self._settings = policy.settings
@@ -259,7 +83,7 @@ class World:
         self._is_rated = self._is_gain and assumed.has_rates
         self._rates_random = random.Random(f"{seed} rates")
         self._speeds = self._known_speeds(history, pairs)
-        self._pairs: list[PairRun] = []
+        self._totals = Totals(trace, policy, assumed, seed, has_bars=has_bars)
         self._nodes = [self._node(number) for number in range(trace.nodes)]
         self._gpus = [gpu for node in self._nodes for gpu in node.gpus.values()]
         self._threshold = self._sm_threshold(policy.settings)
@@ -268,36 +92,14 @@ class World:
         self._heap: list[tuple[float, int, int, object, int]] = []
         self._count = 0
         self._now = 0.0
-        self._last_end = 0.0
-        self._first_start: dict[int, float] = {}
-        self._ends: dict[int, float] = {}
-        self._kinds: dict[int, str] = {}
-        self._attempts: dict[int, int] = {}
-        self._wasted: dict[int, float] = {}
-        self._slowdowns: dict[int, float] = {}
-        self._wastes: list[float] = []
-        self._oom_own = 0
-        self._oom_neighbour = 0
-        self._wasted_gpu_s = 0.0
-        self._decisions = 0
         self._note: Callable[[PackView, Decision], None] | None = None
-        self._has_bars = has_bars
-        self._bars: list[Bar] = []
-        self._runs: list[TaskRun] = []
-        self._bans: list[BannedPair] = []
-        self._paused_s = 0.0
         self._left_s: dict[int, float] = {}
         """Task -> what was left of its work when it saved its state, to go on elsewhere."""
 
     def _known_speeds(self, history: Sequence[TaskRun], pairs: Iterable[PairRun]) -> Speeds:
         if not self._is_gain or not self._policy.estimates:
             return Speeds()
-        return Speeds(history, pairs, now=self._unix(0.0))
-
-    @staticmethod
-    def _unix(now: float) -> float:
-        """Return a Unix time for a time of the simulation: histories count in days."""
-        return BEGIN_UNIX_S + now
+        return Speeds(history, pairs, now=BEGIN_UNIX_S)
 
     @staticmethod
     def _sm_threshold(settings: PackSettings) -> float | None:
@@ -306,10 +108,10 @@ class World:
             return None
         return settings.sm_guard if settings.policy in BOOKING else settings.smact_max
 
-    def _node(self, number: int) -> _Node:
+    def _node(self, number: int) -> SimNode:
         trace = self._trace
         gpus = [
-            _Gpu(
+            SimGpu(
                 GpuFacts(
                     uuid=f"GPU-{number}-{index}",
                     index=index,
@@ -326,7 +128,7 @@ class World:
         board = Board(
             tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
         )
-        return _Node(board, gpus, self._speeds, self._pairs.append)
+        return SimNode(board, gpus, self._speeds, self._totals.pairs.append)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
         """Call `note` with each view and its decision, as a launcher's journal is called."""
@@ -363,10 +165,14 @@ class World:
                     f"the simulation of {self._trace.name} with {self._policy.name} has had {events} events at "
                     f"{self._now:.0f} s and does not come to an end: {self._left()}"
                 )
-        return self._result()
+        self._now = max(self._totals.last_end, self._now if not self._trace.tasks else self._trace.tasks[0].submitted_s)
+        for gpu in self._gpus:
+            # Events after the last end (a late tick) have no energy: the integral ends with the last task.
+            self._settle(gpu)
+        return self._totals.result(self._gpus)
 
     def _left(self) -> str:
-        left = [task for task in self._tasks if task not in self._kinds]
+        left = [task for task in self._tasks if task not in self._totals.kinds]
         return f"{len(left)} tasks are left, task {left[0]} among them" if left else "no task is left"
 
     def _push(self, time: float, kind: int, what: object, version: int = 0) -> None:
@@ -375,32 +181,32 @@ class World:
 
     def _event(self, kind: int, what: object, version: int) -> None:
         if kind == _GROW:
-            assert isinstance(what, _Attempt)
+            assert isinstance(what, Attempt)
             if what.version >= 0:
                 self._grow(what, version)
         elif kind == _SAMPLE:
-            assert isinstance(what, _Attempt)
+            assert isinstance(what, Attempt)
             if what.version >= 0:
                 self._sampled(what)
         elif kind == _END:
-            assert isinstance(what, _Attempt)
+            assert isinstance(what, Attempt)
             if what.version == version:
                 self._done(what)
         elif kind == _ARRIVE:
             assert isinstance(what, SimTask)
             self._unclaimed.append(what)
         elif kind == _RATES:
-            assert isinstance(what, _Gpu)
+            assert isinstance(what, SimGpu)
             if version == what.epoch:
                 self._node_of_gpu(what).decide_now = True  # which tells the rates
                 self._plan_rates(what)
         elif kind == _WAKE:
-            assert isinstance(what, _Node)
+            assert isinstance(what, SimNode)
             if version == what.wake_version:
                 what.wake_s = math.inf
                 what.decide_now = True
         else:
-            assert isinstance(what, _Node)
+            assert isinstance(what, SimNode)
             what.is_ticking = False
             self._tick(what)
 
@@ -431,7 +237,7 @@ class World:
 
     # ---- Decisions ----
 
-    def _decide(self, node: _Node) -> None:
+    def _decide(self, node: SimNode) -> None:
         node.decide_now = False
         if not node.waiting and not (self._is_rated and node.running):
             return
@@ -445,7 +251,7 @@ class World:
         for gpu in node.gpus.values():
             node.board.sample_gpu(gpu.facts.uuid, now, used_mib=self._seen(gpu.memory_mib), sm_ratio=self._sm_seen(gpu))
         view, decision = node.board.decide(now)
-        self._decisions += 1
+        self._totals.decisions += 1
         if self._note is not None:
             self._note(view, decision)
         for action in decision.actions:
@@ -463,7 +269,7 @@ class World:
                 self._move(node, action)
         self._plan(node)
 
-    def _plan(self, node: _Node) -> None:
+    def _plan(self, node: SimNode) -> None:
         """Note when the next decision is due without an event."""
         if not node.waiting and not (self._is_rated and node.running):
             return
@@ -476,7 +282,7 @@ class World:
             node.hot = self._hot(node)
             self._want_tick(node)
 
-    def _want_tick(self, node: _Node) -> None:
+    def _want_tick(self, node: SimNode) -> None:
         """Look again soon while the mean SM activity of a GPU moves."""
         if not node.is_ticking and any(
             gpu.points[-1][0] > self._now - self._assumed.window_s for gpu in node.gpus.values()
@@ -484,7 +290,7 @@ class World:
             node.is_ticking = True
             self._push(self._now + TICK_S, _TICK, node)
 
-    def _tick(self, node: _Node) -> None:
+    def _tick(self, node: SimNode) -> None:
         if not node.waiting or self._threshold is None:
             return
         if self._hot(node) != node.hot:
@@ -492,16 +298,16 @@ class World:
         else:
             self._want_tick(node)
 
-    def _hot(self, node: _Node) -> tuple[bool, ...]:
+    def _hot(self, node: SimNode) -> tuple[bool, ...]:
         """Return which GPUs are above the policy's limit of SM activity."""
         limit = self._threshold or 1.0
         return tuple(self._sm_true(gpu) > limit for gpu in node.gpus.values())
 
-    def _sm_true(self, gpu: _Gpu) -> float:
+    def _sm_true(self, gpu: SimGpu) -> float:
         mean = gpu.mean_sm(self._now, self._assumed.window_s) + gpu.noise
         return min(1.0, max(0.0, mean)) if gpu.running else max(0.0, mean - gpu.noise)
 
-    def _sm_seen(self, gpu: _Gpu) -> float | None:
+    def _sm_seen(self, gpu: SimGpu) -> float | None:
         return None if self._is_missing() else self._sm_true(gpu)
 
     def _seen(self, mib: int) -> int | None:
@@ -513,7 +319,7 @@ class World:
 
     # ---- Tasks ----
 
-    def _reserve(self, node: _Node, action: Reserve) -> None:
+    def _reserve(self, node: SimNode, action: Reserve) -> None:
         attempt = node.running.get(action.task)
         if attempt is None:
             return
@@ -524,13 +330,13 @@ class World:
         ):
             attempt.granted_mib = action.reserve_mib
 
-    def _start(self, node: _Node, start: Start, view: PackView) -> None:
+    def _start(self, node: SimNode, start: Start, view: PackView) -> None:
         now = self._now
         task = self._tasks[start.task]
         node.waiting.discard(task.task)
-        number = self._attempts[task.task] = self._attempts.get(task.task, 0) + 1
+        number = self._totals.attempts[task.task] = self._totals.attempts.get(task.task, 0) + 1
         gpus = [node.gpus[uuid] for uuid in start.gpus]
-        attempt = _Attempt(task, self._loads[task.task], start, number, gpus, now)
+        attempt = Attempt(task, self._loads[task.task], start, number, gpus, now)
         attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
         if self._is_gain:
@@ -539,7 +345,7 @@ class World:
         if self._is_rated:
             attempt.rates = TaskRates(self._assumed, self._settings.rate_window_s, self._rates_random)
         node.running[task.task] = attempt
-        self._first_start.setdefault(task.task, now)
+        self._totals.first_start.setdefault(task.task, now)
         for gpu in gpus:
             self._settle(gpu)
             gpu.running.append(attempt)
@@ -547,31 +353,10 @@ class World:
         for age, mib in self._steps[task.task]:
             self._push(now + age, _GROW, attempt, mib)
 
-    def _settle(self, gpu: _Gpu) -> None:
-        """Bring a GPU's integrals, and the work of its tasks, up to now."""
-        now = self._now
-        passed = now - gpu.updated_s
-        if passed > 0.0:
-            gpu.integral += gpu.sm * passed
-            for index, watts in enumerate(gpu.watts):
-                gpu.energy_j[index] += watts * passed
-            if gpu.running:
-                gpu.busy_s += passed
-            if gpu.stp is not None:
-                gpu.shared_s += passed
-                if gpu.stp < 1.0:
-                    gpu.harmful_s += passed
-            elif len(gpu.running) == 1:
-                gpu.running[0].alone_s += passed / gpu.running[0].task.gpus
-            gpu.updated_s = now
-        for attempt in gpu.running:
-            if attempt.updated_s < now:
-                if attempt.is_paused:
-                    self._paused_s += now - attempt.updated_s
-                attempt.remaining_s -= attempt.speed * (now - attempt.updated_s)
-                attempt.updated_s = now
+    def _settle(self, gpu: SimGpu) -> None:
+        self._totals.paused_s += gpu.settle(self._now)
 
-    def _respeed(self, gpus: Iterable[_Gpu]) -> None:
+    def _respeed(self, gpus: Iterable[SimGpu]) -> None:
         """Give the tasks of GPUs their new speeds and ends. Tasks of several GPUs have no neighbours."""
         now = self._now
         for gpu in gpus:
@@ -594,10 +379,10 @@ class World:
             gpu.noise = self._random.uniform(-1.0, 1.0) * self._assumed.sm_noise
             self._set_watts(gpu)
 
-    def _set_watts(self, gpu: _Gpu) -> None:
+    def _set_watts(self, gpu: SimGpu) -> None:
         gpu.watts = [truth.watts(gpu.sm, exponent, self._assumed) for exponent in self._assumed.power_exponents]
 
-    def _plan_late(self, attempt: _Attempt) -> None:
+    def _plan_late(self, attempt: Attempt) -> None:
         """Plan the late rise of a task's memory, at a part of its work."""
         late = attempt.task.late_at_ratio
         if late is None or attempt.memory_mib >= attempt.task.late_mib:
@@ -606,7 +391,7 @@ class World:
         if left >= 0.0:
             self._push(self._now + left / attempt.speed, _GROW, attempt, -attempt.version)
 
-    def _grow(self, attempt: _Attempt, to_mib: int) -> None:
+    def _grow(self, attempt: Attempt, to_mib: int) -> None:
         if to_mib <= 0:  # the late rise, planned for a speed that may have changed since
             if -to_mib != attempt.version:
                 return
@@ -626,7 +411,7 @@ class World:
             gpu.memory_mib += more
         self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, attempt)
 
-    def _sampled(self, attempt: _Attempt) -> None:
+    def _sampled(self, attempt: Attempt) -> None:
         """See a task's memory for the first time, or after it has grown."""
         is_first = attempt.peak_seen_mib is None
         self._sample(attempt)
@@ -636,7 +421,7 @@ class World:
         else:
             self._plan(node)
 
-    def _sample(self, attempt: _Attempt) -> None:
+    def _sample(self, attempt: Attempt) -> None:
         """Tell the board what a sample of a task's memory sees."""
         if not attempt.memory_mib or self._is_missing():
             return
@@ -646,15 +431,15 @@ class World:
             attempt.task.task, {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}, 1, self._now
         )
 
-    def _node_of(self, attempt: _Attempt) -> _Node:
+    def _node_of(self, attempt: Attempt) -> SimNode:
         return self._node_of_gpu(attempt.gpus[0])
 
-    def _node_of_gpu(self, gpu: _Gpu) -> _Node:
+    def _node_of_gpu(self, gpu: SimGpu) -> SimNode:
         return self._nodes[gpu.index // self._trace.gpus]
 
     # ---- Rates, and what follows from them ----
 
-    def _tell_rates(self, attempts: Iterable[_Attempt]) -> None:
+    def _tell_rates(self, attempts: Iterable[Attempt]) -> None:
         """Tell the board how fast tasks are."""
         for attempt in attempts:
             if attempt.rates is None:
@@ -669,7 +454,7 @@ class World:
                     for family in node.groups.take_families():
                         node.board.learned(family)
 
-    def _restart_rates(self, gpu: _Gpu) -> None:
+    def _restart_rates(self, gpu: SimGpu) -> None:
         """Begin to measure anew: the tasks of a GPU have changed."""
         gpu.epoch += 1
         gpu.changed_s = self._now
@@ -679,7 +464,7 @@ class World:
         self._tell_rates(gpu.running)
         self._plan_rates(gpu)
 
-    def _plan_rates(self, gpu: _Gpu) -> None:
+    def _plan_rates(self, gpu: SimGpu) -> None:
         """Plan when the rates of a GPU's tasks are told next."""
         times = told_at_s(
             gpu.changed_s,
@@ -691,15 +476,15 @@ class World:
         if at is not None:
             self._push(at, _RATES, gpu, gpu.epoch)
 
-    def _banned(self, node: _Node, action: Ban) -> None:
+    def _banned(self, node: SimNode, action: Ban) -> None:
         pair = [node.running.get(task) for task in (action.task, action.beside)]
         loads = [attempt.load for attempt in pair if attempt is not None]
         if len(loads) == 2:
             stp = sum(self._interference.speeds(loads))
             node.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, self._now)
-            self._bans.append(BannedPair(loads[0].name, loads[1].name, self._now, stp))
+            self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, self._now, stp))
 
-    def _pause(self, node: _Node, action: Pause | Resume) -> None:
+    def _pause(self, node: SimNode, action: Pause | Resume) -> None:
         attempt = node.running.get(action.task)
         if attempt is None:
             return
@@ -709,7 +494,7 @@ class World:
         node.groups.pause(action.task, self._now, is_paused=attempt.is_paused)
         self._respeed(attempt.gpus)
 
-    def _move(self, node: _Node, action: Move) -> None:
+    def _move(self, node: SimNode, action: Move) -> None:
         """End a task that saves its state, if it can, and starts elsewhere."""
         attempt = node.running.get(action.task)
         if attempt is None:
@@ -720,11 +505,11 @@ class World:
             self._left_s[action.task] = attempt.remaining_s
         self._end(attempt, EndFacts(task=action.task, now_s=self._now, code=0))
 
-    def _out_of_memory(self, attempt: _Attempt, more: int) -> None:
+    def _out_of_memory(self, attempt: Attempt, more: int) -> None:
         if attempt.memory_mib + more > attempt.granted_mib:
-            self._oom_own += 1
+            self._totals.oom_own += 1
         else:
-            self._oom_neighbour += 1
+            self._totals.oom_neighbour += 1
         log = (
             f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {more}.00 MiB. GPU 0 has a total capacity "
             f"of {(attempt.gpus[0].facts.total_mib or 0) / 1024:.2f} GiB. Including non-PyTorch memory, this process "
@@ -732,13 +517,13 @@ class World:
         )
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
-    def _done(self, attempt: _Attempt) -> None:
+    def _done(self, attempt: Attempt) -> None:
         if attempt.reserved_mib and attempt.peak_seen_mib and not attempt.is_alone:
-            self._wastes.append(max(0.0, attempt.reserved_mib / attempt.peak_seen_mib - 1.0))
-        self._slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
+            self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.peak_seen_mib - 1.0))
+        self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
 
-    def _end(self, attempt: _Attempt, facts: EndFacts) -> None:
+    def _end(self, attempt: Attempt, facts: EndFacts) -> None:
         now = self._now
         task = attempt.task
         node = self._node_of(attempt)
@@ -762,73 +547,28 @@ class World:
             node.groups.ended(its, now)
         self._respeed(attempt.gpus)
         after = node.board.ended(facts)
-        self._remember(attempt, after.kind, its)
-        self._last_end = max(self._last_end, now)
+        run = self._totals.ended(attempt, after.kind, now, self._measured_alone(attempt, its))
+        self._learn(run, its)
+        self._totals.last_end = max(self._totals.last_end, now)
         if after.kind != "done":
             lost = now - attempt.started_s
-            self._wasted[task.task] = self._wasted.get(task.task, 0.0) + lost
-            self._wasted_gpu_s += lost * task.gpus
+            self._totals.wasted[task.task] = self._totals.wasted.get(task.task, 0.0) + lost
+            self._totals.wasted_gpu_s += lost * task.gpus
         if after.is_retried:
             node.waiting.add(task.task)
         else:
-            self._kinds[task.task] = after.kind
-            self._ends[task.task] = now
+            self._totals.kinds[task.task] = after.kind
+            self._totals.ends[task.task] = now
         node.decide_now = True
 
-    def _remember(self, attempt: _Attempt, kind: EndKind, its: RunningTask | None) -> None:
-        """Write the attempt to the history, as the packer does, and draw it."""
-        now = self._now
-        task = attempt.task
-        age = now - attempt.started_s
-        if self._has_bars:
-            history = (*attempt.history, (now, attempt.memory_mib))
-            self._bars += [
-                Bar(
-                    gpu=gpu.index,
-                    task=task.task,
-                    attempt=attempt.number,
-                    start_s=attempt.started_s,
-                    end_s=now,
-                    memory=history,
-                    reserved_mib=attempt.reserved_mib,
-                    outcome=kind,
-                    name=task.name,
-                )
-                for gpu in attempt.gpus
-            ]
-        source, point, safe = attempt.estimate
-        run = TaskRun(
-            when=self._unix(now),
-            exact=task.command or task.name,
-            family=task.family or task.name,
-            numbers=task.numbers,
-            series=task.family or task.name,
-            gpu_model=self._trace.gpu_model,
-            gpu_total_mib=self._trace.gpu_mib,
-            sharing=self._assumed.sharing,
-            kind=kind,
-            seconds=age,
-            peak_mib=attempt.peak_seen_mib,
-            peak_at_mib=tuple(
-                (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
-                for limit in PEAK_AGES_S
-                if age >= limit
-            ),
-            reserved_mib=attempt.reserved_mib,
-            cap_mib=attempt.cap_mib,
-            source=source,
-            estimate_mib=point,
-            safe_mib=safe,
-            alone_seconds=attempt.alone_s,
-            **self._measured_alone(attempt, its),
-            is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
-        )
-        self._runs.append(run)
+    def _learn(self, run: TaskRun, its: RunningTask | None) -> None:
+        """Learn from an attempt, as the packer does."""
         self._estimator.learn(run)
         if its is not None:
-            self._speeds.learn(run, age / its.model_s if its.model_s > 0.0 and not its.was_alone(age) else None)
+            is_alone = its.model_s <= 0.0 or its.was_alone(run.seconds)
+            self._speeds.learn(run, None if is_alone else run.seconds / its.model_s)
 
-    def _measured_alone(self, attempt: _Attempt, its: RunningTask | None) -> dict[str, Any]:
+    def _measured_alone(self, attempt: Attempt, its: RunningTask | None) -> dict[str, Any]:
         """Return what a launcher has measured of a task while nothing else ran on its GPU."""
         found: dict[str, Any] = {}
         if attempt.alone_s >= self._settings.rate_window_s:
@@ -839,81 +579,18 @@ class World:
             found |= {"rate_alone": its.rate_alone.per_s, "rate_source": its.rate_alone.source}
         return found
 
-    def _give_up(self, node: _Node, action: GiveUp) -> None:
+    def _give_up(self, node: SimNode, action: GiveUp) -> None:
         node.waiting.discard(action.task)
-        self._kinds[action.task] = action.outcome
-        self._ends[action.task] = self._now
-
-    # ---- What came of it ----
-
-    def _result(self) -> Result:
-        tasks = self._trace.tasks
-        self._now = max(self._last_end, self._now if not tasks else tasks[0].submitted_s)
-        for gpu in self._gpus:
-            # Events after the last end (a late tick) have no energy: the integral ends with the last task.
-            self._settle(gpu)
-        outcomes = tuple(
-            Outcome(
-                task=task.task,
-                kind=self._kinds.get(task.task, "waiting"),
-                submitted_s=task.submitted_s,
-                first_start_s=self._first_start.get(task.task),
-                end_s=self._ends.get(task.task),
-                attempts=self._attempts.get(task.task, 0),
-                wasted_s=self._wasted.get(task.task, 0.0),
-                slowdown=self._slowdowns.get(task.task),
-            )
-            for task in tasks
-        )
-        ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
-        done_s = sum(
-            self._tasks[one.task].work_s * self._tasks[one.task].gpus for one in outcomes if one.kind == "done"
-        )
-        busy_s = sum(gpu.busy_s for gpu in self._gpus)
-        most = SEATS_PER_GPU * self._trace.gpus
-        return Result(
-            policy=self._policy.name,
-            seed=self._seed,
-            assumptions=self._assumed,
-            make_span_s=self._last_end - tasks[0].submitted_s if ended else 0.0,
-            wait_s=_mean([(one.first_start_s or 0.0) - one.submitted_s for one in ended]),
-            jct_s=_mean([(one.end_s or 0.0) - one.submitted_s for one in ended]),
-            oom_own=self._oom_own,
-            oom_neighbour=self._oom_neighbour,
-            unfinished=sum(one.kind != "done" for one in outcomes),
-            stp=done_s / busy_s if busy_s else 0.0,
-            antt=_mean([one.slowdown for one in outcomes if one.slowdown is not None]),
-            shared_s=sum(gpu.shared_s for gpu in self._gpus),
-            harmful_s=sum(gpu.harmful_s for gpu in self._gpus),
-            paused_s=self._paused_s,
-            bans=tuple(self._bans),
-            pairs=tuple(self._pairs),
-            energy_j=tuple(
-                (exponent, sum(gpu.energy_j[index] for gpu in self._gpus))
-                for index, exponent in enumerate(self._assumed.power_exponents)
-            ),
-            lower_bound_s=truth.lower_bound_s(
-                self._trace, self._assumed, min(most, self._settings.max_per_gpu or most)
-            ),
-            wasted_s=self._wasted_gpu_s,
-            waste=_mean(self._wastes) if self._wastes else None,
-            decisions=self._decisions,
-            outcomes=outcomes,
-            bars=tuple(self._bars),
-            runs=tuple(self._runs),
-        )
+        self._totals.kinds[action.task] = action.outcome
+        self._totals.ends[action.task] = self._now
 
 
 class SimulationError(SlurmShareError):
     """A simulation that does not come to an end: a defect of the rules, or of the simulator."""
 
 
-def _waiting_of(node: _Node) -> int:
+def _waiting_of(node: SimNode) -> int:
     return len(node.waiting)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def _estimate_of(view: PackView, task: int, gpu_model: str) -> tuple[Source, int | None, int | None]:

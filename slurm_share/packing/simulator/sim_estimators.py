@@ -1,0 +1,54 @@
+"""Estimators that only a simulation has: one that knows what is true, and one that knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..history_records import TaskRun
+from ..records import Estimate, TaskAsk, TaskKey
+from ..rules.estimate.estimator import Estimator
+from .records import SimTask
+
+
+class Oracle(Estimator):
+    """An estimator that knows what is true."""
+
+    def __init__(self, tasks: Iterable[SimTask], gpu_model: str) -> None:
+        super().__init__()
+        self._tasks = {task.task: task for task in tasks}
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        """Return the true peak and duration."""
+        task = self._tasks[ask.task]
+        return Estimate(
+            point_mib=task.peak_mib,
+            safe_mib=task.peak_mib,
+            source="exact",
+            runs=1,
+            seconds=task.work_s,
+            words="known to the simulation",
+        )
+
+    def learn(self, run: TaskRun) -> None:
+        """Do nothing."""
+
+    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Do nothing."""
+
+    def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
+        """Return 1: a true peak does not grow."""
+        return 1.0
+
+
+class NoEstimates(Estimator):
+    """An estimator that knows nothing and learns nothing: Yousefzadeh's policies with recovery only."""
+
+    def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
+        """Return that nothing is known."""
+        return Estimate(point_mib=None, safe_mib=None, source="unknown")
+
+    def learn(self, run: TaskRun) -> None:
+        """Do nothing."""
+
+    def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Do nothing."""

@@ -1,0 +1,164 @@
+"""What comes of a simulation: the ends of its tasks and attempts, and the result that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..history_records import TaskRun
+from ..records import EndKind
+from ..speed_records import PairRun
+from . import truth
+from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
+from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu
+
+SEATS_PER_GPU = 16
+PEAK_AGES_S = (30, 60, 120, 300, 900)
+
+
+class Totals:
+    """Counts and times of one simulation. Its dicts are by task."""
+
+    def __init__(self, trace: Trace, policy: Policy, assumed: Assumptions, seed: int, *, has_bars: bool) -> None:
+        """`has_bars`: record what a picture needs."""
+        self._trace = trace
+        self._policy = policy
+        self._assumed = assumed
+        self._seed = seed
+        self._has_bars = has_bars
+        self.first_start: dict[int, float] = {}
+        self.ends: dict[int, float] = {}
+        self.kinds: dict[int, str] = {}
+        self.attempts: dict[int, int] = {}
+        self.wasted: dict[int, float] = {}
+        """Seconds of attempts that did not end with the task done."""
+        self.slowdowns: dict[int, float] = {}
+        self.wastes: list[float] = []
+        """Of each done task: what was booked beyond its peak, as a part of the peak."""
+        self.last_end = 0.0
+        self.oom_own = 0
+        self.oom_neighbour = 0
+        self.wasted_gpu_s = 0.0
+        self.decisions = 0
+        self.paused_s = 0.0
+        self.bars: list[Bar] = []
+        self.runs: list[TaskRun] = []
+        self.pairs: list[PairRun] = []
+        self.bans: list[BannedPair] = []
+
+    def ended(self, attempt: Attempt, kind: EndKind, now: float, measured: Mapping[str, Any]) -> TaskRun:
+        """Note the end of an attempt, and return it as the packer would write it to the history.
+
+        `measured`: fields of the record that a launcher has measured.
+        """
+        task = attempt.task
+        age = now - attempt.started_s
+        if self._has_bars:
+            self._add_bars(attempt, kind, now)
+        source, point, safe = attempt.estimate
+        run = TaskRun(
+            when=BEGIN_UNIX_S + now,
+            exact=task.command or task.name,
+            family=task.family or task.name,
+            numbers=task.numbers,
+            series=task.family or task.name,
+            gpu_model=self._trace.gpu_model,
+            gpu_total_mib=self._trace.gpu_mib,
+            sharing=self._assumed.sharing,
+            kind=kind,
+            seconds=age,
+            peak_mib=attempt.peak_seen_mib,
+            peak_at_mib=tuple(
+                (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
+                for limit in PEAK_AGES_S
+                if age >= limit
+            ),
+            reserved_mib=attempt.reserved_mib,
+            cap_mib=attempt.cap_mib,
+            source=source,
+            estimate_mib=point,
+            safe_mib=safe,
+            alone_seconds=attempt.alone_s,
+            **measured,
+            is_censored=kind in ("gpu memory", "gpu memory likely", "gpu memory suspected", "neighbour's memory"),
+        )
+        self.runs.append(run)
+        return run
+
+    def _add_bars(self, attempt: Attempt, kind: EndKind, now: float) -> None:
+        task = attempt.task
+        history = (*attempt.history, (now, attempt.memory_mib))
+        self.bars += [
+            Bar(
+                gpu=gpu.index,
+                task=task.task,
+                attempt=attempt.number,
+                start_s=attempt.started_s,
+                end_s=now,
+                memory=history,
+                reserved_mib=attempt.reserved_mib,
+                outcome=kind,
+                name=task.name,
+            )
+            for gpu in attempt.gpus
+        ]
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Return what became of each task."""
+        return tuple(
+            Outcome(
+                task=task.task,
+                kind=self.kinds.get(task.task, "waiting"),
+                submitted_s=task.submitted_s,
+                first_start_s=self.first_start.get(task.task),
+                end_s=self.ends.get(task.task),
+                attempts=self.attempts.get(task.task, 0),
+                wasted_s=self.wasted.get(task.task, 0.0),
+                slowdown=self.slowdowns.get(task.task),
+            )
+            for task in self._trace.tasks
+        )
+
+    def result(self, gpus: Sequence[SimGpu]) -> Result:
+        """Return what came of the simulation. `gpus`: all of them, as they were at the last end."""
+        tasks = self._trace.tasks
+        outcomes = self.outcomes()
+        ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
+        done_s = sum(task.work_s * task.gpus for task, one in zip(tasks, outcomes, strict=True) if one.kind == "done")
+        busy_s = sum(gpu.busy_s for gpu in gpus)
+        most = SEATS_PER_GPU * self._trace.gpus
+        return Result(
+            policy=self._policy.name,
+            seed=self._seed,
+            assumptions=self._assumed,
+            make_span_s=self.last_end - tasks[0].submitted_s if ended else 0.0,
+            wait_s=_mean([(one.first_start_s or 0.0) - one.submitted_s for one in ended]),
+            jct_s=_mean([(one.end_s or 0.0) - one.submitted_s for one in ended]),
+            oom_own=self.oom_own,
+            oom_neighbour=self.oom_neighbour,
+            unfinished=sum(one.kind != "done" for one in outcomes),
+            stp=done_s / busy_s if busy_s else 0.0,
+            antt=_mean([one.slowdown for one in outcomes if one.slowdown is not None]),
+            shared_s=sum(gpu.shared_s for gpu in gpus),
+            harmful_s=sum(gpu.harmful_s for gpu in gpus),
+            paused_s=self.paused_s,
+            bans=tuple(self.bans),
+            pairs=tuple(self.pairs),
+            energy_j=tuple(
+                (exponent, sum(gpu.energy_j[index] for gpu in gpus))
+                for index, exponent in enumerate(self._assumed.power_exponents)
+            ),
+            lower_bound_s=truth.lower_bound_s(
+                self._trace, self._assumed, min(most, self._policy.settings.max_per_gpu or most)
+            ),
+            wasted_s=self.wasted_gpu_s,
+            waste=_mean(self.wastes) if self.wastes else None,
+            decisions=self.decisions,
+            outcomes=outcomes,
+            bars=tuple(self.bars),
+            runs=tuple(self.runs),
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
