@@ -37,8 +37,9 @@ from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
 from .feeder import Feeder
-from .loop import COMMAND_SIGNALS, NO_PROCESSES, SIGNALS, STOPS, Loop
+from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
+from .start_errors import NO_PROCESSES
 from .table import Row, Table
 
 EXIT_INTERRUPTED = 130

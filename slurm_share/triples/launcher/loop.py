@@ -11,7 +11,6 @@ to wait for.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
@@ -38,15 +37,17 @@ from ..records import (
 )
 from ..result_files import Results
 from ..rules import deal, failing, outcomes, task_command
-from . import environment, leftovers, task_process
+from . import environment, leftovers, start_errors, task_logs, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result, on_gpu
 from .pauses import Pauses
 from .rates import Rates
 from .running import Running
+from .start_errors import NO_PROCESSES
 from .strategy import Strategy
 from .table import Table
+from .task_logs import TaskLogs
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
@@ -69,12 +70,9 @@ LEFT_S = 2.0
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 START_S = 0.1
 """For the next of the starts under way to come back, where somebody has to wait for it."""
-NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
 PROBLEM_S = 60.0
 """How long the run goes on, seconds, while nothing runs and nothing can be started for want of processes,
 descriptors, memory or disk space."""
-PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
-"""What a start can fail of that is no fault of its task, and may be over in a moment."""
 GRACE_S = 25.0
 """From the request to end until SIGKILL: less than Slurm's KillWait (30 s), so that there is time to write down what
 became of every task."""
@@ -87,9 +85,6 @@ MEMORY_TICK_S = 0.25
 NEVER_STARTED_MAX = 100
 """A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
 that nodes share."""
-LOG_TAIL_BYTES = 64 * 1024
-HEAD_BYTES = 256
-"""As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 
 
@@ -127,7 +122,6 @@ class Loop:
         self.results = results
         self.table = table
         self.lines = lines
-        self.was_here = was_here
         self.say = say
         self.show = show
         self.running: dict[int, Running] = {}
@@ -135,8 +129,34 @@ class Loop:
         self.starting: dict[int, Running] = {}
         """Worker -> the task that is being started in it."""
         self.free: deque[int] = deque(range(len(node.workers)))
-        self.logs: dict[str, int] = {}
-        """Logs of ranks that are open, by name."""
+        self.logs = TaskLogs(run, was_here=was_here)
+        self.host = HostMemory()
+        self._begin()
+        self.folder = str(node.folder)
+        self.run_folder = folder
+        common = environment.of_run(run, folder, environ)
+        self.strategy: Strategy
+        if run.pack is None:
+            self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
+        else:
+            from .packed import Packed  # here: a plain run need not wait for what it does not use
+
+            self.strategy = Packed(
+                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say,
+                Pauses(table, watchdog, say),
+            )  # fmt: skip
+        self.environments = [
+            task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
+        ]
+        self.env_ranks = [worker.rank for worker in node.workers]
+        """Worker -> the rank that is in its environment now."""
+        self.cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
+        self.starter = task_process.Starter(self.cpus, [table.pid_of(worker) for worker in range(len(node.workers))])
+        self.is_on_its_cores = [True] * len(node.workers)
+        self.blanks = [blank_result(run, node, worker) for worker in node.workers]
+
+    def _begin(self) -> None:
+        """Begin with nothing done, and nothing heard."""
         self.unwritten: dict[int, Ended] = {}
         """Worker -> the result of the attempt that ended there."""
         self.own_peak_kib = 0
@@ -144,7 +164,6 @@ class Loop:
         self.done = 0
         self.failed = 0
         self.unfinished = 0
-        self.host = HostMemory()
         self.host_kills = self.host.kills()
         self.unblamed_kills = 0
         self.heard: dict[signal.Signals, float] = {}
@@ -169,28 +188,6 @@ class Loop:
         """Groups whose leader has ended while other processes still run, and for how long they may."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
-        self.folder = str(node.folder)
-        self.run_folder = folder
-        common = environment.of_run(run, folder, environ)
-        self.strategy: Strategy
-        if run.pack is None:
-            self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
-        else:
-            from .packed import Packed  # here: a plain run need not wait for what it does not use
-
-            self.strategy = Packed(
-                run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say,
-                Pauses(table, watchdog, say),
-            )  # fmt: skip
-        self.environments = [
-            task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
-        ]
-        self.env_ranks = [worker.rank for worker in node.workers]
-        """Worker -> the rank that is in its environment now."""
-        self.cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
-        self.starter = task_process.Starter(self.cpus, [table.pid_of(worker) for worker in range(len(node.workers))])
-        self.is_on_its_cores = [True] * len(node.workers)
-        self.blanks = [blank_result(run, node, worker) for worker in node.workers]
 
     # ---- The loop ----
 
@@ -316,7 +313,7 @@ class Loop:
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.table.begin(worker, turn.task, turn.attempt, task.started, since_boot, task.gpu)
         try:
-            task.log_start, task.out = self._open_log(turn, log)
+            task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
             self.starter.start(worker, self._argv(turn.task), env, task.out)
         except (OSError, ValueError) as error:
@@ -334,7 +331,7 @@ class Loop:
                 self._did_not_start(task, begun.error)
                 self.free.append(task.worker)
                 continue
-            self._close_log(task)
+            self.logs.close(task)
             self.never_started = 0
             self.problem_deadline = None
             task.pid = begun.pid
@@ -367,11 +364,12 @@ class Loop:
         return True
 
     def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
-        self._close_log(task)
-        if isinstance(error, OSError) and error.errno in PASSING:
+        self.logs.close(task)
+        if isinstance(error, OSError) and start_errors.is_passing(error):
             self._hold_up(task.turn, task.worker, error)
             return
-        why = self._why_not_started(task.turn.task, task.log, error)
+        program = self.what.command[0] if self.what.command else "/bin/sh"
+        why = start_errors.why_not_started(program, task.log, error)
         self._ended(task, "not started", why)
         self._write_down()
         self.never_started += 1
@@ -393,53 +391,6 @@ class Loop:
             self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
         elif self.problem_deadline.left() == 0 and not (self.running or self.starting or self.feeder.closed):
             self._close(f"{self.node.name} could start nothing for {PROBLEM_S:g} s ({error.strerror}); it gives up")
-
-    def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:
-        if not isinstance(error, OSError):
-            return f"its line in the tasks file cannot be used: {error}"
-        if error.filename == log:
-            return f"{log}: {error.strerror}"
-        program = self.what.command[0] if self.what.command else "/bin/sh"
-        return outcomes.why_not_started(program, error, _head(program))
-
-    def _open_log(self, turn: Turn, log: str) -> tuple[int, int]:
-        """Return where this attempt's output begins in its log, and the open log."""
-        if self.what.logs == "task":
-            out = os.open(log, task_process.LOG_FLAGS, 0o666)
-            if turn.attempt == 1 and not self.was_here:
-                return 0, out
-            size = os.fstat(out).st_size
-        else:
-            out, size = self._log_of_rank(log)
-        if self.what.logs == "rank" or size:
-            again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
-            try:
-                size += os.write(out, f"--- task {turn.task}{again}\n".encode())
-            except OSError:
-                pass  # a full disk: the task's own words are lost in the same way, and that is said elsewhere
-        return size, out
-
-    def _log_of_rank(self, log: str) -> tuple[int, int]:
-        """Return the open log of a rank and its size. It stays open until the next tick, for later tasks."""
-        out = self.logs.get(log)
-        if out is not None:
-            found = os.fstat(out)
-            if found.st_nlink:
-                return out, found.st_size
-            os.close(self.logs.pop(log))  # somebody has removed it
-        self.logs[log] = out = os.open(log, task_process.LOG_FLAGS, 0o666)
-        return out, os.fstat(out).st_size
-
-    def _close_log(self, task: Running) -> None:
-        """Close the log of a task that has started, unless it is one that later tasks write to as well."""
-        if task.out >= 0 and task.log not in self.logs:
-            os.close(task.out)
-        task.out = -1
-
-    def _close_logs(self) -> None:
-        needed = {task.log for task in self.starting.values()}
-        for log in [one for one in self.logs if one not in needed]:
-            os.close(self.logs.pop(log))
 
     def _argv(self, task: int) -> tuple[str, ...]:
         return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
@@ -500,7 +451,7 @@ class Loop:
             return "done", ""
         ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
-        tail = _tail(task.log, task.log_start)
+        tail = task_logs.read_tail(task.log, task.log_start)
         return self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
@@ -624,7 +575,7 @@ class Loop:
     def _tick(self, *, ended: bool = False) -> None:
         """Do what is due about once a second."""
         self.is_held_up = False
-        self._close_logs()
+        self.logs.close_unused(self.starting.values())
         self._end_what_lingers()
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:
@@ -705,28 +656,3 @@ class Loop:
 
 def _own_peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _head(program: str) -> bytes:
-    """Return the beginning of a program's file; nothing where it cannot be read."""
-    try:
-        file = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(file, HEAD_BYTES)
-    except OSError:
-        return b""  # a folder, for example
-    finally:
-        os.close(file)
-
-
-def _tail(log: str, start: int) -> bytes:
-    """Return the end of what an attempt printed; empty if its log cannot be read."""
-    try:
-        with open(log, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(start, size - LOG_TAIL_BYTES))
-            return file.read(LOG_TAIL_BYTES)
-    except OSError:
-        return b""

@@ -1,0 +1,42 @@
+"""Why a task could not be started, for people, and which of these errors may be over in a moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ..rules import outcomes
+
+PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""What a start can fail of that is no fault of its task, and may be over in a moment."""
+NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
+HEAD_BYTES = 256
+"""As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
+
+
+def is_passing(error: OSError | ValueError) -> bool:
+    """Return whether the same start may succeed in a moment."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
+def why_not_started(program: str, log: str, error: OSError | ValueError) -> str:
+    """Return for people why a program did not start. `log`: where its output was to go."""
+    if not isinstance(error, OSError):
+        return f"its line in the tasks file cannot be used: {error}"
+    if error.filename == log:
+        return f"{log}: {error.strerror}"
+    return outcomes.why_not_started(program, error, _head(program))
+
+
+def _head(program: str) -> bytes:
+    """Return the beginning of a program's file; nothing where it cannot be read."""
+    try:
+        file = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, HEAD_BYTES)
+    except OSError:
+        return b""  # a folder, for example
+    finally:
+        os.close(file)
