@@ -15,7 +15,7 @@ from ..records import PackView, WaitingView
 from ..speed_records import Belief
 from . import refusals, undo
 from .booked_policy import Booked, Need
-from .mix import Mix, Pairs, Part, belief_on, speeds_text
+from .predicted_speeds import Group, GroupTask, Pairs, belief_on, speeds_text
 from .room import Place
 
 MEASURED_S = 120.0
@@ -35,8 +35,8 @@ class Gain(Booked):
     def __init__(self, view: PackView) -> None:
         super().__init__(view)
         self.pairs = Pairs(view.pairs)
-        self._mixes: dict[str, Mix] = {}
-        self._parts: dict[tuple[int, str], Part] = {}
+        self._groups: dict[str, Group] = {}
+        self._members: dict[tuple[int, str], GroupTask] = {}
         self._tried: set[int] = set()
         self._harmful: frozenset[str] = frozenset()
         """GPUs on which two tasks run that are not to share one."""
@@ -64,29 +64,29 @@ class Gain(Booked):
             if len(self._tried) >= TRIED_MOST:
                 return refusals.TRIED
             self._tried.add(number)
-        mix, part = self._mix(place), self._part(task, place)
+        group, member = self._group(place), self._member(task, place)
         settings = self.settings
-        if mix.is_banned(part):
+        if group.is_banned(member):
             return refusals.BANNED
         if place.uuid in self._harmful:
             return refusals.HARMFUL
-        if not (part.is_known and all(one.is_known for one in mix.parts)):
+        if not (member.is_known and all(one.is_known for one in group.members)):
             return ""  # nothing speaks against it that was measured: memory decides, as with `booked`
-        speeds = mix.speeds(part)
+        speeds = group.speeds(member)
         least = min(speeds)
         if least < settings.min_speed:
             if speeds[-1] == least:
                 return refusals.IT_KEEPS.format(least)
-            return refusals.KEEPS.format(mix.parts[speeds.index(least)].ask.task, least)
-        gain = sum(speeds) - mix.stp
+            return refusals.KEEPS.format(group.members[speeds.index(least)].ask.task, least)
+        gain = sum(speeds) - group.stp
         return refusals.LITTLE_GAIN.format(gain) if gain < settings.min_gain else ""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
         """Return what the best GPU for a task has most of: the speed that it adds, then room."""
         if place.is_idle:
             return 1.0, place.room
-        mix = self._mix(place)
-        return round(sum(mix.speeds(self._part(task, place))) - mix.stp, 6), place.room
+        group = self._group(place)
+        return round(sum(group.speeds(self._member(task, place))) - group.stp, 6), place.room
 
     def signature(self, task: WaitingView, need: Need) -> object:
         """Return what decides where a task may start; here also its load, and its command where pairs are known."""
@@ -96,14 +96,14 @@ class Gain(Booked):
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
         """Return what is expected of the GPU with the task: "; both keep ~0.84, together 1.7 of one"."""
-        text = "" if place.is_idle else speeds_text(self._mix(place).speeds(self._part(task, place)))
+        text = "" if place.is_idle else speeds_text(self._group(place).speeds(self._member(task, place)))
         return f"; {text}" if text else ""
 
     def begun(self, task: WaitingView, place: Place) -> None:
         """Note a start."""
         self._tried.discard(task.ask.task)
-        self._mix(place).add(self._part(task, place))
-        self._parts = {key: part for key, part in self._parts.items() if key[0] != task.ask.task}
+        self._group(place).add(self._member(task, place))
+        self._members = {key: member for key, member in self._members.items() if key[0] != task.ask.task}
 
     # ---- The tasks of a GPU ----
 
@@ -122,21 +122,21 @@ class Gain(Booked):
         expected = one.estimate.seconds if one.estimate.seconds is not None else self.view.median_s
         return self.now_s < one.started_s + MEASURED_S and (expected is None or expected >= LONG_S)
 
-    def _mix(self, place: Place) -> Mix:
-        mix = self._mixes.get(place.uuid)
-        if mix is None:
-            mix = Mix("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
+    def _group(self, place: Place) -> Group:
+        group = self._groups.get(place.uuid)
+        if group is None:
+            group = Group("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
             for one in place.running:
                 if not one.is_paused:  # a paused task keeps its memory and takes nothing else
-                    mix.add(Part(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))
-            self._mixes[place.uuid] = mix
-        return mix
+                    group.add(GroupTask(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))
+            self._groups[place.uuid] = group
+        return group
 
-    def _part(self, task: WaitingView, place: Place) -> Part:
+    def _member(self, task: WaitingView, place: Place) -> GroupTask:
         key = (task.ask.task, place.model)
-        part = self._parts.get(key)
-        if part is None:
-            part = self._parts[key] = Part(
+        member = self._members.get(key)
+        if member is None:
+            member = self._members[key] = GroupTask(
                 task.ask, belief_on(task.beliefs, place.model), self.view.exponent, self.pairs
             )
-        return part
+        return member

@@ -12,8 +12,8 @@ from slurm_share.packing.records import PackSettings, TaskAsk, TaskKey
 from slurm_share.packing.rules import interference, refusals
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
-from slurm_share.packing.rules.mix import Mix, Pairs, Part, speeds_text
 from slurm_share.packing.rules.place import decide
+from slurm_share.packing.rules.predicted_speeds import Group, GroupTask, Pairs, speeds_text
 from slurm_share.packing.rules.speeds import Speeds
 from slurm_share.packing.speed_records import Belief, PairView, Rate
 
@@ -77,18 +77,18 @@ def test_the_fast_prediction_is_that_of_the_model(beliefs, sharing, corrections)
                 )
             )
     pairs = Pairs(views)
-    mix = Mix(sharing, interference.EXPONENT, pairs)
+    group = Group(sharing, interference.EXPONENT, pairs)
     parts = [
-        Part(TaskAsk(task=n, key=TaskKey(exact=names[n], family="")), one, interference.EXPONENT, pairs)
+        GroupTask(TaskAsk(task=n, key=TaskKey(exact=names[n], family="")), one, interference.EXPONENT, pairs)
         for n, one in enumerate(beliefs)
     ]
     for part in parts[:-1]:
-        mix.add(part)
+        group.add(part)
     expected = [1 / slow for slow in interference.slowdowns(beliefs, sharing, corrections)]
-    assert mix.speeds(parts[-1]) == pytest.approx(expected)
-    mix.add(parts[-1])
-    assert mix.speeds() == pytest.approx(expected)
-    assert mix.stp == pytest.approx(sum(expected))
+    assert group.speeds(parts[-1]) == pytest.approx(expected)
+    group.add(parts[-1])
+    assert group.speeds() == pytest.approx(expected)
+    assert group.stp == pytest.approx(sum(expected))
 
 
 # ---- Where a task goes ----

@@ -54,7 +54,7 @@ class Pairs:
         return (one.exact, two.exact) in self._banned or (one.family, two.family) in self._banned
 
 
-class Part:
+class GroupTask:
     """One task as the model sees it."""
 
     __slots__ = ("ask", "busy", "demands", "factor", "is_known", "names", "neighbours", "pressure", "row")
@@ -75,16 +75,16 @@ class Part:
         self.neighbours = pairs.neighbours(self.names)
 
 
-class Mix:
+class Group:
     """The tasks that run on one GPU."""
 
     __slots__ = (
-        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_pressure", "_rows", "_sums", "parts",
-        "stp",
+        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_pressure", "_rows", "_sums",
+        "members", "stp",
     )  # fmt: skip
 
     def __init__(self, sharing: SharingMethod, exponent: float, pairs: Pairs) -> None:
-        self.parts: list[Part] = []
+        self.members: list[GroupTask] = []
         self._is_sliced = sharing == "time-slicing"
         self._exponent = exponent
         self._pairs = pairs
@@ -99,18 +99,18 @@ class Mix:
         self.stp = 0.0
         """Aggregate speed now."""
 
-    def add(self, part: Part) -> None:
+    def add(self, member: GroupTask) -> None:
         """Put a task on the GPU."""
-        self._corrections = self._with_pairs(part)
-        self._pressure *= part.pressure
-        self._sums = self._with(part)
-        self._busy += part.busy
-        self._rows.append(part.row)
-        self.parts.append(part)
-        self._names.update(part.names)
+        self._corrections = self._with_pairs(member)
+        self._pressure *= member.pressure
+        self._sums = self._with(member)
+        self._busy += member.busy
+        self._rows.append(member.row)
+        self.members.append(member)
+        self._names.update(member.names)
         self.stp = sum(self.speeds())
 
-    def speeds(self, more: Part | None = None) -> list[float]:
+    def speeds(self, more: GroupTask | None = None) -> list[float]:
         """Return the speed of each task, with one more the last; 1: as alone."""
         if more is None:
             rows, corrections, sums, busy = self._rows, self._corrections, self._sums, self._busy
@@ -139,13 +139,13 @@ class Mix:
                 ]
         return [1.0 if slowdown < 1.0 else 1.0 / slowdown for slowdown in slowdowns]
 
-    def is_banned(self, more: Part) -> bool:
+    def is_banned(self, more: GroupTask) -> bool:
         """Return whether one more task is not to share the GPU with one that is there."""
         if not self._pairs.has_bans:
             return False
-        return any(self._pairs.is_banned(more.ask, part.ask) for part in self.parts)
+        return any(self._pairs.is_banned(more.ask, member.ask) for member in self.members)
 
-    def _with_pairs(self, more: Part) -> list[float]:
+    def _with_pairs(self, more: GroupTask) -> list[float]:
         """Return the corrections of all tasks with one more, the last."""
         own, pressure = more.factor * self._pressure, more.pressure
         if self._names.isdisjoint(more.neighbours):
@@ -154,13 +154,13 @@ class Mix:
             return [*[before * pressure for before in self._corrections], own]
         found = []
         correction = self._pairs.correction
-        for part, before in zip(self.parts, self._corrections, strict=True):
-            own *= correction(more.ask, part.ask)
-            found.append(before * pressure * correction(part.ask, more.ask))
+        for member, before in zip(self.members, self._corrections, strict=True):
+            own *= correction(more.ask, member.ask)
+            found.append(before * pressure * correction(member.ask, more.ask))
         found.append(own)
         return found
 
-    def _with(self, more: Part) -> tuple[float, float, float, float]:
+    def _with(self, more: GroupTask) -> tuple[float, float, float, float]:
         one, two, three, four = self._sums
         sm, dram, pcie, cpu = more.demands
         return one + sm, two + dram, three + pcie, four + cpu
