@@ -17,8 +17,6 @@ EXPONENT = 2.5
 BUSY_FACTOR = 1.3
 """Host work does not all hide behind the stretched part on the GPU, so a larger part of a task's time is stretched than
 it spends there alone. Rounded from the pairs that Lucid (Hu 2023) published."""
-MIG_SLOWDOWN = 1.03
-"""Of a task on a MIG instance beside tasks on other instances of the GPU. Assumed, not measured."""
 
 
 def soft(demand: float, exponent: float = EXPONENT) -> float:

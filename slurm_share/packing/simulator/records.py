@@ -147,7 +147,6 @@ class BannedPair(Struct, frozen=True):
     a: str
     b: str
     """Names of the tasks."""
-    at_s: float
     stp: float
     """The true aggregate speed of these two and nobody else."""
 

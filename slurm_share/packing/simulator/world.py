@@ -482,7 +482,7 @@ class World:
         if len(loads) == 2:
             stp = sum(self._interference.speeds(loads))
             node.groups.ban(action.gpu, action.task, action.beside, action.stp, action.error, self._now)
-            self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, self._now, stp))
+            self._totals.bans.append(BannedPair(loads[0].name, loads[1].name, stp))
 
     def _pause(self, node: SimNode, action: Pause | Resume) -> None:
         attempt = node.running.get(action.task)
