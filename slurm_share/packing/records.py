@@ -143,7 +143,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     takes_only_mps: bool = False
     """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
     clients_max: int = 48
-    """CUDA processes that may be on it at once; 48 under MPS up to Volta's limits, see load/rules/thresholds.py."""
+    """CUDA processes that may be on it at once. The default is for MPS with an old driver, see share/rules/mps.py."""
 
 
 class GpuView(Struct, frozen=True, kw_only=True):
