@@ -135,8 +135,8 @@ def _going_on(view: PackView, gpu: GpuView, tasks: Sequence[RunningView], banned
         return [Resume(task=number, gpu=uuid, why=why)]
     if view.now_s - first.pause_s < view.settings.pause_max_s:
         return []
-    foes = [task for task in active if is_banned(first, task, banned)] or active
-    other = _youngest(foes)
+    unsuited = [task for task in active if is_banned(first, task, banned)] or active
+    other = _youngest(unsuited)
     why = f"GPU {index}: task {number} goes on after {view.settings.pause_max_s:g} s; task {other.ask.task} is paused"
     return [
         Pause(task=other.ask.task, gpu=uuid, why=f"{why} instead"),

@@ -12,7 +12,8 @@ from . import truth
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
 from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu
 
-SEATS_PER_GPU = 16
+WORKERS_PER_GPU = 16
+"""Tasks of a node that may run at once, for each of its GPUs."""
 PEAK_AGES_S = (30, 60, 120, 300, 900)
 
 
@@ -126,7 +127,7 @@ class Totals:
         ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]
         done_s = sum(task.work_s * task.gpus for task, one in zip(tasks, outcomes, strict=True) if one.kind == "done")
         busy_s = sum(gpu.busy_s for gpu in gpus)
-        most = SEATS_PER_GPU * self._trace.gpus
+        most = WORKERS_PER_GPU * self._trace.gpus
         return Result(
             policy=self._policy.name,
             seed=self._seed,

@@ -29,7 +29,7 @@ from .rates import TaskRates, told_at_s
 from .records import Assumptions, BannedPair, Policy, Result, SimTask, Trace
 from .sim_estimators import NoEstimates, Oracle
 from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode
-from .totals import SEATS_PER_GPU, Totals
+from .totals import WORKERS_PER_GPU, Totals
 
 RESERVE_RATIO = 0.02
 """Kept back on each GPU; the driver and fragmentation take it."""
@@ -126,7 +126,7 @@ class World:
             for index in range(trace.gpus)
         ]
         board = Board(
-            tuple(gpu.facts for gpu in gpus), SEATS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
+            tuple(gpu.facts for gpu in gpus), WORKERS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
         )
         return SimNode(board, gpus, self._speeds, self._totals.pairs.append)
 

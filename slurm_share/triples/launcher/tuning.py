@@ -86,15 +86,17 @@ class Tuning:
         """The most tasks that ran since then."""
         self._full_s: float | None = None
         """Since when the level is full; None: it is not."""
-        self._window_s: float | None = None
-        """When the open window began, and what was done up to then; None: there is none."""
+        self._opened_s: float | None = None
+        """When the open window began; None: there is none."""
         self._counts: list[int] = []
         """Tasks that ran, at each look in the open window."""
         self._units: dict[int, float] = {}
         self._risen: set[int] = set()
         """Tasks that have shown progress in the open window."""
         self._done_units = 0.0
+        """Units of work that all tasks have shown so far."""
         self._units_then = 0.0
+        """The same, when the open window began."""
         self._seconds: list[float] = []
         """Of tasks that were done in the open window and ran at this level only."""
         self._finished = 0
@@ -174,7 +176,7 @@ class Tuning:
         self._bound(host)
         target = min(self._level, self.workers)
         is_full = FULL_RATIO * target <= count <= target
-        if self._window_s is not None:
+        if self._opened_s is not None:
             self._counts.append(count)
         if self._full_s is None:
             if is_full:
@@ -183,10 +185,10 @@ class Tuning:
                 self._check_room(count, target, now)
         elif count > target:
             self._reset()
-        elif self._window_s is None:
+        elif self._opened_s is None:
             if now - self._full_s >= self.window_s:  # the first one is left out: tasks load their data
                 self._open(now)
-        elif now - self._window_s >= self.window_s and self._have_risen(running, now - self._window_s):
+        elif now - self._opened_s >= self.window_s and self._have_risen(running, now - self._opened_s):
             self._close(target, running, now)
         if not self.packer.waiting and count < target:
             self._run_dry(now)
@@ -200,13 +202,13 @@ class Tuning:
         return self.source == "finished" or sum(one in self._risen for one in shown) >= COUNTED_RATIO * len(shown)
 
     def _open(self, now: float) -> None:
-        self._window_s, self._units_then = now, self._done_units
+        self._opened_s, self._units_then = now, self._done_units
         self._counts, self._seconds, self._finished = [], [], 0
         self._risen.clear()
 
     def _close(self, target: int, running: Mapping[int, Running], now: float) -> None:
-        assert self._window_s is not None
-        seconds, mean = now - self._window_s, sum(self._counts) / max(len(self._counts), 1)
+        assert self._opened_s is not None
+        seconds, mean = now - self._opened_s, sum(self._counts) / max(len(self._counts), 1)
         done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
         self._open(now)
         if mean < FULL_RATIO * target:
@@ -363,7 +365,7 @@ class Tuning:
         self._set_limit()
 
     def _reset(self) -> None:
-        self._full_s = self._window_s = None
+        self._full_s = self._opened_s = None
 
     def _set_limit(self) -> None:
         limit = 0 if self._is_draining else -(-self._level // self.gpus)
