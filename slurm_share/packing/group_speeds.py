@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .records import GpuFacts
@@ -26,10 +27,29 @@ GROUPS_MOST = 1000
 LEFT_MOST = 256
 
 
+class _Measured(Struct, frozen=True):
+    """What was last measured of a group, in the order of its tasks."""
+
+    rates: list[tuple[Rate, Rate]]
+    """(rate, rate alone)"""
+    slowdowns: list[float]
+    alone_s: list[float | None]
+    """How long each command took alone; None: not known."""
+    windows: int
+
+    def error(self) -> float:
+        """Return the standard error of the aggregate speed."""
+        squares = 0.0
+        for (rate, alone), slowdown in zip(self.rates, self.slowdowns, strict=True):
+            parts = (rate.error_per_s / rate.per_s, alone.error_per_s / alone.per_s)
+            squares += sum((part / slowdown) ** 2 for part in parts)
+        return round(math.sqrt(squares), 4)
+
+
 class _Group:
     """The tasks that run on a GPU now."""
 
-    __slots__ = ("learned", "predicted", "result", "since_s", "slowdowns", "tasks")
+    __slots__ = ("learned", "measured", "predicted", "since_s", "slowdowns", "tasks")
 
     def __init__(self, tasks: tuple[int, ...], since_s: float) -> None:
         self.tasks = tasks
@@ -37,7 +57,7 @@ class _Group:
         self.learned = 0
         self.predicted: float | None = None
         self.slowdowns: Sequence[float] = ()
-        self.result: GroupResult | None = None
+        self.measured: _Measured | None = None
 
 
 class GroupSpeeds:
@@ -179,16 +199,14 @@ class GroupSpeeds:
     # ---- One GPU ----
 
     def _members(self, uuid: str) -> list[RunningTask]:
-        return [
-            its for task, its in sorted(self._running.items()) if uuid in its.start.gpus and task not in self._paused
+        there = [
+            (task, its) for task, its in self._running.items() if uuid in its.start.gpus and task not in self._paused
         ]
+        return [its for _, its in sorted(there)]
 
     def _slowdown(self, its: RunningTask, gpu_model: str) -> float | None:
         alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, gpu_model)
-        if its.rate is None or alone is None:
-            return None
-        speed = its.rate.ratio_to(alone)
-        return 1.0 / speed if speed is not None and speed > 0 else None
+        return _slowdown(its.rate, alone)
 
     def _measure(self, uuid: str, members: Sequence[RunningTask]) -> None:
         """Learn from a group when all of it is measured."""
@@ -198,11 +216,17 @@ class GroupSpeeds:
         windows = min(0 if its.rate is None else its.rate.windows for its in members)
         if windows < WINDOWS:
             return
-        slowdowns = [self._slowdown(its, facts.model) for its in members]
-        known = [one for one in slowdowns if one is not None]
-        if len(known) < len(members):
-            return
-        group.result = self._result(facts, group, members, known, windows)
+        rates: list[tuple[Rate, Rate]] = []
+        known: list[float] = []
+        for its in members:
+            alone = its.rate_alone or self._speeds.rate_alone(its.ask.key, facts.model)
+            slowdown = _slowdown(its.rate, alone)
+            if slowdown is None or its.rate is None or alone is None:
+                return
+            known.append(slowdown)
+            rates.append((its.rate, alone))
+        alone_s = [self._speeds.seconds_alone(its.ask.key, facts.model) for its in members]
+        group.measured = _Measured(rates, known, alone_s, windows)
         if windows < 2 * group.learned:
             return
         fresh, group.learned = windows - group.learned, windows
@@ -210,30 +234,21 @@ class GroupSpeeds:
         sharing = sharing_of(facts)
         when = self._unix_s + group.since_s + 1.0
         for pair in self._speeds.learn_group(found, facts.model, sharing, when=when):
-            self._keep(replace(pair, stp_error=group.result.error))
+            self._keep(replace(pair, stp_error=group.measured.error()))
         self.families.update(its.ask.key.family for its in members if its.ask.key is not None)
 
-    def _result(
-        self, facts: GpuFacts, group: _Group, members: Sequence[RunningTask], slowdowns: Sequence[float], windows: int
-    ) -> GroupResult:
-        squares, alone = 0.0, []
-        for its, slowdown in zip(members, slowdowns, strict=True):
-            rate = its.rate
-            reference = its.rate_alone or self._speeds.rate_alone(its.ask.key, facts.model)
-            if rate is not None and reference is not None:
-                parts = (rate.error_per_s / rate.per_s, reference.error_per_s / reference.per_s)
-                squares += sum((part / slowdown) ** 2 for part in parts)
-            alone.append(self._speeds.seconds_alone(its.ask.key, facts.model))
-        known = [one for one in alone if one is not None]
+    def _result(self, facts: GpuFacts, group: _Group, measured: _Measured, seconds: float) -> GroupResult:
+        known = [one for one in measured.alone_s if one is not None]
+        slowdowns = measured.slowdowns
         return GroupResult(
             gpu=facts.index,
             tasks=group.tasks,
             from_s=round(group.since_s, 3),
-            seconds=0.0,
-            windows=windows,
+            seconds=round(seconds, 3),
+            windows=measured.windows,
             stp=round(interference.stp(slowdowns), 4),
-            error=round(math.sqrt(squares), 4),
-            delta=round(interference.delta(known, slowdowns), 4) if len(known) == len(alone) else None,
+            error=measured.error(),
+            delta=round(interference.delta(known, slowdowns), 4) if len(known) == len(slowdowns) else None,
             predicted=round(group.predicted or 0.0, 4),
             slowdowns=tuple(round(one, 4) for one in slowdowns),
         )
@@ -244,7 +259,8 @@ class GroupSpeeds:
         if group is None or not group.tasks:
             return
         seconds = max(now_s - group.since_s, 0.0)
-        measured = group.result
+        found = group.measured
+        measured = None if found is None else self._result(self._gpus[uuid], group, found, seconds)
         for position, task in enumerate(group.tasks):
             its = self._running.get(task)
             if its is None and leaving is not None and leaving.ask.task == task:
@@ -259,12 +275,18 @@ class GroupSpeeds:
             else:
                 its.unmeasured_s += seconds
         if measured is not None:
-            result = replace(measured, seconds=round(seconds, 3))
-            self.results.append(result)
-            self._new.append(result)
+            self.results.append(measured)
+            self._new.append(measured)
             if len(self.results) > 2 * GROUPS_MOST:
                 self.results.sort(key=lambda one: (-one.windows, one.from_s))
                 del self.results[GROUPS_MOST:]
+
+
+def _slowdown(rate: Rate | None, alone: Rate | None) -> float | None:
+    if rate is None or alone is None:
+        return None
+    speed = rate.ratio_to(alone)
+    return 1.0 / speed if speed is not None and speed > 0 else None
 
 
 def sharing_of(facts: GpuFacts) -> SharingMethod:

@@ -65,7 +65,19 @@ class Loads:
         self._of: dict[tuple[str, str], deque[Load]] = {}
         self._models: dict[str, dict[str, None]] = {}
         """Command or family -> GPU models on which it was seen, in that order."""
-        self.util_factor = UTIL_FACTOR
+        self._util_factor = UTIL_FACTOR
+        self._summed_up: dict[tuple[str, str, bool], Belief] = {}
+        """(command or family, GPU model, whether it is a family) -> the belief that its loads make."""
+
+    @property
+    def util_factor(self) -> float:
+        """Return SM activity over utilisation, where only that is known."""
+        return self._util_factor
+
+    @util_factor.setter
+    def util_factor(self, factor: float) -> None:
+        self._util_factor = factor
+        self._summed_up.clear()
 
     def add(self, key: TaskKey, gpu_model: str, load: Load) -> None:
         """Note a load."""
@@ -76,10 +88,14 @@ class Loads:
                 known = self._of.pop((name, gpu_model), None) or deque(maxlen=most)
                 known.append(load)
                 self._of[name, gpu_model] = known
+                for is_family in (False, True):  # one name may be both
+                    self._summed_up.pop((name, gpu_model, is_family), None)
                 self._models.setdefault(name, {})[gpu_model] = None
         while len(self._of) > COMMANDS_MOST:
             name, model = next(iter(self._of))
             del self._of[name, model]
+            for is_family in (False, True):
+                self._summed_up.pop((name, model, is_family), None)
             self._models[name].pop(model, None)
             if not self._models[name]:
                 del self._models[name]
@@ -90,7 +106,11 @@ class Loads:
             return Belief()
         for name, is_family in ((key.exact, False), (key.family, True)):
             if known := self._of.get((name, gpu_model)):
-                return self._summed(known, is_family=is_family)
+                place = (name, gpu_model, is_family)
+                found = self._summed_up.get(place)
+                if found is None:
+                    found = self._summed_up[place] = self._summed(known, is_family=is_family)
+                return found
             if others := self._models.get(name):
                 other = next(reversed(others))
                 return self._summed(self._of[name, other], is_family=is_family, measured_on=other, used_on=gpu_model)

@@ -10,7 +10,7 @@ predicted by what each of both did beside others.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 
 from msgspec import Struct
 
@@ -56,7 +56,10 @@ class PairModel:
     def __init__(self) -> None:
         self._rows: dict[object, _Row] = {}
         self._found: dict[_Term, float] = {}
-        self._beside: dict[str, dict[str, None]] | None = None
+        self._beside: dict[str, dict[str, int]] = {}
+        """Family or command -> its neighbours -> in how many rows."""
+        self.fits = 0
+        """Counts the fits: until the next one, all answers stay the same."""
         self.is_due = False
         """The next answer begins with a fit, and may be another one."""
         self._is_first = True
@@ -74,7 +77,7 @@ class PairModel:
         row = self._rows.pop(name, None)
         if row is None:
             row = _Row(terms=_terms(own, others))
-            self._beside = None
+            self._count(row, 1)
         weight = windows / WINDOWS_OF_ONE
         row.total += weight * math.log(min(max(ratio, RATIO_LEAST), RATIO_MOST))
         row.weight += weight
@@ -82,7 +85,7 @@ class PairModel:
             row.total, row.weight = row.total * WEIGHT_MOST / row.weight, WEIGHT_MOST
         self._rows[name] = row
         while len(self._rows) > ROWS_MOST:
-            del self._rows[next(iter(self._rows))]
+            self._count(self._rows.pop(next(iter(self._rows))), -1)
         self._fresh += 1
         self.is_due = self.is_due or self._fresh * FITS_PER_ROWS >= len(self._rows)
 
@@ -106,45 +109,58 @@ class PairModel:
         """Return the same of two families, where nothing is known of the commands."""
         return self._product((_FAMILIES, family, other))
 
-    def neighbours(self, name: str) -> tuple[str, ...]:
-        """Return the families, or commands, beside which a family, or command, was measured."""
-        if self._beside is None:
-            self._beside = {}
-            for row in self._rows.values():
-                for (kind, one, other), _ in row.terms:
-                    if kind in (_FAMILIES, _PAIR):
-                        self._beside.setdefault(one, {})[other] = None
-        return tuple(self._beside.get(name, ()))
-
-    def _product(self, *terms: _Term) -> float:
+    def settle(self) -> None:
+        """Fit the terms now if that is due."""
         if self.is_due:
             self._fit()
-        return min(max(math.exp(sum(self._found.get(term, 0.0) for term in terms)), LEAST), MOST)
+
+    def neighbours(self, name: str) -> KeysView[str]:
+        """Return the families, or commands, beside which a family, or command, was measured."""
+        return self._beside.get(name, {}).keys()
+
+    def _count(self, row: _Row, more: int) -> None:
+        """Note that a row has come (1) or has gone (-1)."""
+        for (kind, one, other), _ in row.terms:
+            if kind in (_FAMILIES, _PAIR):
+                others = self._beside.setdefault(one, {})
+                others[other] = others.get(other, 0) + more
+                if not others[other]:
+                    del others[other]
+                    if not others:
+                        del self._beside[one]
+
+    def _product(self, *terms: _Term) -> float:
+        self.settle()
+        return min(max(math.exp(sum([self._found.get(term, 0.0) for term in terms])), LEAST), MOST)
 
     def _fit(self) -> None:
         """Fit all terms, those of one kind after those of the other."""
         rows = list(self._rows.values())
         before = self._found
         found = {term: before.get(term, 0.0) for row in rows for term, _ in row.terms}
-        rests = [row.total / row.weight - sum(times * found[term] for term, times in row.terms) for row in rows]
-        where: dict[_Term, list[tuple[int, float]]] = {}
+        rests = [row.total / row.weight - sum([times * found[term] for term, times in row.terms]) for row in rows]
+        where: dict[_Term, list[tuple[int, float, float, float]]] = {}
         for at, row in enumerate(rows):
             for term, times in row.terms:
-                where.setdefault(term, []).append((at, times))
-        in_turn = sorted(where, key=lambda term: term[0])
+                weighted = row.weight * times
+                where.setdefault(term, []).append((at, times, weighted, weighted * times))
+        # The weights stay the same in all rounds.
+        in_turn = [
+            (term, where[term], sum((one[3] for one in where[term]), _RIDGE[term[0]]))
+            for term in sorted(where, key=lambda term: term[0])
+        ]
         for _ in range(_FIRST_ROUNDS if self._is_first else _ROUNDS):
-            for term in in_turn:
-                now, over = found[term], _RIDGE[term[0]]
+            for term, places, over in in_turn:
+                now = found[term]
                 total = 0.0
-                for at, times in where[term]:
-                    weight = rows[at].weight
-                    total += weight * times * (rests[at] + times * now)
-                    over += weight * times * times
+                for at, times, weighted, _squared in places:
+                    total += weighted * (rests[at] + times * now)
                 change = total / over - now
                 found[term] = now + change
-                for at, times in where[term]:
+                for at, times, _weighted, _squared in places:
                     rests[at] -= times * change
         self._found = found
+        self.fits += 1
         self.is_due = self._is_first = False
         self._fresh = 0
 

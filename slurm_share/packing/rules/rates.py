@@ -52,6 +52,9 @@ class RateMeter:
         """(seconds, units) of the closed windows."""
         self._closed = 0
         """Windows that were closed since the last restart."""
+        self._rate_now: Rate | None = None
+        """The answer of `rate` for these windows; it is asked for at every decision."""
+        self._is_known = True
         self._longest_step_s = 0.0
         """The longest time between two rises; 0: it has not risen twice."""
         self._all_s = self._all_units = 0.0
@@ -97,6 +100,7 @@ class RateMeter:
         if now_s > begun_s:
             self._windows.append((now_s - begun_s, self._done))
             self._closed += 1
+            self._is_known = False
             self._begun_s, self._done = now_s, 0.0
 
     def restart(self, now_s: float) -> None:
@@ -105,6 +109,7 @@ class RateMeter:
         self._now_s = max(self._now_s, now_s)
         self._windows.clear()
         self._closed = 0
+        self._rate_now, self._is_known = None, True
         self._begun_s = self._rise_s = None
         self._done = 0.0
 
@@ -114,15 +119,24 @@ class RateMeter:
         The error of the mean is what the windows' spread says. One window says nothing of it: the error is then as
         large as the rate.
         """
+        if not self._is_known:
+            self._rate_now, self._is_known = self._mean(), True
+        return self._rate_now
+
+    def _mean(self) -> Rate | None:
         count = len(self._windows)
-        seconds = sum(one for one, _ in self._windows)
+        seconds = done = squares = 0.0
+        for passed, units in self._windows:
+            seconds += passed
+            done += units
         if not seconds:
             return None
-        mean = sum(units for _, units in self._windows) / seconds
+        mean = done / seconds
         if count == 1:
             return None if self.source == "output" else self._rate(mean, mean)
-        squares = sum(one * (units / one - mean) ** 2 for one, units in self._windows) / seconds
-        spread = math.sqrt(squares * count / (count - 1))
+        for passed, units in self._windows:
+            squares += passed * (units / passed - mean) ** 2
+        spread = math.sqrt(squares / seconds * count / (count - 1))
         if self.source == "output" and (count < OUTPUT_WINDOWS or spread > OUTPUT_SPREAD_RATIO * mean or not mean):
             return None
         return self._rate(mean, spread / math.sqrt(count))

@@ -6,7 +6,7 @@ A state without clock or file, as `estimate.estimator.Estimator` is for memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ EARLIER_ERROR_RATIO = 0.05
 two runs (Pan 2021); half of that is taken."""
 FINISHED_WEIGHT = 0.25
 """A task that is done without any rate teaches as much as a quarter of a window."""
+ANSWERS_MOST = 20_000
+"""Answers about corrections that are kept until the next fit."""
 PAIRS_MOST = 64
 """Corrections of pairs in one view, the largest first; bans are always there."""
 TRIFLE = 0.02
@@ -76,6 +78,14 @@ class Speeds:
         """Two families -> their pairs of commands that are banned."""
         self._measured_pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
         """The same of pairs that were measured, banned or not."""
+        self._fits = 0
+        """Fits of the corrections, up to which the next three hold."""
+        self._factors: dict[tuple[str, str], tuple[float, float]] = {}
+        """Of a family and a command: the factor and the pressure."""
+        self._corrected: dict[tuple[str, str], tuple[Belief, Belief]] = {}
+        """Of the same: a belief from loads, and what it is with both."""
+        self._pair_views: dict[tuple[str, ...], tuple[PairView, float]] = {}
+        """Of two families, or two commands with their families: the view, and how large its correction is."""
         for run in runs:
             self.learn(run)
         for pair in pairs:
@@ -94,8 +104,27 @@ class Speeds:
         found = self._loads.belief(key, gpu_model)
         if key is None:
             return found
-        factor, pressure = round(self._corrections.factor(key), 2), round(self._corrections.pressure(key), 2)
-        return found if factor == pressure == 1.0 else replace(found, factor=factor, pressure=pressure)
+        self._settle()
+        name = key.family, key.exact
+        known = self._corrected.get(name)
+        if known is not None and known[0] is found:
+            return known[1]
+        factors = self._factors.get(name)
+        if factors is None:
+            factors = round(self._corrections.factor(key), 2), round(self._corrections.pressure(key), 2)
+            self._factors[name] = factors
+        corrected = found if factors == (1.0, 1.0) else replace(found, factor=factors[0], pressure=factors[1])
+        self._corrected[name] = found, corrected
+        return corrected
+
+    def _settle(self) -> None:
+        """Forget answers that rest on an earlier fit."""
+        self._corrections.settle()
+        is_full = len(self._factors) + len(self._pair_views) > ANSWERS_MOST
+        if is_full or self._fits != self._corrections.fits:
+            self._fits = self._corrections.fits
+            for kept in (self._factors, self._corrected, self._pair_views):
+                kept.clear()
 
     def rate_alone(self, key: TaskKey | None, gpu_model: str) -> Rate | None:
         """Return how fast a command is alone on such a GPU; None: not known."""
@@ -107,26 +136,21 @@ class Speeds:
 
     def pairs(self, keys: Iterable[TaskKey]) -> tuple[PairView, ...]:
         """Return what was measured of these commands in pairs, by (a, b)."""
+        self._settle()
         known = self._corrections
-        asked = tuple(keys)
+        asked = sorted(keys, key=lambda key: (key.exact, key.family))  # a set has another order in each process
         commands = {key.exact: key for key in asked}
-        exact, families = set(commands), {key.family for key in asked}
+        families = {key.family for key in asked} - {""}
+        exact = set(commands) - {""}
         found: dict[tuple[str, str], PairView] = {}
         sizes: list[tuple[float, tuple[str, str]]] = []
-        exact, families = exact - {""}, families - {""}
         for names in (exact, families):
-            for name in sorted(names):
-                for other in known.neighbours(name):
+            for name in names:
+                for other in known.neighbours(name) & names:
                     pair = (min(name, other), max(name, other))
-                    if other not in names or pair in found:
+                    if pair in found:
                         continue
-                    if names is exact:
-                        one, two = commands[pair[0]], commands[pair[1]]
-                        factors = known.pair(one, two), known.pair(two, one)
-                    else:
-                        factors = known.families(*pair), known.families(pair[1], pair[0])
-                    view = PairView(a=pair[0], b=pair[1], factor_a=round(factors[0], 2), factor_b=round(factors[1], 2))
-                    size = max(abs(math.log(view.factor_a)), abs(math.log(view.factor_b)))
+                    view, size = self._pair_view(pair, commands if names is exact else None)
                     if size >= TRIFLE:
                         found[pair] = view
                         sizes.append((-size, pair))
@@ -138,6 +162,24 @@ class Speeds:
                     pair = (min(name, other), max(name, other))
                     found[pair] = replace(found.get(pair) or PairView(a=pair[0], b=pair[1]), is_banned=True)
         return tuple(found[pair] for pair in sorted(found))
+
+    def _pair_view(self, pair: tuple[str, str], commands: Mapping[str, TaskKey] | None) -> tuple[PairView, float]:
+        """Return what was measured of two commands, or families (None), and how large its correction is."""
+        known = self._corrections
+        place: tuple[str, ...] = pair
+        if commands is not None:
+            one, two = commands[pair[0]], commands[pair[1]]
+            place = (*pair, one.family, two.family)
+        answer = self._pair_views.get(place)
+        if answer is None:
+            if commands is None:
+                factors = known.families(*pair), known.families(pair[1], pair[0])
+            else:
+                factors = known.pair(one, two), known.pair(two, one)
+            view = PairView(a=pair[0], b=pair[1], factor_a=round(factors[0], 2), factor_b=round(factors[1], 2))
+            size = max(abs(math.log(view.factor_a)), abs(math.log(view.factor_b)))
+            answer = self._pair_views[place] = view, size
+        return answer
 
     # ---- What happens ----
 

@@ -25,7 +25,18 @@ LATER = (4, 8, 16)
 class TaskRates:
     """The rate of one attempt."""
 
-    __slots__ = ("_assumed", "_begin_s", "_closed", "_draw", "_meter", "_speed", "_units", "told")
+    __slots__ = (
+        "_assumed",
+        "_begin_s",
+        "_closed",
+        "_draw",
+        "_meter",
+        "_speed",
+        "_units",
+        "is_told",
+        "next_s",
+        "told",
+    )
 
     def __init__(self, assumed: Assumptions, window_s: float, draw: random.Random) -> None:
         self._assumed = assumed
@@ -34,6 +45,10 @@ class TaskRates:
         self._units = 0.0
         self._speed = 0.0
         self._begin_s = 0.0
+        self.next_s = 0.0
+        """When the open window ends; its rate stays the same until then."""
+        self.is_told = False
+        """The board was told the rate of all windows that have been closed."""
         self._closed = 0
         self.told: Rate | None = None
         """The last rate that the board was told."""
@@ -43,14 +58,18 @@ class TaskRates:
         self.catch_up(now)
         self._meter.restart(now)
         self._begin_s, self._closed, self._speed = now + STEP_S, -1, speed
+        self.next_s = self._begin_s
+        self.is_told = False
 
     def catch_up(self, now: float) -> None:
         """Show the meter what was done in the windows that have ended since."""
         if self._speed <= 0.0:
             return
         window = self._meter.window_s
-        while (at := self._begin_s + (self._closed + 1) * window) <= now:
+        while (at := self.next_s) <= now:
             self._closed += 1
+            self.is_told = False
+            self.next_s = self._begin_s + (self._closed + 1) * window
             passed = window if self._closed else STEP_S
             self._units += self._speed * passed * math.exp(self._draw.gauss(0.0, self._assumed.rate_sigma))
             is_missing = self._assumed.missing_ratio > 0.0 and self._draw.random() < self._assumed.missing_ratio

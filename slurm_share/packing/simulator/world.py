@@ -442,11 +442,13 @@ class World:
     def _tell_rates(self, attempts: Iterable[Attempt]) -> None:
         """Tell the board how fast tasks are."""
         for attempt in attempts:
-            if attempt.rates is None:
+            rates = attempt.rates
+            if rates is None or (rates.is_told and self._now < rates.next_s):
                 continue
-            rate = attempt.rates.rate(self._now)
-            if rate != attempt.rates.told:
-                attempt.rates.told = rate
+            rate = rates.rate(self._now)
+            rates.is_told = True
+            if rate != rates.told:
+                rates.told = rate
                 node = self._node_of(attempt)
                 node.board.rate_task(attempt.task.task, rate, self._now)
                 if (its := node.its.get(attempt.task.task)) is not None:

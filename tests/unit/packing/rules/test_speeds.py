@@ -323,3 +323,19 @@ def test_whatever_is_measured_what_is_believed_stays_possible_and_is_the_same_ag
             assert 0.5 <= view.factor_b <= 2
         found.append((speeds.pairs(keys), [speeds.belief(TaskAsk(task=0, key=key), A100) for key in keys]))
     assert found[0] == found[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd"), st.sampled_from((0.6, 1.5, 3.0)))))
+def test_answers_that_are_kept_are_those_of_the_newest_measurements(steps):
+    """Asked after each of them or only at the end of the next fit: what is kept is what would be computed."""
+    speeds = Speeds()
+    keys = [TaskKey(exact=name, family=name.upper()) for name in "abcd"]
+    for one, two, slow in steps:
+        members = [Member(ask=TaskAsk(task=0, key=keys["abcd".index(x)]), slowdown=slow, windows=4) for x in (one, two)]
+        speeds.learn_group(members, A100, "mps", when=NOW)
+        speeds.note_load(keys[0], A100, Load(sm_ratio=slow / 4))
+        kept = speeds.pairs(keys), [speeds.belief(TaskAsk(task=0, key=key), A100) for key in keys]
+        for answers in (speeds._factors, speeds._corrected, speeds._pair_views, speeds._loads._summed_up):
+            answers.clear()
+        assert kept == (speeds.pairs(keys), [speeds.belief(TaskAsk(task=0, key=key), A100) for key in keys])
