@@ -15,7 +15,7 @@ from bench import Row
 
 from slurm_share.packing.records import TaskAsk, TaskKey
 from slurm_share.packing.rules import interference
-from slurm_share.packing.rules.predicted_speeds import Group, GroupTask, Pairs
+from slurm_share.packing.rules.predicted_speeds import GroupTask, Pairs, PredictedGroup
 from slurm_share.packing.rules.speeds import Member, Speeds
 from slurm_share.packing.simulator.trace_files import read_rates
 from slurm_share.packing.speed_records import Belief
@@ -82,7 +82,7 @@ class Predictor:
         asks = [self.ask(job) for job in pair]
         views = self.speeds.pairs([one.key for one in asks if one.key is not None])
         pairs, exponent = Pairs(views), self.speeds.exponent
-        group = Group("mps", exponent, pairs)
+        group = PredictedGroup("mps", exponent, pairs)
         for one in asks:
             group.add(GroupTask(one, self.speeds.belief(one, self.gpu), exponent, pairs))
         first, second = group.speeds()

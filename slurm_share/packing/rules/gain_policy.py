@@ -15,7 +15,7 @@ from ..records import PackView, WaitingView
 from ..speed_records import Belief
 from . import refusals, undo
 from .booked_policy import Booked, Need
-from .predicted_speeds import Group, GroupTask, Pairs, belief_on, speeds_text
+from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speeds_text
 from .room import Place
 
 MEASURED_S = 120.0
@@ -35,7 +35,7 @@ class Gain(Booked):
     def __init__(self, view: PackView) -> None:
         super().__init__(view)
         self.pairs = Pairs(view.pairs)
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, PredictedGroup] = {}
         self._members: dict[tuple[int, str], GroupTask] = {}
         self._tried: set[int] = set()
         self._harmful: frozenset[str] = frozenset()
@@ -122,10 +122,10 @@ class Gain(Booked):
         expected = one.estimate.seconds if one.estimate.seconds is not None else self.view.median_s
         return self.now_s < one.started_s + MEASURED_S and (expected is None or expected >= LONG_S)
 
-    def _group(self, place: Place) -> Group:
+    def _group(self, place: Place) -> PredictedGroup:
         group = self._groups.get(place.uuid)
         if group is None:
-            group = Group("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
+            group = PredictedGroup("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
             for one in place.running:
                 if not one.is_paused:  # a paused task keeps its memory and takes nothing else
                     group.add(GroupTask(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))

@@ -75,7 +75,7 @@ class GroupTask:
         self.neighbours = pairs.neighbours(self.names)
 
 
-class Group:
+class PredictedGroup:
     """The tasks that run on one GPU."""
 
     __slots__ = (

@@ -125,9 +125,8 @@ class World:
             )
             for index in range(trace.gpus)
         ]
-        board = Board(
-            tuple(gpu.facts for gpu in gpus), WORKERS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds
-        )
+        facts = tuple(gpu.facts for gpu in gpus)
+        board = Board(facts, WORKERS_PER_GPU * trace.gpus, self._settings, self._estimator, self._speeds)
         return SimNode(board, gpus, self._speeds, self._totals.pairs.append)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:

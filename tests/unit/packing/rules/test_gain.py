@@ -13,7 +13,7 @@ from slurm_share.packing.rules import interference, refusals
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.place import decide
-from slurm_share.packing.rules.predicted_speeds import Group, GroupTask, Pairs, speeds_text
+from slurm_share.packing.rules.predicted_speeds import GroupTask, Pairs, PredictedGroup, speeds_text
 from slurm_share.packing.rules.speeds import Speeds
 from slurm_share.packing.speed_records import Belief, PairView, Rate
 
@@ -77,7 +77,7 @@ def test_the_fast_prediction_is_that_of_the_model(beliefs, sharing, corrections)
                 )
             )
     pairs = Pairs(views)
-    group = Group(sharing, interference.EXPONENT, pairs)
+    group = PredictedGroup(sharing, interference.EXPONENT, pairs)
     parts = [
         GroupTask(TaskAsk(task=n, key=TaskKey(exact=names[n], family="")), one, interference.EXPONENT, pairs)
         for n, one in enumerate(beliefs)
