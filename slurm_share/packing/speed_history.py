@@ -34,6 +34,8 @@ RATE_MOST = 1e15
 """Units of work a second; a program that counts bytes stays below."""
 TASKS_MOST = 100_000
 """Tasks on a node."""
+COUNT_MOST = 10**9
+"""Windows, and GPUs. JSON has whole numbers that are larger than any float."""
 
 Record = PairRun | TunedRun | ShareRun
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
@@ -120,19 +122,22 @@ def is_sane(record: Record) -> bool:
     match record:
         case PairRun():
             names += [record.a, record.b]
+            counts = [record.windows]
             ratios = (record.slowdown_a, record.slowdown_b, record.predicted_a, record.predicted_b)
             is_possible = all(_is_within(ratio, 1 / RATIO_MOST, RATIO_MOST) for ratio in ratios)
             is_possible = is_possible and all(_is_within(x, 0, RATIO_MOST) for x in (record.stp, record.stp_error))
-            is_possible = is_possible and record.windows >= 0
         case TunedRun():
             names += [record.exact, record.rate_source]
+            counts = [record.gpus, *(level.windows for level in record.levels)]
             levels = [record.best, *(level.level for level in record.levels)]
             rates = [rate for level in record.levels for rate in (level.per_s, level.spread_per_s)]
-            is_possible = all(1 <= level <= TASKS_MOST for level in levels) and record.gpus >= 0
+            is_possible = all(1 <= level <= TASKS_MOST for level in levels)
             is_possible = is_possible and all(_is_within(rate, 0, RATE_MOST) for rate in rates)
         case ShareRun():
             names += [record.arm]
-            is_possible = all(_is_within(x, 0, RATIO_MOST) for x in (record.stp, record.antt)) and record.windows >= 0
+            counts = [record.windows]
+            is_possible = all(_is_within(x, 0, RATIO_MOST) for x in (record.stp, record.antt))
+    is_possible = is_possible and all(0 <= count <= COUNT_MOST for count in counts)
     return is_possible and all(len(name) <= 256 and name.isprintable() for name in names)
 
 

@@ -154,6 +154,7 @@ def is_sane(run: TaskRun) -> bool:
         and all(len(text) <= 256 and text.isprintable() for text in (run.gpu_model, run.sharing, run.software))
         and 0 <= run.when <= UNIX_MOST_S
         and 0 <= run.seconds <= SECONDS_MOST
+        and 0 <= run.alone_seconds <= SECONDS_MOST
         and all(
             mib is None or 0 <= mib <= MIB_MOST
             for mib in (run.peak_mib, run.gpu_total_mib, run.reserved_mib, run.cap_mib)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 
 import msgspec
@@ -163,3 +164,25 @@ def test_forgetting_a_name_forgets_its_sizes_and_its_speeds(tmp_path, monkeypatc
     found = read_speed_history(now=NOW)
     assert (found.pairs, found.tuned) == ((), (TUNED,))
     assert history_queries.forget_all() == 1
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "figure"),
+    [
+        ("pairs.jsonl", pair(windows=3), "windows"),
+        ("tuned.jsonl", TUNED, "windows"),
+        ("tuned.jsonl", TUNED, "gpus"),
+        ("shares.jsonl", SHARE, "windows"),
+    ],
+)
+def test_a_count_that_is_larger_than_any_float_is_no_count(folder, name, good, figure):
+    """JSON can hold it, and the first sum with it would end the launcher."""
+    SpeedWriter(folder).append(good)
+    line = re.sub(rf'"{figure}":\d+', f'"{figure}":{HUGE}', (folder / name).read_text())
+    assert str(HUGE) in line
+    (folder / name).write_text(line)
+    found = read_speed_history(folder, now=NOW)
+    assert (found.pairs, found.tuned, found.shares) == ((), (), ())

@@ -128,6 +128,7 @@ BAD = {
     "deeply nested": b'{"when":' + b"[" * 10_000,
     "control characters": json.dumps({"when": NOW, "kind": "done", "seconds": 1.0, "gpu_model": "\x1b[2J"}).encode(),
     "before 1970": json.dumps({"when": -1.0, "kind": "done", "seconds": 1.0}).encode(),
+    "alone for longer than any task": b'{"when":1,"kind":"done","seconds":1,"alone_seconds":1e300}',
     "a huge number": b'{"when":1e999,"kind":"done","seconds":1}',
 }
 
