@@ -76,7 +76,8 @@ class Tuning:
         self.record: TunedRun | None = None
         """What was found and is not written to the history yet."""
         self.has_begun = False
-        self._level = per_node
+        self._level = self._shared_level = per_node
+        """The level that is set, and that of methods which share."""
         self._key: TaskKey | None = None
         self._limit: int | None = None
         self._is_draining = False
@@ -301,6 +302,7 @@ class Tuning:
 
     def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
         """Plan the methods. Those that this node does not have are said, and not tried."""
+        self._shared_level = self._level
         trials: list[tuple[SharingMethod, int]] = [("exclusive", min(self.gpus, self._level))]
         if any(one.takes_only_mps for one in self.facts):
             self.to_say.append("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
@@ -320,11 +322,12 @@ class Tuning:
     def _follow_comparison(self, now: float) -> None:
         compared = self.comparison
         assert compared is not None
+        best = (
+            compared.best if len({one.sharing for one in compared.runs}) > 1 else None
+        )  # one alone is best of nothing
         wanted = compared.now
-        if wanted is None and compared.best is not None:
-            wanted = compared.best.sharing, compared.best.level
         if wanted is None:
-            wanted = self.base, self._level
+            wanted = (self.base, self._shared_level) if best is None else (best.sharing, best.level)
         if wanted != (self.sharing, self._level):
             self._spend(now)
             if wanted[0] != self.sharing:
@@ -338,10 +341,14 @@ class Tuning:
             if compared.untried:
                 untried = ", ".join(compared.untried)
                 self.to_say.append(f"not compared for want of tasks: {untried}; a run with more of them leaves room")
-            if compared.best is not None:
-                best = compared.best
+            levels = () if self.tuner is None else self.tuner.levels
+            if best is None:
+                self.to_say.append(
+                    f"{self.base} from now on, {counted(self._shared_level, 'task')} at once, as without a comparison"
+                )
+                self._keep(levels, self._shared_level)
+            else:
                 self.to_say.append(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it does most")
-                levels = () if self.tuner is None else self.tuner.levels
                 self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
 
     def _end_drain(self, count: int, now: float) -> None:

@@ -99,6 +99,17 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
     assert max(end for _, end in spans[False]) <= min(start for start, _ in spans[True])
 
 
+def test_one_method_that_was_measured_is_not_called_the_best(machine: Machine) -> None:
+    """There were tasks for no second one: the run goes on with the number that was written, under MPS."""
+    run = machine.run([work(0.5)] * 24, pack=COMPARED, rate_window_s=1.0, at_once=3)
+    code, said = run.go()
+    assert code == 0, said
+    assert "not compared for want of tasks: time-slicing, mps" in said
+    assert "mps from now on, 3 tasks at once, as without a comparison" in said
+    assert "it does most" not in said
+    assert most_at_once(run.decisions()[-8:]) == 3
+
+
 def test_without_mps_it_is_said_and_not_tried(library: Path) -> None:
     machine = Machine(library, 1, 7 * 1024, mps=False)
     try:
