@@ -553,6 +553,7 @@ class Loop:
             self._begin_to_stop(number)
         elif number is signal.SIGINT:
             self.stopping = Deadline.after(0)  # Ctrl-C once more: at once
+            self.lingering = dict.fromkeys(self.lingering, self.stopping)
 
     def _begin_to_stop(self, number: signal.Signals) -> None:
         """Start nothing more, pass the signal on, and have all ended within GRACE_S."""

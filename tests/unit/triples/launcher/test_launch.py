@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share.triples import run_folder
+from slurm_share.triples.launcher.loop import GRACE_S, ONCE_S
 from slurm_share.triples.records import Run, Triple, best
 from slurm_share.triples.result_files import ResultFiles
 from slurm_share.triples.rules import submission
@@ -489,6 +490,20 @@ def test_short_tasks_do_not_drown_a_request_to_end(tmp_path):
     code, _ = made.end()
     assert code == 130
     assert len(made.results()) < 15_000
+
+
+def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path):
+    """A shell's background jobs do not take SIGINT. Their task has ended at the first one."""
+    mark = f"94{os.getpid()}"
+    made = Launch(tmp_path, f"#!/bin/bash\nsleep {mark} &\necho ready\nwait\n", 1).start()
+    wait_for(made.is_ready)
+    made.process.send_signal(signal.SIGINT)
+    wait_for(made.results)
+    time.sleep(ONCE_S)
+    made.process.send_signal(signal.SIGINT)
+    wait_for(lambda: not alive(mark), timeout=GRACE_S / 2)
+    code, _ = made.end()
+    assert code == 130
 
 
 @pytest.mark.parametrize("broken", ["closed pipe", "/dev/full"])
