@@ -307,6 +307,7 @@ def _judged(
                 memory_failures=case.memory_failures,
             ),
             *sentences.rates(known, case.nodes, is_run=_is_run(case)),
+            *((ways,) if (ways := measured.ways_of_sharing(case.nodes)) else ()),
         ),
     )
     missing = _missing(case)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ....core.text import rate_text
+from ....core.text import counted, rate_text
 from ...snapshot import Advice, JobProgress, LevelRate
 from .. import thresholds
 from .evidence import Evidence
@@ -184,3 +184,26 @@ def _of_one_way(levels: Iterable[LevelRate], now: int) -> Mapping[int, LevelRate
     for one in levels:
         by_way.setdefault(one.sharing, {})[one.level] = one
     return max(by_way.values(), key=lambda one: (now in one, len(one)), default={})
+
+
+def ways_of_sharing(nodes: Sequence[Evidence]) -> str:
+    """Return what each way of sharing gave in the trials of a run, on the node with most of them; empty: no two were
+    tried. `exclusive` is one task at a time on each GPU."""
+    found: dict[str, LevelRate] = {}
+    for node in nodes:
+        best: dict[str, LevelRate] = {}
+        for one in node.progress.levels if node.progress is not None else ():
+            known = best.get(one.sharing)
+            if one.sharing and (known is None or one.per_s > known.per_s):
+                best[one.sharing] = one
+        found = best if len(best) > len(found) else found
+    if len(found) < 2:
+        return ""
+    alone = found.get("exclusive")
+    said = []
+    for sharing, one in sorted(found.items(), key=lambda item: -item[1].per_s):
+        if alone is None or one is alone or alone.per_s <= 0:
+            said.append(f"{sharing} {rate_text(one.per_s)} with {counted(one.level, 'task')}")
+        else:
+            said.append(f"{sharing} {one.per_s / alone.per_s:.2g} x of exclusive with {counted(one.level, 'task')}")
+    return f"ways of sharing that its run tried on a node: {', '.join(said)}"

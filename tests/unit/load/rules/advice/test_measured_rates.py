@@ -222,6 +222,20 @@ def test_ways_of_sharing_are_not_mixed():
         assert looked(working(None, tasks=8, levels=order)).verdict == "more"
 
 
+def test_what_each_way_of_sharing_gave_is_said():
+    """The best of each, beside one task at a time on each GPU."""
+    tried = [
+        level(2, 10.0, sharing="exclusive"), level(8, 12.0, sharing="time-slicing"), level(4, 15.0), level(8, 19.0)
+    ]  # fmt: skip
+    said = [one for one in looked(working(None, tasks=8, levels=tried)).evidence if "ways of sharing" in one]
+    assert said == [
+        "ways of sharing that its run tried on a node: mps 1.9 x of exclusive with 8 tasks, time-slicing 1.2 x of "
+        "exclusive with 8 tasks, exclusive 10/s with 2 tasks"
+    ]
+    only = looked(working(None, tasks=8, levels=[level(4, 15.0), level(8, 19.0)])).evidence
+    assert not any("ways of sharing" in one for one in only)
+
+
 def test_a_rate_of_now_is_newer_than_that_of_a_trial():
     """The program does something else by now."""
     tried = [level(4, 26.0), level(8, 50.0)]
