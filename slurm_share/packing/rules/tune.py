@@ -156,7 +156,6 @@ class Tuner:
         """Tasks that are to run at once now."""
         if known is not None and now - known.when <= FRESH_S and known.gpus == gpus:
             self._expected = next((one for one in known.levels if one.level == self.level), None)
-        self.first = self.level
         self._measure = Measure(self.level)
         self._bisections = 0
 
@@ -174,16 +173,6 @@ class Tuner:
             if ratio > 1.0 + max(CHOICE_RATIO, CHOICE_ERRORS * error):
                 found = run
         return found
-
-    @property
-    def per_gpu(self) -> int:
-        """Return the most tasks on a GPU now."""
-        return max(1, self.level // self.gpus)
-
-    @property
-    def windows(self) -> int:
-        """Return how many windows the level that is tried has had."""
-        return self._measure.windows
 
     @property
     def has_rates(self) -> bool:
