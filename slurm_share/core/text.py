@@ -80,6 +80,11 @@ def _range(first: int, last: int | None) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
+def amount(number: float) -> str:
+    """Return a number with three digits, as people read it: 41234, 412, 51.2, 0.0031."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def rate_text(per_s: float | None, source: str = "") -> str:
     """Return a rate in a unit of time in which it is readable: 51/s, 2.4/min, 0.8/h; empty where there is none.
     `source`: where the count is from, is said after it."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...core.text import amount
 from ..speed_records import LevelRun, SharingMethod
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> what a rate counts."""
-
-
-def per_second(value: float) -> str:
-    """Return a rate with three digits."""
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -28,7 +24,7 @@ def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) 
     for one in ordered:
         ratio = f"{one.per_s / top:.2f}" if top > 0 else "-"
         rows.append((
-            str(one.level), f"{one.level / gpus:g}", per_second(one.per_s), per_second(one.spread_per_s), ratio
+            str(one.level), f"{one.level / gpus:g}", amount(one.per_s), amount(one.spread_per_s), ratio
         ))  # fmt: skip
     return _table(rows)
 
@@ -39,7 +35,7 @@ def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]
     rows = [("METHOD", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "x OF ONE AT A TIME")]
     for one in runs:
         ratio = f"{one.per_s / alone:.2f}" if alone > 0 else "-"
-        rows.append((one.sharing, f"{one.level / gpus:g}", per_second(one.per_s), ratio))
+        rows.append((one.sharing, f"{one.level / gpus:g}", amount(one.per_s), ratio))
     return _table(rows)
 
 

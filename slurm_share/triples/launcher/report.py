@@ -12,14 +12,14 @@ from msgspec import UNSET, Struct
 from rich.table import Table
 from rich.text import Text
 
-from ...core.text import fold_some
+from ...core.text import amount, fold_some
 from .. import run_folder
 from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
 from ..rules.submission import counted
-from ..rules.work_rates import WorkTally, amount
+from ..rules.work_rates import WorkTally
 
 ROWS = 200
 """More rows than that nobody reads in a log: then the table shows what is not done, and summary.json has all."""

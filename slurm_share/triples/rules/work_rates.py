@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
+from ...core.text import amount
 from ...packing import Rate, RateSource
 from ..records import Ended, WorkRate
 from .submission import counted
@@ -52,11 +53,6 @@ def usual_source(sources: Sequence[RateSource]) -> RateSource | None:
 def rounded(value: float) -> float:
     """Return a rate with six significant digits."""
     return float(f"{value:.6g}")
-
-
-def amount(per_s: float) -> str:
-    """Return a number with three digits, as people read it: 412, 51.2, 0.0031."""
-    return f"{per_s:.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
 def unit(source: str) -> str:

@@ -206,3 +206,8 @@ def test_the_table_and_the_sentence_say_what_was_found() -> None:
         "exclusive          1           0.5                1.00",
         "      mps          2             1                2.00",
     ]
+
+
+def test_a_rate_just_below_a_thousand_is_written_as_a_number():
+    levels = [tune.level_run(1, "mps", [999.7])]
+    assert tuned_text.levels_table(levels, 1, 1, "progress")[1].split() == ["1", "1", "1000", "0", "1.00"]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from slurm_share.core.text import amount
 from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.records import Ended, WorkRate
-from slurm_share.triples.rules.work_rates import WorkTally, amount, as_text, together, usual_source
+from slurm_share.triples.rules.work_rates import WorkTally, as_text, together, usual_source
 
 
 def rate(per_s: float, source: Any = "progress") -> Rate:
