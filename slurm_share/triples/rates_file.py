@@ -24,6 +24,8 @@ from ..packing import NodeRates
 FOLDER = "rates"
 MOST_FILES = 64
 """Of one user on a node: more launchers than anybody runs there."""
+MOST_NAMES = 1024
+"""Of those, files of dead launchers too, which lie there until the next one starts."""
 MOST_BYTES = 1024 * 1024
 VERSION = 1
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -96,7 +98,8 @@ def read_rates(tmp: Path, uids: Iterable[int]) -> dict[int, tuple[NodeRates, ...
         if folder is None:
             continue
         try:
-            rates = tuple(one for name in _names(folder) if (one := _read(folder, name, uid)) is not None)
+            alive = (one for name in _names(folder) if (one := _read(folder, name, uid)) is not None)
+            rates = tuple(islice(alive, MOST_FILES))
         finally:
             os.close(folder)
         if rates:
@@ -107,7 +110,7 @@ def read_rates(tmp: Path, uids: Iterable[int]) -> dict[int, tuple[NodeRates, ...
 def _names(folder: int) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(islice((entry.name for entry in entries if not entry.name.startswith(".")), MOST_FILES))
+            return sorted(islice((entry.name for entry in entries if not entry.name.startswith(".")), MOST_NAMES))
     except OSError:
         return []
 

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_share.packing.speed_records import NodeRates, Rate, TaskRate
 from slurm_share.triples import rates_file
-from slurm_share.triples.rates_file import MOST_BYTES, RatesFile, read_rates
+from slurm_share.triples.rates_file import MOST_BYTES, MOST_FILES, RatesFile, read_rates
 
 UID = os.getuid()
 ME = frozenset({UID})
@@ -167,3 +167,14 @@ def test_file_larger_than_readers_take_is_not_written(tmp_path: Path) -> None:
     file = RatesFile(tmp_path, "12")
     file.write(msgspec.structs.replace(RATES, run="x" * MOST_BYTES))
     assert not folder(tmp_path).exists()
+
+
+def test_launcher_is_found_among_the_files_of_many_dead_ones(tmp_path: Path, written: RatesFile) -> None:
+    """They are removed when the next launcher starts, and not before. Of those that live, so many are read."""
+    for number in range(MOST_FILES * 3):
+        (folder(tmp_path) / f"11.{number}").write_bytes(msgspec.json.encode(RATES))
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    alive = [RatesFile(tmp_path, f"{number}") for number in range(MOST_FILES + 2)]
+    for file in alive:
+        file.write(RATES)
+    assert len(read_rates(tmp_path, ME)[UID]) == MOST_FILES
