@@ -44,6 +44,8 @@ def parse(text: str, **settings: Any) -> Policy:
     knows, estimates, has_history = name in ORACLES, name in BOOKING, False
     for modifier in modifiers:
         key, equals, value = modifier.partition("=")
+        if name != "gain" and key in ("undo", "min_gain"):
+            raise UsageError(f"--policy {shown(text)}: {key}= is for gain, and has no effect with {name}; leave it out")
         if modifier == "oracle":
             knows = True
         elif modifier == "estimates":
@@ -67,7 +69,9 @@ def parse(text: str, **settings: Any) -> Policy:
         elif equals and key == "max_per_gpu" and value.isascii() and value.isdecimal() and int(value) > 0:
             chosen["max_per_gpu"] = int(value)
         else:
-            raise UsageError(f"--policy {text}: {modifier!r} is not known; behind the name may stand {MODIFIERS}")
+            raise UsageError(
+                f"--policy {shown(text)}: {modifier!r} is not known; behind the name may stand {MODIFIERS}"
+            )
     return Policy(
         name=text, settings=PackSettings(**chosen), knows_sizes=knows, estimates=estimates, has_history=has_history
     )
@@ -93,7 +97,7 @@ def _ratio(text: str, value: str, least: float = 0.001) -> float:
     except ValueError:
         ratio = -1.0
     if not least <= ratio <= 1.0:
-        raise UsageError(f"--policy {text}: {value!r} is not a part from 0 to 1, as smact_max=0.8, or none")
+        raise UsageError(f"--policy {shown(text)}: {value!r} is not a part from 0 to 1, as smact_max=0.8, or none")
     return ratio
 
 

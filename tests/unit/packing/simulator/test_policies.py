@@ -42,6 +42,9 @@ def test_only_oracles_know_sizes():
         ("lug,smact_max=80", "'80' is not a part from 0 to 1"),
         ("lug,smact_max=nan", "'nan' is not a part"),
         ("lug,free_min=x", "'x' is not a size"),
+        ("booked,min_gain=0.2", "min_gain= is for gain, and has no effect with booked"),
+        ("lug,undo=ban", "undo= is for gain"),
+        ("gain,\x1b[31m", r"--policy 'gain,\\x1b"),
         ("booked,max_per_gpu=0", "'max_per_gpu=0' is not known"),
     ],
 )
