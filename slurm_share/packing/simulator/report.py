@@ -186,10 +186,10 @@ def text(trace: Trace, results: Sequence[Result], width: int | None = None) -> s
     seeds = sorted({one.seed for one in results})
     exponents = sorted({exponent for one in results for exponent, _ in one.energy_j})
     gpus = f"{trace.nodes} x {trace.gpus}" if trace.nodes > 1 else str(trace.gpus)
-    count = counted(len(trace.tasks), "task")
+    tasks = counted(len(trace.tasks), "task")
     head = [
         NOTE,
-        f"{trace.name}: {count} on {gpus} GPU{'s' if gpus != '1' else ''} of {trace.gpu_mib} MiB; "
+        f"{trace.name}: {tasks} on {gpus} GPU{'s' if gpus != '1' else ''} of {trace.gpu_mib} MiB; "
         f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds[:8]))}"
         f"{', ...' if len(seeds) > 8 else ''})",
         f"settings: SM activity x {_list(alpha for alpha, _ in settings)}; a GPU is closed for "
