@@ -70,10 +70,10 @@ class Node:
 def closed(real: Callable[..., int]) -> Callable[..., int]:
     """os.open as it is for somebody who may not read other users' environments."""
 
-    def open_(path: str | Path, *args: int) -> int:
+    def open_(path: str | Path, *args: int, **more: int) -> int:
         if str(path).endswith("/environ"):
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path, *args)
+        return real(path, *args, **more)
 
     return open_
 
