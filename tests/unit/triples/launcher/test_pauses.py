@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -163,24 +164,34 @@ def test_a_task_that_is_gone_is_not_stopped(begin: Any, stand: Stand) -> None:
     assert not stand.pauses.pause(stand.task(5, 0))
 
 
+@pytest.fixture(autouse=True)
+def name() -> Iterator[None]:
+    """Give this thread a name of its own, which forks inherit: other tests have watchdogs at the same time."""
+    file = Path("/proc/thread-self/comm")
+    before = file.read_text()
+    file.write_text(f"test-{uuid.uuid4().hex[:10]}")
+    yield
+    file.write_text(before)
+
+
 def watchdog_pid() -> list[int]:
-    """Processes of this file that are no children of ours: the watchdogs."""
-    me = Path("/proc/self/cmdline").read_bytes()
+    """The watchdogs of this test: forks of this process that have a session of their own."""
+    mine = Path("/proc/thread-self/comm").read_bytes()
     found = []
     for folder in Path("/proc").iterdir():
         try:
             stat = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-            same = folder.name.isdigit() and (folder / "cmdline").read_bytes() == me
+            same = folder.name.isdigit() and (folder / "comm").read_bytes() == mine
         except OSError:
             continue
-        if same and int(folder.name) != os.getpid() and stat[0] != b"Z":
+        # Its session is the sixth field of stat(5); two are gone with the name.
+        if same and int(folder.name) != os.getpid() and stat[0] != b"Z" and stat[3] == folder.name.encode():
             found.append(int(folder.name))
     return found
 
 
 def test_the_watchdog_ends_with_the_launcher_and_keeps_none_of_its_files(stand: Stand) -> None:
-    (pid,) = watchdog_pid()
-    wait_for(lambda: os.getsid(pid) == pid)
+    (pid,) = wait_for(watchdog_pid)
     files = Path(f"/proc/{pid}/fd")
     wait_for(lambda: len(list(files.iterdir())) == 4)
     assert sorted(str(one.readlink()) for one in files.iterdir())[:3] == ["/dev/null"] * 3
@@ -196,7 +207,7 @@ def test_the_watchdog_ends_with_the_launcher_and_keeps_none_of_its_files(stand: 
 
 def test_without_a_watchdog_nothing_is_stopped(begin: Any, stand: Stand) -> None:
     leader = begin("import time; time.sleep(100)").pid
-    (pid,) = watchdog_pid()
+    (pid,) = wait_for(watchdog_pid)
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not stand.pauses.is_possible)
     assert not stand.pauses.pause(stand.task(5, leader))
