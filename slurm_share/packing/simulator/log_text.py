@@ -30,7 +30,8 @@ _GZIP = b"\x1f\x8b"
 _TAR_AT = 257
 
 
-def _without_waiting(file: str, flags: int) -> int:
+def open_at_once(file: str, flags: int) -> int:
+    """Open a file without waiting for a writer, as a fifo would make us; an `opener` of `open`."""
     return os.open(file, flags | os.O_NONBLOCK)
 
 
@@ -38,7 +39,7 @@ def _without_waiting(file: str, flags: int) -> int:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, unpacked where gzip has packed it. Raises TraceError, also for what is read within."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise TraceError(path, None, "it is not a file")
             is_packed = file.read(len(_GZIP)) == _GZIP

@@ -14,6 +14,7 @@ from msgspec import Struct
 from .. import journal
 from ..records import GpuFacts, TaskAsk
 from ..task_history import MIB_MOST, SECONDS_MOST, UNIX_MOST_S
+from .log_text import open_at_once
 from .records import Bar
 
 RESULTS = "results.jsonl"
@@ -79,15 +80,11 @@ def read(folder: Path) -> Recorded:
     return Recorded(tuple(attempts), _gpus(entries, attempts), seen_in(entries), passed_over)
 
 
-def _without_waiting(file: str, flags: int) -> int:
-    return os.open(file, flags | os.O_NONBLOCK)
-
-
 def read_bytes(file: Path, most: int) -> bytes:
     """Return the content of a file. Raises RecordedError for one that is larger than `most`, and for what is no file:
     reading a fifo or a device may never end."""
     try:
-        with open(file, "rb", opener=_without_waiting) as opened:
+        with open(file, "rb", opener=open_at_once) as opened:
             seen = os.fstat(opened.fileno())
             if not stat.S_ISREG(seen.st_mode):
                 raise RecordedError(file, None, "it is not a file")
