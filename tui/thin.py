@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 
 def thinned(numbers: Sequence[int], values: Sequence[float | None], count: int) -> tuple[float | None, ...]:
-    """The values in at most `count`, newest last: as they are, or the means of 2, 4, 8 ... of them. `numbers`: of the
-    surveys that they are from."""
+    """Return the values in at most `count`, newest last: as they are, or the means of 2, 4, 8 ... of them.
+
+    `numbers`: of the surveys that they are from.
+    """
     if count <= 0 or not numbers:
         return ()
     each = 1
-    # Groups begin at numbers that `each` divides, so that a value once drawn only wanders to the left.
+    # Groups begin at numbers that `each` divides, so that a value that was drawn once only moves to the left.
     while numbers[-1] // each - numbers[0] // each >= count:
         each *= 2
     if each == 1:

@@ -21,7 +21,7 @@ Key = tuple[str, int | None, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Survey:
     """The tasks of one survey."""
 
     number: int
@@ -35,35 +35,35 @@ class WorkHistory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looks: deque[_Look] = deque()
+        self._surveys: deque[_Survey] = deque()
         self._count = 0
 
     def take(self, number: int, picture: Picture) -> None:
         """Add a survey. `number` counts surveys. What was after it, as where a replay went back, goes."""
         taken = picture.survey.taken
-        look = _Look(number, taken, _rates(picture))
+        survey = _Survey(number, taken, _rates(picture))
         with self._lock:
-            while self._looks and self._looks[-1].taken >= taken:
-                self._count -= len(self._looks.pop().rates)
-            self._looks.append(look)
-            self._count += len(look.rates)
-            while len(self._looks) > 1 and (self._looks[0].taken < taken - SPAN_S or self._count > VALUES_MOST):
-                self._count -= len(self._looks.popleft().rates)
+            while self._surveys and self._surveys[-1].taken >= taken:
+                self._count -= len(self._surveys.pop().rates)
+            self._surveys.append(survey)
+            self._count += len(survey.rates)
+            while len(self._surveys) > 1 and (self._surveys[0].taken < taken - SPAN_S or self._count > VALUES_MOST):
+                self._count -= len(self._surveys.popleft().rates)
 
     def percents(self, node: str, process: ProcessLoad, count: int) -> tuple[float | None, ...]:
-        """The rate of its task in the last ten minutes, in percent of `full_per_s`, in at most `count` values, newest
-        last. None: there was no rate. Empty: there never was."""
+        """Return the rate of its task in the last ten minutes, in percent of `full_per_s`, in at most `count` values,
+        newest last. None: there was no rate. Empty: there never was."""
         key = key_of(node, process)
         if key is None:
             return ()
         with self._lock:
-            looks = tuple(self._looks)
-        rates = [look.rates.get(key) for look in looks]
+            surveys = tuple(self._surveys)
+        rates = [survey.rates.get(key) for survey in surveys]
         full = full_per_s(process, rates)
         if not full:
             return ()
         values = [None if rate is None else 100 * rate / full for rate in rates]
-        return thinned([look.number for look in looks], values, count)
+        return thinned([survey.number for survey in surveys], values, count)
 
     def most_per_s(self, node: str, process: ProcessLoad) -> float | None:
         """Return what is 100 percent of its sparkline, units a second; None: nothing is known."""
@@ -71,8 +71,8 @@ class WorkHistory:
         if key is None:
             return None
         with self._lock:
-            looks = tuple(self._looks)
-        return full_per_s(process, [look.rates.get(key) for look in looks])
+            surveys = tuple(self._surveys)
+        return full_per_s(process, [survey.rates.get(key) for survey in surveys])
 
 
 def key_of(node: str, process: ProcessLoad) -> Key | None:

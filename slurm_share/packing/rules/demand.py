@@ -11,7 +11,7 @@ import math
 from ..records import GpuSample
 from .loads import Load
 
-SETTLES_S = 30.0
+LOADING_S = 30.0
 """After a change the tasks that are new load data and fill memory; figures count from then on."""
 LEAST_S = 30.0
 """A mean is over at least so much time."""
@@ -75,7 +75,7 @@ class Steps:
             self._before = before if is_known else None
             self._now = _State(tasks, now_s)
             return None
-        if now_s - self._now.since_s < SETTLES_S:
+        if now_s - self._now.since_s < LOADING_S:
             return None
         self._now.figures.add(gpu, seconds)
         if self._before is None or self._now.figures.seconds() < LEAST_S:

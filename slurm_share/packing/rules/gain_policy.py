@@ -23,6 +23,7 @@ MEASURED_S = 120.0
 MEASURED_WINDOWS = 2
 """With so many windows it is."""
 LONG_S = 600.0
+"""A task that is expected to take less is not left alone to be measured."""
 TRIED_MOST = 12
 """So many tasks of one decision are compared with the tasks of GPUs and refused. Those behind them start on GPUs
 without tasks only: with 16 GPUs, more would take longer than the 5 ms that a decision may take."""

@@ -1,4 +1,4 @@
-"""Correct predicted slowdowns by measured ones: how touchy a task is, how much it presses on others, and single pairs.
+"""Correct predicted slowdowns by measured ones: of a task, of its neighbours, and of single pairs.
 
 The logarithm of measured over predicted slowdown is a sum of terms: one for all tasks; of a family and of a command as
 the one that is slowed; and for each neighbour, of a family and of a command as the one that slows, of the two families,

@@ -1,4 +1,4 @@
-"""Trials of shares of the multiprocessors in a packed run (`--share-gpu=sm=auto`): what starts get, and how it went."""
+"""Trials of shares of the multiprocessors in a packed run (`--share-gpu=sm=auto`): what starts get, and the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Trial:
         self.neighbours = neighbours
         self.share = share
         self.speeds: list[tuple[float, float]] = []
-        """Aggregate speed, measured and predicted, at each look."""
+        """Aggregate speed, measured and predicted, at each tick."""
         self.antt: list[tuple[float, float]] = []
         self.windows = 0
 
@@ -39,7 +39,8 @@ class ShareTrials:
         self.to_keep: list[ShareRun] = []
         """For the user's history."""
         self._trials: dict[int, _Trial] = {}
-        self._settled: set[tuple[str, tuple[str, ...]]] = set()
+        self._said: set[tuple[str, tuple[str, ...]]] = set()
+        """(family, its neighbours' families) of which the choice was said."""
         without = [str(one.index) for one in packer.facts.values() if not one.is_mps]
         if without:
             self.to_say.append(f"no shares are tried on GPU {','.join(without)}: there is no MPS, which holds them")
@@ -139,8 +140,8 @@ class ShareTrials:
                 )
             )
         chosen = self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, score)
-        settled = (trial.family, tuple(sorted(set(trial.neighbours))))
-        if chosen is not None and trial.share.is_trial and settled not in self._settled:
-            self._settled.add(settled)
+        kind = (trial.family, tuple(sorted(set(trial.neighbours))))
+        if chosen is not None and trial.share.is_trial and kind not in self._said:
+            self._said.add(kind)
             part = {FREE: "no limit", "even": "an even part"}.get(chosen, f"{chosen} %")
             self.to_say.append(f"shares of the multiprocessors: {part} does most for tasks such as {task}")
