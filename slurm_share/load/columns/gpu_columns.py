@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...core.text import rate_text
 from ...node.gpu_figures import Activity, Means
 from ..rules import rates
 from ..rules.gpu_rows import GpuRow
@@ -106,14 +105,12 @@ def booked(row: GpuRow) -> str:
 
 def rate_per_s(row: GpuRow) -> float | None:
     """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
-    found = rates.of_gpu(row.gpu, row.tasks)
-    return None if found is None else found.per_s
+    return rates.per_s(rates.of_gpu(row.gpu, row.tasks))
 
 
 def rate(row: GpuRow, *, with_source: bool = False) -> str:
     """Return that rate as text, or with where it is from."""
-    found = rates.of_gpu(row.gpu, row.tasks)
-    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
+    return rates.text(rates.of_gpu(row.gpu, row.tasks), with_source=with_source)
 
 
 def held(row: GpuRow) -> list[str]:

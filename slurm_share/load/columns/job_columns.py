@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...core.text import rate_text
 from ...share import queue
 from ..rules import idle, rates
 from ..rules.job_rows import JobRow
@@ -91,14 +90,12 @@ def _here(row: JobRow) -> JobLoad:
 def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
     """Return the rate of work of a job on these nodes; None where its tasks do not all show one, or count unlike
     things."""
-    found = rates.of_jobs(load.progress for load in loads)
-    return None if found is None else found.per_s
+    return rates.per_s(rates.of_jobs(load.progress for load in loads))
 
 
 def rate(loads: Sequence[JobLoad], *, with_source: bool = False) -> str:
     """Return that rate as text, or with where it is from."""
-    found = rates.of_jobs(load.progress for load in loads)
-    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
+    return rates.text(rates.of_jobs(load.progress for load in loads), with_source=with_source)
 
 
 def _idle_here(row: JobRow) -> str:

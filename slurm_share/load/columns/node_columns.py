@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...core.text import rate_text
 from ..rules import rates
 from ..rules.figures import percent
 from ..rules.node_rows import NodeRow
@@ -109,14 +108,12 @@ def note(row: NodeRow, with_util: bool = False) -> str:
 
 def rate_per_s(row: NodeRow) -> float | None:
     """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
-    found = None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
-    return None if found is None else found.per_s
+    return rates.per_s(None if row.node.snapshot is None else rates.of_node(row.node.snapshot))
 
 
 def rate(row: NodeRow, *, with_source: bool = False) -> str:
     """Return that rate as text, or with where it is from."""
-    found = None if row.node.snapshot is None else rates.of_node(row.node.snapshot)
-    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
+    return rates.text(None if row.node.snapshot is None else rates.of_node(row.node.snapshot), with_source=with_source)
 
 
 def _gpu_only(shown_text: str, row: NodeRow) -> str:

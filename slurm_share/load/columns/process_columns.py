@@ -130,8 +130,7 @@ def progress(row: SlotRow) -> TaskProgress | None:
 def rate_per_s(row: SlotRow) -> float | None:
     """Return the rate of work: of a task its own, of a GPU that of its tasks together where all count the same."""
     if row.kind == "gpu":
-        found = rates.of_gpu(row.on.gpu, row.on.tasks)
-        return None if found is None else found.per_s
+        return rates.per_s(rates.of_gpu(row.on.gpu, row.on.tasks))
     one = progress(row)
     return None if one is None else 0.0 if one.is_paused else one.rate_per_s
 
@@ -139,8 +138,7 @@ def rate_per_s(row: SlotRow) -> float | None:
 def rate(row: SlotRow, *, with_source: bool = False) -> str:
     """Return the rate as text: 51/s, or with where it is from 51/s log; paused; empty where there is none."""
     if row.kind == "gpu":
-        found = rates.of_gpu(row.on.gpu, row.on.tasks)
-        return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
+        return rates.text(rates.of_gpu(row.on.gpu, row.on.tasks), with_source=with_source)
     one = progress(row)
     if one is None:
         return ""

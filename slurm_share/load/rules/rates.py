@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ...core.text import rate_text
 from ..snapshot import GpuLoad, JobLoad, JobProgress, ProcessLoad, Snapshot
 from .job_progress import total_per_s
 
@@ -20,6 +21,16 @@ class RateSum(Struct, frozen=True):
 
     per_s: float
     source: str
+
+
+def per_s(found: RateSum | None) -> float | None:
+    """Return a sum as a number; None: there is none."""
+    return None if found is None else found.per_s
+
+
+def text(found: RateSum | None, *, with_source: bool = False) -> str:
+    """Return a sum as text, or with where it is from; empty: there is none."""
+    return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
 
 
 def of_gpu(gpu: GpuLoad | None, processes: Sequence[ProcessLoad]) -> RateSum | None:
@@ -32,9 +43,9 @@ def of_gpu(gpu: GpuLoad | None, processes: Sequence[ProcessLoad]) -> RateSum | N
         if one.progress is None or len(one.gpus) != 1:
             return None
         tasks[one.job, one.progress.run, one.progress.task] = one.progress
-    per_s = total_per_s(list(tasks.values()))
+    total = total_per_s(list(tasks.values()))
     source = next((task.rate_source for task in tasks.values() if not task.is_paused), "")
-    return None if per_s is None else RateSum(per_s, source)
+    return None if total is None else RateSum(total, source)
 
 
 def of_node(snapshot: Snapshot) -> RateSum | None:
