@@ -86,10 +86,10 @@ def launch_node(
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.workers))
-        dog = None
+        pause_watchdog = None
         if run.pack is not None and run.pack.settings.undo == "pause":
-            dog = watchdog.start(table)
-            if dog is None:
+            pause_watchdog = watchdog.start(table)
+            if pause_watchdog is None:
                 say(f"{node.name} cannot start one more process, so no task is paused there: {NO_PROCESSES}")
         task_process.become_subreaper()
         guard = os.getpid()
@@ -116,7 +116,7 @@ def launch_node(
                     was_here=was_here,
                     say=say,
                     show=show,
-                    watchdog=dog,
+                    watchdog=pause_watchdog,
                 )
                 code = loop.run()
                 _say_lost(results, say)
@@ -128,8 +128,8 @@ def launch_node(
         status, heard = _watch(pid)
         if status not in (0, 1):
             status = _take_over(run, node, table, results, status, say)
-        if dog is not None:
-            dog.close()
+        if pause_watchdog is not None:
+            pause_watchdog.close()
         leftovers.end_children(GRACE_S, lambda pid, status: None)
         return EXIT_INTERRUPTED if status and signal.SIGINT in heard else status
     finally:
