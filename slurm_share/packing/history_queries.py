@@ -105,8 +105,7 @@ def publish() -> tuple[SiteFamily, ...]:
 
 def forget(what: str, folder: Path) -> int:
     """Remove the runs of a family from the history, also what they have shown of speed; return how many runs and
-    speeds that were. `what`: the name that its user gave it, a
-    script, or the first digits of its hash.
+    speeds that were. `what`: the name that its user gave it, a script, or the first digits of its hash.
 
     Raises UsageError where nothing is known by that, or more than one family by those digits; OSError, StateError.
     """

@@ -64,6 +64,7 @@ class PackLearning:
         """Finished attempts that are not written yet."""
         self.pairs: list[PairRun] = []
         """Measured pairs that are not written yet."""
+        self._is_group_loss_told = False
         self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
         self._outside = None
         if request.estimate in ("static", "learned", "probe"):
@@ -126,7 +127,10 @@ class PackLearning:
 
     def write_groups(self, packer: Packer) -> None:
         """Write to the run's folder which tasks have run together since the last call."""
-        append_groups(self._node.folder, packer.groups.take_new())
+        why = append_groups(self._node.folder, packer.groups.take_new())
+        if why and not self._is_group_loss_told:
+            self._is_group_loss_told = True
+            self._tell(f"groups of tasks are not kept for slurm-share pack explain: {why}")
 
     def _write_speed(self, *records: PairRun | TunedRun | ShareRun) -> None:
         problem = self._speed_writer.append(*records)

@@ -500,9 +500,9 @@ class Packed:
         self.packer.journal.flush()
         if self.packer.journal.problem:
             self.log.tell(f"the journal of decisions is not complete: {self.packer.journal.problem}")
-        self.log.flush(is_last=True)
         self.packer.journal.close()
         tables = self.trials.sentences()
         said = self.packer.sentences(self.folder.name, self._now())
         self.learning.write_groups(self.packer)
+        self.log.flush(is_last=True)
         return [*tables, *(f"{self.node.name}: {one}" for one in said)]
