@@ -7,6 +7,7 @@ from typing import Any
 
 from ..history_records import TaskRun
 from ..records import EndKind
+from ..running_task import AGES_S
 from ..speed_records import PairRun
 from . import truth
 from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trace
@@ -14,7 +15,6 @@ from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu
 
 WORKERS_PER_GPU = 16
 """Tasks of a node that may run at once, for each of its GPUs."""
-PEAK_AGES_S = (30, 60, 120, 300, 900)
 
 
 class Totals:
@@ -71,7 +71,7 @@ class Totals:
             peak_mib=attempt.peak_seen_mib,
             peak_at_mib=tuple(
                 (limit, max(mib for time, mib in attempt.history if time <= attempt.started_s + limit))
-                for limit in PEAK_AGES_S
+                for limit in AGES_S
                 if age >= limit
             ),
             reserved_mib=attempt.reserved_mib,
