@@ -393,7 +393,7 @@ class Loop:
             self._close(f"{self.node.name} could start nothing for {PROBLEM_S:g} s ({error.strerror}); it gives up")
 
     def _argv(self, task: int) -> tuple[str, ...]:
-        return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
+        return task_command.argv_of(self.what, self.lines, task)
 
     # ---- A task's end ----
 

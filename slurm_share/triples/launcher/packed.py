@@ -249,7 +249,7 @@ class Packed:
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        return task_command.task_argv(self.what, "" if self.what.task_kind == "rank" else self.lines[task])
+        return task_command.argv_of(self.what, self.lines, task)
 
     def _decide(self, now: float) -> None:
         self._take_sample(now)

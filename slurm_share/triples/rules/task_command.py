@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ..records import Run
@@ -16,3 +18,8 @@ def task_argv(run: Run, line: str) -> tuple[str, ...]:
     if run.task_kind == "arguments":
         return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
     return run.command
+
+
+def argv_of(run: Run, lines: Sequence[str], task: int) -> tuple[str, ...]:
+    """Return the same of the task with that number. `lines`: of the tasks file."""
+    return task_argv(run, "" if run.task_kind == "rank" else lines[task])
