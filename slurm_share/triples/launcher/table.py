@@ -12,7 +12,8 @@ _ROW = struct.Struct("=qqiiddqqq")
 _PID = 16
 _OWN_GPU = -1
 _END = 40
-_PAUSED = 56
+_PAUSED = struct.calcsize("=qqiiddqq")
+"""Where the last field of a row begins."""
 _NOBODY = -1
 
 
