@@ -98,7 +98,7 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
             print(f"everything is forgotten ({counted(files, 'file')} removed)")
         else:
             count = history_queries.forget(arguments.forget, folder)
-            print(f"{counted(count, 'run')} forgotten")
+            print(f"{counted(count, 'record')} of runs and speeds forgotten")
     except OSError as error:
         raise StateError(str(error.filename or "the history"), str(error.strerror)) from error
     return names.EXIT_OK

@@ -346,8 +346,11 @@ def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, t
         waits = any(one.ask.task == task for one in entry.view.waiting)
         if not waits and not any(action.task == task for action in entry.actions):
             continue
-        refused = place.decide(entry.view).refused if waits else ()
-        lines = explain.of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
+        try:
+            refused = place.decide(entry.view).refused if waits else ()
+            lines = explain.of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
+        except ArithmeticError:  # figures that no launcher has written
+            continue
         if lines and lines != before:
             yield entry.unix_s, lines
         before = lines

@@ -158,3 +158,16 @@ def test_the_number_of_free_workers_keeps_its_name_in_the_file(tmp_path: Path) -
     text = (tmp_path / journal.DECISIONS).read_bytes()
     assert b'"seats":8' in text.splitlines()[0]
     assert next(journal.read_journal(text)).view.free_workers == view.free_workers == 8
+
+
+def test_a_size_that_nobody_can_have_is_not_explained(tmp_path: Path) -> None:
+    """JSON has whole numbers that are larger than any float; what is damaged says nothing, and ends nothing."""
+    board = Board(GPUS[:1], 2, PackSettings(), Estimator())
+    made = journal.Journal(tmp_path, "7", 500.0)
+    board.add(TaskAsk(task=0, gpu_mem_mib=1000), 0.0)
+    made.note(*board.decide(1.0))
+    whole = (tmp_path / journal.DECISIONS).read_bytes()
+    damaged = whole.replace(b'"gpu_mem_mib":1000', b'"gpu_mem_mib":1' + b"0" * 400)
+    assert damaged != whole
+    assert len(list(journal.explain_task(journal.read_journal(whole), 0))) == 1
+    assert list(journal.explain_task(journal.read_journal(damaged), 0)) == []
