@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ....core.text import rate_text
+from ....core.text import counted, rate_text
 from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
 from . import measured
@@ -90,9 +90,9 @@ def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
 def rates(known: measured.Measured, nodes: Sequence[Evidence], *, is_run: bool) -> tuple[str, ...]:
     """Say what is known of how fast the tasks are. `is_run`: llsub made the job."""
     if known.levels:
-        levels = ", ".join(f"{one.level}: {rate_text(one.per_s)}" for one in known.levels)
-        alone = "" if len(known.levels) > 1 else "; with another number of tasks there is something to compare it with"
-        return (f"work by tasks on a node, from {known.source}: {levels}{alone}",)
+        levels = ", ".join(f"{counted(one.level, 'task')} {rate_text(one.per_s)}" for one in known.levels)
+        alone = "" if len(known.levels) > 1 else "; there is nothing to compare it with yet"
+        return (f"measured on a node, from {known.source}: {levels}{alone}",)
     told = [node.progress for node in nodes if node.progress is not None and node.progress.rated]
     if any(one.rate_per_s is None for one in told):
         return (

@@ -52,7 +52,7 @@ def test_tasks_that_do_nearly_twice_as_much_are_to_go_on():
     assert (advice.verdict, advice.next, advice.decided_by) == ("more", 16, "rate")
     assert advice.sentence.startswith("measured: 8 tasks do 1.9 x of 4 (50/s against 26/s, log): go on, next 16 with ")
     assert [(one.level, one.per_s) for one in advice.rates] == [(4, 26.0), (8, 50.0)]
-    assert "work by tasks on a node, from log: 4: 26/s, 8: 50/s" in advice.evidence
+    assert "measured on a node, from log: 4 tasks 26/s, 8 tasks 50/s" in advice.evidence
     assert (advice.bounds[-1].resource, advice.bounds[-1].hard) == ("rate", False)
 
 
@@ -178,7 +178,10 @@ def test_one_rate_alone_says_that_there_is_nothing_to_compare_it_with():
     """Load decides."""
     advice = looked(FOUR)
     assert advice.decided_by == "growth"
-    assert any(line.startswith("work by tasks on a node, from log: 4: 26/s; with another") for line in advice.evidence)
+    assert any(
+        line.startswith("measured on a node, from log: 4 tasks 26/s; there is nothing to compare")
+        for line in advice.evidence
+    )
 
 
 def test_without_rates_the_advice_is_that_of_load_and_says_so_once():
