@@ -186,7 +186,7 @@ class Policy(ABC):
             return refusals.SHUT
         if place.is_closed:
             return refusals.CLOSED
-        if any(one.is_paused for one in place.running):
+        if place.has_paused:
             return refusals.PAUSED
         if was_moved_from(task, place) and not place.is_empty:
             return refusals.LEFT

@@ -58,6 +58,7 @@ class Place:
         "clients",
         "count",
         "facts",
+        "has_paused",
         "held_for",
         "index",
         "is_closed",
@@ -82,10 +83,12 @@ class Place:
         self.clients = view.clients_elsewhere
         self.booked = 0
         self.is_shut = False  # a task has it to itself
+        self.has_paused = False
         for task in running:
             self.booked += booked(task)
             self.clients += task.clients
             self.is_shut = self.is_shut or task.is_alone
+            self.has_paused = self.has_paused or task.is_paused
         self.capacity = capacity(facts)
         self.usable = usable(view)
         self.room = self.usable - self.booked
