@@ -80,9 +80,13 @@ def _range(first: int, last: int | None) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
+WHOLE_MOST = 1e7
+"""Of a larger number, digits beyond the third are no measurement, and make a table wide."""
+
+
 def amount(number: float) -> str:
-    """Return a number with three digits, as people read it: 41234, 412, 51.2, 0.0031."""
-    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+    """Return a number with three digits, as people read it: 41234, 412, 51.2, 0.0031, 6.24e+28."""
+    return f"{number:.0f}" if 100 <= number < WHOLE_MOST else f"{number:.3g}"
 
 
 def rate_text(per_s: float | None, source: str = "") -> str:

@@ -135,7 +135,8 @@ class WorkTally:
         by = f"{unit(source)}/s, by {SOURCE_TEXTS.get(source, source)}{of}"
         speed = f"; {self._ratio / self._ratio_s:.2f} of the speed alone" if self._ratio_s else ""
         if not self._is_alike:
-            return f"{by}: tasks {amount(self._least)} to {amount(self._most)} each{speed}"
+            least, most = amount(self._least), amount(self._most)
+            return f"{by}: tasks {least if least == most else f'{least} to {most}'} each{speed}"
         parts = [f"a task {amount(self._units / self._seconds)}{self._spread()}"]
         for what, sums in (("slot", self._slots), ("GPU", self._gpus), ("node", self._nodes)):
             if sums:

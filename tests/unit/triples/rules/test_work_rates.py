@@ -52,6 +52,7 @@ def test_rates_of_different_or_unknown_kinds_are_not(rates: list[tuple[Rate, str
 
 def test_amounts_have_three_digits() -> None:
     assert [amount(one) for one in (41234.4, 412.3, 51.25, 1, 0.00314159)] == ["41234", "412", "51.2", "1", "0.00314"]
+    assert amount(6.23762e28) == "6.24e+28"
 
 
 def test_work_as_text() -> None:
@@ -83,5 +84,6 @@ def test_nodes_are_added_up_and_unmeasured_attempts_are_told() -> None:
 def test_units_of_different_commands_or_sources_are_not_added_up() -> None:
     attempts = [measured(0, 100, 10, 5), measured(1, 100, 10, 150)]
     assert tally(*attempts, is_alike=False) == "units/s, by LLSUB_PROGRESS: tasks 5 to 150 each"
+    assert tally(*attempts[:1], is_alike=False) == "units/s, by LLSUB_PROGRESS: tasks 5 each"
     other = ended(2, 100, 10, rate_per_s=3.0, rate_source="output")
     assert tally(*attempts, other).startswith("work was measured in different ways")
