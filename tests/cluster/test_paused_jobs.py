@@ -12,13 +12,17 @@ from localcluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-WORK = "simgpu-task --load 10 --util 30 --progress 0.1 --work 40 --memory 1G --clash cache:6"
-"""Forty seconds alone, and four minutes beside another one of its kind. SIMULATED interference."""
+WORK = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:6"
+"""Six times as long beside another one of its kind. SIMULATED interference."""
+WORK_S = {"scancel": 30, "time limit": 100}
+"""Alone. Slurm ends a job up to half a minute after its limit: 50 s to 80 s after the pause."""
 
 
 def submit(cluster: Cluster, count: int, name: str, *words: str) -> SubmittedTasks:
     """So many of them, on n2's two GPUs. A ban counts for tasks of that name, in later runs as well."""
-    lines = "".join(json.dumps({"run": WORK, "gpu_mem": "2G", "name": name}) + "\n" for _ in range(count))
+    lines = "".join(
+        json.dumps({"run": WORK.format(WORK_S[name]), "gpu_mem": "2G", "name": name}) + "\n" for _ in range(count)
+    )
     return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack=gain", "--window=10", "--options=-w n2", *words)
 
 
@@ -32,7 +36,7 @@ def stopped(cluster: Cluster) -> list[str]:
 def test_a_job_that_ends_while_a_task_is_paused_leaves_nothing_behind(cluster: Cluster, how: str) -> None:
     """Alone first, so that the rate alone is known; then two on each GPU, of which one is paused after a minute."""
     alone = submit(cluster, 2, how)
-    assert alone.wait() == "COMPLETED", alone.log()
+    assert alone.wait(150) == "COMPLETED", alone.log()
     made = submit(cluster, 4, how, "--undo=pause", "--time=00:02:00")
     made.wait_for(lambda: stopped(cluster), 110)
     assert "is paused, since" in made.log() or "together do" in made.log()
