@@ -1,0 +1,244 @@
+"""Measured speed on a real cluster: levels by trial, harmful pairs, ways of sharing, and what is left after a kill.
+
+All runs are begun at once, each on a node of its own, and ordered by Slurm's dependencies. SIMULATED: GPUs, and the
+reasons why tasks slow each other down, are those of the simulated GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from conftest import name_for
+from test_packing import SubmittedTasks
+from test_triples_mode import Submitted, processes
+
+from localcluster import Cluster, process
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo/simgpu"))
+import simwork
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+LOAD = 80
+TRAIN = f"""#!/bin/bash
+exec simgpu-task --load {LOAD} --util 100 --memory 1G --work 1.0 --progress 0.1
+"""
+"""Many of them saturate a GPU, as LeNet does: four do 1.47 of one."""
+TASKS = 160
+CLASH = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:8"
+"""No measured load tells that two of them take eight times as long."""
+HARMED_S, PAUSED_S = 10, 30
+"""Of work alone. Their memory is taken to be flat after a minute: two are still together then."""
+LAUNCHER = "slurm_share.cli.main launch"
+LEFT = "find /dev/shm /tmp -mindepth 1 ! -type d ! -name lock ! -name '*.lock' 2>/dev/null | grep -v /hsperf"
+PAUSE_WAIT_S = 150.0
+"""How long a task may take to be paused: alone first, then a minute beside another one."""
+
+
+def equal(cluster: Cluster, node: str, triple: str, *words: str, tasks: int = TASKS, then: str = "") -> Submitted:
+    """Submit equal tasks."""
+    lines = "".join(f"{number}\n" for number in range(tasks))
+    options = ("--window=1", "--gpu-mem=1500M", f"--options=-w {node} {then}")
+    return Submitted(
+        cluster, TRAIN, triple, "--tasks", "files.txt", *options, *words, files={"files.txt": lines}
+    )  # fmt: skip
+
+
+def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *words: str, then: str = "") -> Submitted:
+    """Submit tasks that harm each other. `kinds`: name -> (how many, seconds of work); a ban counts for a name."""
+    lines = "".join(
+        json.dumps({"run": CLASH.format(work), "gpu_mem": "2G", "name": name}) + "\n"
+        for name, (count, work) in kinds.items()
+        for _ in range(count)
+    )
+    options = ("--window=2", "--max-per-gpu=2", f"--options=-w {node} {then}")
+    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack", *options, *words)
+
+
+class Runs:
+    """All runs of this file."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        kinds = {"harmed": (2, HARMED_S), "paused": (2, PAUSED_S)}
+        self.alone = clashing(cluster, "n1", kinds)
+        after = f"--dependency=afterok:{self.alone.job}"
+        pausing = {"paused": (4, PAUSED_S)}
+        self.killed = clashing(cluster, "n4", pausing, "--undo=pause", then=after)
+        self.cancelled = clashing(cluster, "n5", pausing, "--undo=pause", then=after)
+        self.paused = clashing(cluster, "n3", pausing, "--undo=pause", then=after)
+        self.banned = clashing(cluster, "n2", {"harmed": (6, HARMED_S)}, then=after)
+        self.later = clashing(
+            cluster, "n2", {"harmed": (4, HARMED_S)}, then=f"--dependency=afterany:{self.banned.job}"
+        )  # fmt: skip
+        self.tuned = equal(cluster, "n6", "[1,auto]")
+        self.again = equal(cluster, "n6", "[1,auto]", tasks=60, then=f"--dependency=afterok:{self.tuned.job}")
+        self.compared = equal(
+            cluster, "n6", "[1,4]", "--compare-sharing", then=f"--dependency=afterany:{self.again.job}"
+        )
+
+        self._at_pauses()
+
+    def _at_pauses(self) -> None:
+        """Wait until tasks of three runs are paused; kill the launcher of one, cancel one, and look at the third."""
+        for made, node in ((self.killed, "n4"), (self.cancelled, "n5"), (self.paused, "n3")):
+            made.wait_for(lambda node=node: stopped(self.cluster, node), PAUSE_WAIT_S)
+        self.victims = loop_and_guard(self.cluster, "n4")
+        self.cluster.exec("n4", ["kill", "-KILL", *map(str, self.victims)])
+        self.cluster.as_user("alice", f"scancel {self.cancelled.job}", check=True)
+        # Rates are written every five seconds.
+        llload = f"srun --overlap --jobid {self.paused.job} -w n3 llload --processes | grep '^n3 .* simgpu-task'"
+        self.shown = ""
+
+        def is_shown() -> bool:
+            self.shown = self.cluster.as_user("alice", llload, timeout=60).stdout
+            return "paused" in self.shown and "/s progress" in self.shown
+
+        process.wait_until(is_shown, "paused tasks and rates of the others", 20, why=lambda: self.shown)
+        watch = self.cluster.as_user("alice", f"cd {self.paused.home} && timeout 3 llsub --watch LLSUB.1")
+        self.watched = watch.stdout + watch.stderr
+        self.still_stopped = stopped(self.cluster, "n3")
+
+
+@pytest.fixture(scope="module")
+def runs(can_make_clusters: None) -> Iterator[Runs]:
+    """A cluster of six nodes, with all runs submitted."""
+    with Cluster.up(name_for("measured"), nodes=6) as cluster:
+        yield Runs(cluster)
+        cluster.cancel_all()
+
+
+def stopped(cluster: Cluster, node: str) -> list[str]:
+    """The stopped processes of a node."""
+    found = cluster.exec(node, ["ps", "-eo", "stat,args"]).stdout.splitlines()
+    return [line for line in found if line.startswith("T") and "simgpu-task" in line]
+
+
+def loop_and_guard(cluster: Cluster, node: str) -> list[int]:
+    """The launcher's processes, without the one that waits for their end in a session of its own. Some of them, such
+    as one that samples, may end at any time."""
+    pids = ",".join(map(str, processes(cluster, node, LAUNCHER)))
+    found = cluster.exec(node, ["ps", "-o", "pid=,sid=", "-p", pids], check=True).stdout.split()
+    return [int(pid) for pid, session in zip(found[::2], found[1::2], strict=True) if pid != session]
+
+
+def on_one_gpu(made: Submitted) -> list[tuple[int, int]]:
+    """The pairs of tasks that ran on one GPU at the same time for more than a second."""
+    every = [one for tried in made.attempts().values() for one in tried]
+    return [
+        (one.task, other.task)
+        for one, other in combinations(sorted(every, key=lambda one: one.started), 2)
+        if one.gpu == other.gpu and one.started + one.seconds > other.started + 1
+    ]
+
+
+def check_no_process_is_left(made: Submitted, node: str) -> None:
+    """None, running or stopped."""
+    cluster = made.cluster
+    process.wait_until(
+        lambda: not processes(cluster, node, "simgpu-task --load"), "the end of all tasks", 60, every_s=0.2,
+        why=lambda: cluster.exec(node, ["ps", "-ef"]).stdout,
+    )  # fmt: skip
+    assert stopped(cluster, node) == []
+    process.wait_until(lambda: not processes(cluster, node, LAUNCHER), "the end of the launcher", 30)
+
+
+def test_one_of_a_harmful_pair_is_paused_is_shown_as_paused_and_all_are_done(runs: Runs) -> None:
+    made = runs.paused
+    assert "paused" in runs.shown, runs.shown
+    assert re.search(r"\d/s progress +\d", runs.shown), runs.shown
+    assert "units/s" in runs.watched, runs.watched
+    assert runs.still_stopped, "they went on before they were shown"
+    assert made.wait(120) == "COMPLETED", made.log()
+    said = made.log()
+    assert re.search(r"task \d is paused, since \d and \d together do 0\.2\d \+- ", said), said
+    assert re.search(r"task \d goes on; no other task runs there", said), said
+    outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
+    assert outcomes == {task: ["done"] for task in range(4)}
+    assert stopped(runs.cluster, "n3") == []
+
+
+def test_a_killed_launcher_leaves_no_stopped_task(runs: Runs) -> None:
+    """kill -9 of the loop and of its guard. Their files are removed by the user's next packed run on the node."""
+    assert len(runs.victims) >= 2
+    assert runs.killed.wait(60) != "COMPLETED", runs.killed.log()
+    check_no_process_is_left(runs.killed, "n4")
+    following = clashing(runs.cluster, "n4", {"harmed": (2, HARMED_S)})
+    assert following.wait(60) == "COMPLETED", following.log()
+    assert runs.cluster.exec("n4", ["sh", "-c", LEFT]).stdout == ""
+
+
+def test_a_cancelled_job_leaves_no_stopped_task(runs: Runs) -> None:
+    made = runs.cancelled
+    assert made.wait(60) == "CANCELLED", made.log()
+    check_no_process_is_left(made, "n5")
+    assert runs.cluster.exec("n5", ["sh", "-c", LEFT]).stdout == ""
+    assert all(tried[-1].outcome in ("unfinished", "done") for tried in made.attempts().values()), made.log()
+
+
+def test_a_harmful_pair_is_banned_and_not_put_together_again(runs: Runs) -> None:
+    """Two on each GPU at first: no third pair in this run, and none in the next."""
+    made = runs.banned
+    assert made.wait(150) == "COMPLETED", made.log()
+    said = made.log()
+    assert re.search(r"\d and \d together do 0\.2\d \+- 0\.\d+ of one at a time; no such pair again", said), said
+    assert 1 <= len(on_one_gpu(made)) <= 2, said
+    assert set(sum(on_one_gpu(made), ())) <= set(range(4))
+    assert re.search(r"took \d\.\d x its time alone \(ANTT\), GPUs did 0\.2 x \(STP\)", said), said
+    explained = runs.cluster.as_user("alice", f"slurm-share pack explain {made.folder}")
+    assert re.search(r"GPU \d, tasks \d \d: 0\.2\d \+- 0\.\d+ of one at a time", explained.stdout), explained
+    assert runs.later.wait(90) == "COMPLETED", runs.later.log()
+    assert on_one_gpu(runs.later) == [], runs.later.log()
+
+
+def model_per_gpu(tasks: int) -> float:
+    """What so many of TRAIN do on a GPU by the model of the simulated GPU; 1: one of them."""
+    demand = simwork.Demand(LOAD / 100, 0.0, 1.0, 1)
+    return tasks / simwork.slowdown(demand, [demand] * (tasks - 1))
+
+
+def levels(said: str) -> dict[int, float]:
+    """Level -> rate, of the table in a job's log."""
+    return {
+        int(level): float(rate)
+        for level, rate in re.findall(r"^slurm-share launch: +(\d+) +[\d.]+ +([\d.]+) +[\d.]+ +[\d.]+$", said, re.M)
+    }
+
+
+def rate_after_trials(made: Submitted) -> float:
+    """Tasks a second that were done in the second half of a run, without its end, when places stay free."""
+    ends = sorted(one.started + one.seconds for tried in made.attempts().values() for one in tried)
+    part = ends[len(ends) // 2 : -10]
+    return (len(part) - 1) / (part[-1] - part[0])
+
+
+def test_a_run_finds_its_level_and_the_next_begins_there(runs: Runs) -> None:
+    made = runs.tuned
+    assert made.wait(150) == "COMPLETED", made.log()
+    said = made.log()
+    assert "tasks at once on n6 (simulated GPUs):" in said
+    found = levels(said)
+    assert len(found) >= 3, said
+    best = re.search(r"(\d+) on a node is best: [\d.]+ x of 2", said)
+    assert best, said
+    level = int(best[1])
+    assert found[level] >= 0.9 * max(found.values()), said
+    assert model_per_gpu(level // 2) >= 0.9 * max(model_per_gpu(number) for number in range(1, 5)), said
+    assert rate_after_trials(made) >= 0.9 * max(found.values()), said
+    assert runs.again.wait(60) == "COMPLETED", runs.again.log()
+    assert f"an earlier run of this script found {level} on a node; it begins with {level}" in runs.again.log()
+
+
+def test_ways_of_sharing_are_compared_and_called_simulated(runs: Runs) -> None:
+    assert runs.compared.wait(120) == "COMPLETED", runs.compared.log()
+    said = runs.compared.log()
+    assert "ways of sharing on n6 (simulated GPUs):" in said
+    rows = re.findall(r"(exclusive|time-slicing|mps) +\d +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
+    assert [name for name, _ in rows] == ["exclusive", "time-slicing", "mps"], said
+    assert float(rows[2][1]) > 1.1, said
