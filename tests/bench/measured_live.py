@@ -1,0 +1,193 @@
+"""Speed that is measured, on real Slurm with simulated GPUs: python tests/bench/measured_live.py (root; 5 minutes).
+
+Levels: `[1,auto]` on equal tasks that saturate a GPU, against runs of the same tasks with each number at once. Undo:
+eight tasks of which no two suit (--clash), under --undo=off, ban and pause, each after a run that measured them alone.
+The simulated tasks slow each other down as the capacity model and --clash say; no figure here is one of a real GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
+
+from bench import Row, report
+
+from localcluster import Cluster
+from slurm_share.triples import run_folder
+from slurm_share.triples.records import Ended
+
+TRAIN = "#!/bin/bash\nexec simgpu-task --load 80 --util 100 --memory 1G --work 1.0 --progress 0.1\n"
+GPUS = 2
+"""Of each node."""
+LEVELS = (2, 4, 6, 8)
+"""All that a node of eight cores can have: GPUs times a whole number."""
+TUNED_TASKS, FIXED_TASKS = 160, 60
+END_TASKS = 10
+"""The last of a run, for which places stay free, do not count."""
+RATE_PART = 0.9
+WORK_S = 16
+HARMED = f"simgpu-task --load 10 --util 30 --progress 0.1 --work {WORK_S} --memory 1G --clash cache:8"
+HARMED_TASKS = 8
+UNDO = ("off", "ban", "pause")
+SAID = re.compile(r"^slurm-share launch: (\d\d):(\d\d):(\d\d) (.*)$", re.MULTILINE)
+STEP = re.compile(r"GPU \d+: task (\d+) (is paused|goes on)")
+
+
+class Live:
+    """One use of llsub by alice."""
+
+    def __init__(
+        self, cluster: Cluster, home: str, files: dict[str, str], words: str, node: str, after: int = 0
+    ) -> None:
+        self.cluster = cluster
+        self.home = f"/home/alice/{home}"
+        for name, text in files.items():
+            put = f"mkdir -p {self.home} && cat >{self.home}/{name} && chmod 755 {self.home}/{name}"
+            cluster.as_user("alice", put, input=text, check=True)
+        first = f" --dependency=afterany:{after}" if after else ""
+        line = f"cd {self.home} && llsub {words} '--options=-w {node}{first}'"
+        said = cluster.as_user("alice", line, check=True).stdout
+        found = re.search(r"^job (\d+):", said, re.MULTILINE)
+        if found is None:
+            raise RuntimeError(said)
+        self.job = int(found[1])
+
+    def wait(self) -> None:
+        """Until it is over. Raises RuntimeError where it is not completed."""
+        state = self.cluster.wait(self.job, 600)
+        if state != "COMPLETED":
+            raise RuntimeError(f"job {self.job} of {self.home} is {state}: {self.log()}")
+
+    def read(self, pattern: str) -> str:
+        """Return what files of the run's folder hold."""
+        return self.cluster.as_user("alice", f"cat {self.home}/LLSUB.1/{pattern}", check=True).stdout
+
+    def log(self) -> str:
+        """Return what the launcher said."""
+        return self.read("llsub-triple-mode-launch.log-*")
+
+    def ended(self) -> list[Ended]:
+        """Return all attempts, by their ends."""
+        found = list(run_folder.parse_results(self.read("p*/results.jsonl").encode()))
+        return sorted(found, key=lambda one: one.started + one.seconds)
+
+
+def equal(cluster: Cluster, home: str, triple: str, tasks: int, after: int = 0) -> Live:
+    """Submit tasks of TRAIN on n2."""
+    files = {"train.sh": TRAIN, "files.txt": "".join(f"{number}\n" for number in range(tasks))}
+    words = f"./train.sh {triple} --tasks files.txt --window=1"
+    if "auto" in triple:
+        words += " --gpu-mem=1500M"
+    return Live(cluster, home, files, words, "n2", after)
+
+
+def harmed(cluster: Cluster, home: str, kind: str, tasks: int, words: str, node: str, after: int = 0) -> Live:
+    """Submit tasks that harm each other; what is learned of them counts for their kind."""
+    lines = "".join(json.dumps({"run": HARMED, "gpu_mem": "2G", "name": kind}) + "\n" for _ in range(tasks))
+    line = f"--tasks mix.jsonl [1,4,1] --pack --window=2 --max-per-gpu=2 {words}"
+    return Live(cluster, home, {"mix.jsonl": lines}, line, node, after)
+
+
+def rate_per_s(run: Live, first_part: float) -> float:
+    """Return the tasks a second that were done, without the first part of the run and without its end."""
+    ends = [one.started + one.seconds for one in run.ended()]
+    part = ends[int(first_part * len(ends)) : -END_TASKS]
+    return (len(part) - 1) / (part[-1] - part[0])
+
+
+def level_rows(tuned: Live, again: Live, fixed: dict[int, Live]) -> list[Row]:
+    """Compare what [1,auto] ends with and what each number at once does."""
+    tuned.wait()
+    rates = {}
+    for level, run in fixed.items():
+        run.wait()
+        rates[level] = rate_per_s(run, 0.2)
+    again.wait()
+    found = re.search(r"(\d+) on a node is best", tuned.log())
+    if found is None:
+        raise RuntimeError(tuned.log())
+    level = int(found[1])
+    begins = f"it begins with {level}" in again.log()
+    best = max(rates.values())
+    return [
+        *(Row(f"levels: rate of {level} at once", rate, "tasks/s") for level, rate in rates.items()),
+        Row("levels: number at once that was found", level, "tasks"),
+        Row("levels: its rate beside the best one's", rates[level] / best, "x", RATE_PART, "higher"),
+        Row("levels: rate of [1,auto] after its trials beside the best one's", rate_per_s(tuned, 0.5) / best, "x",
+            RATE_PART, "higher"),
+        Row("levels: next runs that begin there", int(begins), "of 1", 1, "higher"),
+    ]  # fmt: skip
+
+
+def paused_spans(log: str) -> list[tuple[int, float, float]]:
+    """Return (task, from, to) of all pauses a log tells of, in seconds of the day."""
+    begun: dict[int, float] = {}
+    spans = []
+    for hours, minutes, seconds, text in SAID.findall(log):
+        at = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+        for number, what in STEP.findall(text):
+            task = int(number)
+            if what == "is paused":
+                begun[task] = at
+            elif task in begun:
+                spans.append((task, begun.pop(task), float(at)))
+    return spans
+
+
+def paired_s(run: Live) -> float:
+    """Return for how many seconds two tasks ran on one GPU, the sum over GPUs, without pauses."""
+    together = sum(
+        max(0.0, min(a.started + a.seconds, b.started + b.seconds) - max(a.started, b.started))
+        for a, b in combinations(run.ended(), 2)
+        if a.gpu == b.gpu
+    )
+    return together - sum(to - begun for _, begun, to in paused_spans(run.log()))
+
+
+def undo_rows(runs: dict[str, Live]) -> list[Row]:
+    """Compare the ways to undo."""
+    rows, spans = [], {}
+    for undo, run in runs.items():
+        run.wait()
+        every = run.ended()
+        spans[undo] = max(one.started + one.seconds for one in every) - min(one.started for one in every)
+        done = {one.task for one in every if one.outcome == "done"}
+        rows += [
+            Row(f"undo {undo}: time in a harmful pair, both GPUs", paired_s(run), "s"),
+            Row(f"undo {undo}: make-span", spans[undo], "s"),
+            Row(f"undo {undo}: tasks done", len(done), "tasks", HARMED_TASKS, "higher"),
+        ]
+    one_at_a_time = HARMED_TASKS * WORK_S / GPUS
+    return [
+        *rows,
+        Row("undo: make-span one at a time, by the tasks' work", one_at_a_time, "s"),
+        Row("undo: make-span of pause beside off", spans["pause"] / spans["off"], "x", 1.0),
+    ]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the bench; 0 where every bar holds."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
+    with Cluster.up("measured-bench", nodes=5) as cluster:
+        undone = {}
+        for undo, node in zip(UNDO, ("n3", "n4", "n5"), strict=True):
+            alone = harmed(cluster, f"alone-{undo}", undo, GPUS, "", node)
+            undone[undo] = harmed(cluster, undo, undo, HARMED_TASKS, f"--undo={undo}", node, alone.job)
+        tuned = last = equal(cluster, "auto", "[1,auto]", TUNED_TASKS)
+        again = last = equal(cluster, "again", "[1,auto]", FIXED_TASKS, last.job)
+        fixed = {}
+        for level in LEVELS:
+            fixed[level] = last = equal(cluster, f"fixed{level}", f"[1,{level}]", FIXED_TASKS, last.job)
+        rows = [*level_rows(tuned, again, fixed), *undo_rows(undone)]
+        return 0 if report("measured_live", cluster.slurm_version, rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
