@@ -92,7 +92,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
     family = task_history.read_history().runs[-1].family
     assert main.main(["pack", "history", "--forget", family[:8] if what == "hash" else what]) == 0
     gone = 3 if what == "train.py" else 1
-    assert capsys.readouterr().out == f"{gone} run{'s' if gone > 1 else ''} forgotten\n"
+    assert capsys.readouterr().out == f"{gone} record{'s' if gone > 1 else ''} of runs and speeds forgotten\n"
     assert len(task_history.read_history().runs) == 4 - gone
 
 
