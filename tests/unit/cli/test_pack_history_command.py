@@ -210,7 +210,7 @@ def test_what_no_longer_counts_can_be_forgotten(project, capsys, monkeypatch, da
     with file.open("a") as opened:
         opened.write("".join(newer))
     assert main.main(["pack", "history", "--forget", "old.py"]) == 0
-    assert capsys.readouterr().out == "1 run forgotten\n"
+    assert capsys.readouterr().out == "1 record of runs and speeds forgotten\n"
     assert not any(key.family in file.read_text() for file in folder.glob("*.jsonl"))
     assert main.main(["pack", "history", "--forget", "train.py"]) == 0
 
