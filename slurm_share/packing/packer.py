@@ -219,6 +219,10 @@ class Packer:
         """Return the speed of a running task over that of its command alone; None: not known."""
         return self.board.speed_ratio(task)
 
+    def rate_alone(self, task: int) -> Rate | None:
+        """Return the rate alone of a running task's command; None: not known."""
+        return self.board.rate_alone(task)
+
     def resumed(self, task: int, now_s: float) -> None:
         """Note that a paused task goes on, for a reason that is not the packer's."""
         if task in self.running:

@@ -183,7 +183,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     rate_source: str | UnsetType = UNSET
     """`packing.RateSource` of these two."""
     speed_ratio: float | UnsetType = UNSET
-    """Of a packed run: its speed over that of its command alone on such a GPU."""
+    """Of a packed run: `rate_per_s` over the rate of its command alone on such a GPU."""
     peak_rss_mib: int | None = None
     """Peak of the largest of its processes (getrusage(2), ru_maxrss); None: not above the launcher's own, which a new
     process starts from."""

@@ -172,6 +172,11 @@ class Board:
             return None
         return run.view.rate.ratio_to(run.view.rate_alone)
 
+    def rate_alone(self, task: int) -> Rate | None:
+        """Return the rate alone of a running task's command; None: not known."""
+        run = self._running.get(task)
+        return None if run is None else run.view.rate_alone
+
     def sample_gpu(
         self,
         uuid: str,

@@ -239,6 +239,10 @@ class EvenCaps:
         """See Strategy: nothing is known of tasks alone."""
         return None
 
+    def rate_alone(self, task: Running) -> Rate | None:
+        """See Strategy: nothing is known of tasks alone."""
+        return None
+
     def take_given_up(self) -> Sequence[GivenUp]:
         """See Strategy: a task that waits has an attempt left."""
         return ()

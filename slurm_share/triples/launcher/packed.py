@@ -421,6 +421,10 @@ class Packed:
         """See Strategy."""
         return self.packer.speed_ratio(task.turn.task)
 
+    def rate_alone(self, task: Running) -> Rate | None:
+        """See Strategy."""
+        return self.packer.rate_alone(task.turn.task)
+
     def put_back(self, turn: Turn) -> None:
         """See Strategy."""
         del self._starts[turn.task]

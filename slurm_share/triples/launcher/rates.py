@@ -15,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import UNSET
+
 from ...core.errors import StateError, UsageError, shown
 from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate
 from ..rates_file import RatesFile
@@ -154,10 +156,10 @@ class Rates:
             task.rate_per_s = work_rates.rounded(per_s)
         if per_s is not None or meter.source != "output":
             task.rate_source = meter.source
-        ratio, last = strategy.speed_ratio(task), watched.told
-        if ratio is not None and last is not None and last.per_s > 0 and per_s is not None:
-            # The strategy knows the speed since the neighbours last changed; the attempt's is that of all its time.
-            task.speed_ratio = round(ratio * per_s / last.per_s, 4)
+        alone = strategy.rate_alone(task)
+        if per_s is not None and alone is not None:  # of all its time, not only of that with its last neighbours
+            ratio = Rate(per_s=per_s, error_per_s=0.0, windows=1, source=meter.source).ratio_to(alone)
+            task.speed_ratio = UNSET if ratio is None else round(ratio, 4)
 
     # ---- Once a second ----
 

@@ -74,7 +74,11 @@ class Strategy(Protocol):
         """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
 
     def speed_ratio(self, task: Running) -> float | None:
-        """Return the speed of a running task over that of its command alone; None: not known."""
+        """Return the speed of a running task, since its neighbours last changed, over that of its command alone; None:
+        not known."""
+
+    def rate_alone(self, task: Running) -> Rate | None:
+        """Return the rate alone of a running task's command; None: not known."""
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """Return the waiting tasks that get no further attempt, each once."""

@@ -31,6 +31,7 @@ class Strategy:
         self.paused: frozenset[int] = frozenset()
         self.rates: dict[int, Rate | None] = {}
         self.ratio: float | None = None
+        self.alone: Rate | None = None
 
     def gpus(self, task: Running) -> tuple[str, ...]:
         return (GPUS[task.worker],)
@@ -40,6 +41,9 @@ class Strategy:
 
     def speed_ratio(self, task: Running) -> float | None:
         return self.ratio
+
+    def rate_alone(self, task: Running) -> Rate | None:
+        return self.alone
 
     def kind_of_work(self, task: Running) -> str | None:
         return "a"
@@ -115,22 +119,25 @@ def test_rate_is_told_when_a_window_closes(desk: Desk) -> None:
     task = desk.start(0)
     desk.work(11, 5)
     assert desk.rate(0) == pytest.approx(5)
-    desk.strategy.ratio = 0.75
     desk.end(task)
-    assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", 0.75)
+    assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", UNSET)
 
 
-def test_the_speed_of_an_attempt_is_that_of_all_its_time_and_not_since_the_last_change(desk: Desk) -> None:
-    """A third of its speed beside another one, then as fast as alone."""
-    task, other = desk.start(0), desk.start(1)
-    desk.work(31, 2, 2)
-    desk.end(other)
-    desk.work(31, 6)
-    assert desk.rate(0) == pytest.approx(6)
-    desk.strategy.ratio = 1.0
+def test_speed_of_an_attempt_is_that_of_all_its_time(desk: Desk) -> None:
+    """And not that beside its last neighbours, where it may have been alone for a moment at the end."""
+    task = desk.start(0)
+    desk.work(11, 5)
+    desk.strategy.ratio, desk.strategy.alone = 1.0, Rate(per_s=10, error_per_s=0, windows=2, source="progress")
     desk.end(task)
-    assert task.rate_per_s == pytest.approx(4, rel=0.1)
-    assert task.speed_ratio == pytest.approx(4 / 6, rel=0.1)
+    assert (task.rate_per_s, task.speed_ratio) == (5, 0.5)
+
+
+def test_rates_that_count_different_things_give_no_speed(desk: Desk) -> None:
+    task = desk.start(0)
+    desk.work(11, 5)
+    desk.strategy.alone = Rate(per_s=10, error_per_s=0, windows=2, source="log")
+    desk.end(task)
+    assert (task.rate_per_s, task.speed_ratio) == (5, UNSET)
 
 
 def test_start_and_end_of_a_neighbour_restart_the_windows_of_that_gpu_alone(desk: Desk) -> None:
