@@ -153,6 +153,17 @@ def _check_trials(written: PackOptions) -> None:
             f"{what} tries numbers of tasks on a GPU, and --gpus-per-task={written.gpus_per_task} gives each whole "
             "GPUs; leave it away, or write the number of processes"
         )
+    for option in _of_speed(written):
+        raise UsageError(
+            f"{what} measures equal tasks, which have no neighbours to choose, and {option} is about neighbours; leave "
+            "it away, or write --pack"
+        )
+
+
+def _of_speed(written: PackOptions) -> list[str]:
+    """Return the options that were written and that only the policy knows which measures speed."""
+    options = ("undo", "checkpoint_signal", "min_speed")
+    return [f"--{name.replace('_', '-')}" for name in options if getattr(written, name) is not None]
 
 
 def take_sm_tried(written: str | None) -> tuple[str | None, bool]:
@@ -179,13 +190,11 @@ def refuse_sm_tried(written: str | None, where: str) -> None:
 
 def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
     """Refuse the options that only the policy knows which measures speed."""
-    for name in ("undo", "checkpoint_signal", "min_speed"):
-        if getattr(written, name) is not None and policy != "gain":
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{option} has no effect on {policy}, which places tasks without asking for their speed; leave it "
-                "away, or write --pack=gain"
-            )
+    for option in _of_speed(written) if policy != "gain" else ():
+        raise UsageError(
+            f"{option} has no effect on {policy}, which places tasks without asking for their speed; leave it "
+            "away, or write --pack=gain"
+        )
 
 
 def parse_min_speed(text: str) -> float:

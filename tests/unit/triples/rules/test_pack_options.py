@@ -87,6 +87,15 @@ def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, 
         pack_options.request(PackOptions(pack=policy, **option), retries=0)
 
 
+@pytest.mark.parametrize("option", [{"undo": "pause"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
+def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
+    """In words that the user has written: not of the policy that trials have."""
+    for more in ({"is_auto": True}, {"compared": True}):
+        written = PackOptions(compare_sharing=bool(more.get("compared")), **option)
+        with pytest.raises(UsageError, match="is about neighbours; leave it away, or write --pack"):
+            pack_options.request(written, retries=0, is_auto=bool(more.get("is_auto")))
+
+
 @pytest.mark.parametrize("text", ["USR1", "SIGUSR1", "usr1", "sigusr1"])
 def test_a_signal_has_its_name_with_or_without_sig(text: str) -> None:
     assert pack_options.parse_checkpoint_signal(text) == signal.SIGUSR1
