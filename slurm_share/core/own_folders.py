@@ -14,6 +14,8 @@ from pathlib import Path
 
 from .errors import StateError
 
+TRIES = 5
+"""To make a folder in one that another process of the user removes because it is empty."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -34,6 +36,24 @@ def open_below(outer: Path, names: Sequence[str]) -> int:
 
     Raises OSError where `outer` cannot be opened, StateError where a folder below it is not the caller's own alone.
     """
+    for _ in range(TRIES - 1):
+        try:
+            return _open_below(outer, names)
+        except FileNotFoundError:
+            pass  # remove_empty of another process came in between
+    return _open_below(outer, names)
+
+
+def remove_empty(outer: Path, names: Sequence[str]) -> None:
+    """Remove the folders of open_below that are empty, the innermost first. That one stays is no error."""
+    try:
+        for depth in range(len(names), 0, -1):
+            outer.joinpath(*names[:depth]).rmdir()
+    except OSError:
+        pass
+
+
+def _open_below(outer: Path, names: Sequence[str]) -> int:
     fd, where = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), outer
     for name in names:
         try:
@@ -47,7 +67,7 @@ def open_below(outer: Path, names: Sequence[str]) -> int:
 def open_folder(parent: int, name: str, where: Path) -> int:
     """Return the open folder of that name in the open folder `parent`, whose path is `where`; made if it is missing.
 
-    Raises StateError where it is not the caller's own alone.
+    Raises StateError where it is not the caller's own alone, FileNotFoundError where `parent` or it is just removed.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
@@ -55,6 +75,8 @@ def open_folder(parent: int, name: str, where: Path) -> int:
         pass
     try:
         fd = os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise StateError(str(where / name), f"is no folder, or a link ({error.strerror})") from error
     return _checked(fd, where / name, stat.S_ISDIR)

@@ -39,6 +39,7 @@ class RatesFile:
     def __init__(self, tmp: Path, job: str) -> None:
         """Open nothing yet. `tmp`: the node's folder for temporary files."""
         self._tmp = tmp
+        self._names = (own_folders.user_folder(os.getuid()), FOLDER)
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self._folder = self._file = -1
 
@@ -49,9 +50,11 @@ class RatesFile:
             return
         try:
             if self._folder < 0:
-                self._folder = own_folders.open_below(self._tmp, (own_folders.user_folder(os.getuid()), FOLDER))
+                self._folder = own_folders.open_below(self._tmp, self._names)
                 _remove_left(self._folder)
             self._write(data)
+        except FileNotFoundError:
+            self._close()  # another launcher has removed the empty folder; the next write makes it anew
         except (OSError, StateError):
             pass
 
@@ -73,12 +76,17 @@ class RatesFile:
         self._file = fd
 
     def remove(self) -> None:
-        """Remove the file."""
+        """Remove the file, and the folders around it where nothing else is in them."""
         try:
             if self._file >= 0:
                 own_folders.remove_file(self._folder, self._name)
         except OSError:
             pass  # without its lock it is passed over, and the next launcher removes it
+        if self._folder >= 0:
+            own_folders.remove_empty(self._tmp, self._names)
+        self._close()
+
+    def _close(self) -> None:
         for fd in (self._file, self._folder):
             if fd >= 0:
                 os.close(fd)

@@ -38,6 +38,10 @@ EXCUSED = {
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
     r".*: (llsub --(resume|pack)|srun --share-gpu)": "names the option alone",
+    r".*: slurm-share pack simulate( (Venus/|TRACE ).*)?": (
+        "names the command alone, or a log that is not shipped; tests/packing plays short ones"
+    ),
+    r".*: .*python3? tests/gpu/.*": "needs an NVIDIA GPU",
     r".*: srun (python|\./).*": "is for inside a script; test_share.py",
 }
 ROOTS = r"slurm-share (install|doctor|config|on|off|status|sample --all)\b.*|scontrol reconfigure"

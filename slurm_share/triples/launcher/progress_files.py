@@ -40,7 +40,9 @@ class ProgressFiles:
 
         Raises StateError where it cannot be used: it is a link, somebody else's, or open to others.
         """
-        where = tmp / own_folders.user_folder(os.getuid()) / FOLDER
+        self._tmp = tmp
+        self._names = (own_folders.user_folder(os.getuid()), FOLDER)
+        where = tmp.joinpath(*self._names)
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self.folder = where / self._name
         self._base = self._fd = -1
@@ -48,8 +50,6 @@ class ProgressFiles:
         """When the folder last changed; -1: not known, or so shortly ago that it may have changed again since."""
         self._there: frozenset[str] = frozenset()
         try:
-            self._base = own_folders.open_below(tmp, (where.parent.name, where.name))
-            _remove_left(self._base)
             self._fd = self._open(where)
         except BaseException as error:
             self._close()
@@ -59,7 +59,13 @@ class ProgressFiles:
 
     def _open(self, where: Path) -> int:
         for _ in range(TRIES):
-            fd = own_folders.open_folder(self._base, self._name, where)
+            self._close()
+            self._base = own_folders.open_below(self._tmp, self._names)
+            _remove_left(self._base)
+            try:
+                fd = own_folders.open_folder(self._base, self._name, where)
+            except FileNotFoundError:
+                continue  # another launcher has removed the empty folder around it
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(fd).st_nlink:
@@ -107,9 +113,10 @@ class ProgressFiles:
             os.close(fd)
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder, and those around it where nothing else is in them."""
         if self._fd >= 0:
             _remove(self._base, self._name, self._fd)
+            own_folders.remove_empty(self._tmp, self._names)
         self._close()
 
     def _close(self) -> None:

@@ -48,7 +48,7 @@ def test_what_is_written_is_read_until_it_is_removed(tmp_path: Path, written: Ra
     assert path.stat().st_mode & 0o077 == 0
     written.remove()
     written.remove()
-    assert list(folder(tmp_path).iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # nothing of ours is left where administrators have installed nothing
     assert read_rates(tmp_path, ME) == {}
 
 
@@ -178,3 +178,16 @@ def test_launcher_is_found_among_the_files_of_many_dead_ones(tmp_path: Path, wri
     for file in alive:
         file.write(RATES)
     assert len(read_rates(tmp_path, ME)[UID]) == MOST_FILES
+
+
+def test_folder_that_another_launcher_removed_is_made_anew(tmp_path: Path) -> None:
+    """It was empty when that one ended: this one had opened it, and written nothing yet."""
+    file = RatesFile(tmp_path, "12")
+    file.write(RATES)
+    (folder(tmp_path) / f"12.{os.getpid()}").unlink()
+    folder(tmp_path).rmdir()
+    file.write(RATES)
+    assert read_rates(tmp_path, ME) == {}
+    file.write(RATES)
+    assert read_rates(tmp_path, ME) == {UID: (RATES,)}
+    file.remove()

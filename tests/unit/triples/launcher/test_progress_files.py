@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +73,7 @@ def test_folder_is_removed_at_the_end_with_what_is_in_it(tmp_path: Path, files: 
     (files.folder / "0").write_text("5")
     assert files.folder.stat().st_mode & 0o077 == 0
     files.close()
-    assert list((tmp_path / f"slurm-share-{os.getuid()}" / "progress").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_of_launchers_that_live_stay(tmp_path: Path, files: ProgressFiles) -> None:
@@ -110,3 +112,22 @@ def test_long_name_of_a_job_is_cut(tmp_path: Path) -> None:
     made = ProgressFiles(tmp_path, "local-" + "x/" * 200)
     assert len(made.folder.name) <= 128
     made.close()
+
+
+LAUNCHERS = """
+import sys
+from pathlib import Path
+from slurm_share.triples.launcher.progress_files import ProgressFiles
+for number in range(200):
+    files = ProgressFiles(Path(sys.argv[1]), f"12-{number}")
+    (files.folder / "0").write_text("1\\n")
+    assert files.read(0) is not None
+    files.close()
+"""
+
+
+def test_launchers_that_start_and_end_at_once_leave_nothing(tmp_path: Path) -> None:
+    """Each removes the empty folders at its end, while others are making theirs in them."""
+    running = [subprocess.Popen([sys.executable, "-c", LAUNCHERS, str(tmp_path)]) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0, 0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
