@@ -1,0 +1,45 @@
+"""Messages and distributed arrays between the tasks of a run (SPMD: every rank runs the same program).
+
+Lives in the Python of the user's programs: it needs NumPy alone and imports nothing else of slurm_share. The names
+below are imported when they are first asked for, because the launcher imports `wire` and `rendezvous` where there is no
+NumPy.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
+if TYPE_CHECKING:
+    from .comm import ANY_SOURCE as ANY_SOURCE
+    from .comm import ANY_TAG as ANY_TAG
+    from .comm import MAX as MAX
+    from .comm import MIN as MIN
+    from .comm import PROD as PROD
+    from .comm import SUM as SUM
+    from .comm import Comm as Comm
+    from .dmat import Dmat as Dmat
+    from .dmat import empty as empty
+    from .dmat import from_local as from_local
+    from .dmat import ones as ones
+    from .dmat import rand as rand
+    from .dmat import zeros as zeros
+    from .errors import SpmdError as SpmdError
+    from .rules.maps import Map as Map
+
+    COMM_WORLD: Comm
+
+_HOME = {
+    **dict.fromkeys(("ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Comm", "MAX", "MIN", "PROD", "SUM"), "comm"),
+    **dict.fromkeys(("Dmat", "empty", "from_local", "ones", "rand", "zeros"), "dmat"),
+    "Map": "rules.maps",
+    "SpmdError": "errors",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

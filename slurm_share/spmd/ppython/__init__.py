@@ -1,0 +1,1 @@
+"""pPython's names on top of this package, for programs that were written for it."""

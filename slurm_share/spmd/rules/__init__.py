@@ -1,0 +1,1 @@
+"""Decisions of messages and distributed arrays: values in, values out."""

@@ -1,0 +1,162 @@
+"""A transport between threads of one process, so that collectives and arrays are tested without processes.
+
+The matching is the product's (`matching.Queues`); only the way of a message from rank to rank is replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_share.spmd.errors import PeerEnded, ReceiveTimeout, RunEnded
+from slurm_share.spmd.matching import Queues
+from slurm_share.spmd.transport import USER, Envelope, NodePlace, Tag
+
+PATIENCE_S = 20.0
+"""A test that waits for longer has failed."""
+
+
+@dataclass(eq=False)
+class ThreadWindow:
+    """Shared memory between threads."""
+
+    memory: memoryview
+    released: int = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
+@dataclass(eq=False)
+class ThreadMessage:
+    """A message whose body was copied when it was sent."""
+
+    envelope: Envelope
+    body: bytearray
+    window: memoryview | None
+
+    def take(self) -> memoryview:
+        return memoryview(self.body)
+
+    def take_into(self, buffer: memoryview) -> None:
+        buffer[:] = self.body
+
+
+@dataclass(eq=False)
+class Shared:
+    """What all ranks of one run have."""
+
+    queues: list[Queues]
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    ended: RunEnded | None = None
+    sent: list[Envelope] = field(default_factory=list)
+
+
+class ThreadTransport:
+    """One rank."""
+
+    has_windows = True
+
+    def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...]) -> None:
+        self.rank, self.size, self.nodes = rank, len(shared.queues), nodes
+        self.shared = shared
+        self.windows: list[ThreadWindow] = []
+
+    def send(
+        self,
+        dest: int,
+        context: int,
+        tag: Tag,
+        form: int,
+        meta: bytes,
+        buffers: Sequence[memoryview],
+        window: Any = None,
+    ) -> None:
+        body = bytearray(b"".join(buffers))
+        envelope = Envelope(self.rank, context, tag, form, len(body), meta)
+        with self.shared.changed:
+            self.shared.queues[dest].put(ThreadMessage(envelope, body, None if window is None else window.memory))
+            self.shared.sent.append(envelope)
+            self.shared.changed.notify_all()
+
+    def receive(
+        self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
+    ) -> ThreadMessage:
+        found: list[Any] = []
+
+        def is_there() -> bool:
+            message = self.shared.queues[self.rank].take(source, context, tag)
+            if message is not None:
+                found.append(message)
+            return bool(found) or self.shared.ended is not None
+
+        with self.shared.changed:
+            if not self.shared.changed.wait_for(is_there, PATIENCE_S if timeout_s is None else timeout_s):
+                raise ReceiveTimeout(f"rank {self.rank} waits in {call} for ({source}, {tag!r})")
+            if found:
+                return found[0]
+            assert self.shared.ended is not None
+            raise self.shared.ended
+
+    def put_back(self, message: Any) -> None:
+        with self.shared.changed:
+            self.shared.queues[self.rank].put_back(message)
+
+    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
+        with self.shared.changed:
+            return self.shared.queues[self.rank].find(source, context, tag)
+
+    def waiting(self) -> tuple[Envelope, ...]:
+        with self.shared.changed:
+            return tuple(self.shared.queues[self.rank].waiting())
+
+    def finish(self, context: int) -> None:
+        assert context != USER
+        with self.shared.changed:
+            self.shared.queues[self.rank].finish(context)
+
+    def window(self, size: int) -> ThreadWindow:
+        made = ThreadWindow(memoryview(bytearray(max(size, 1))))
+        self.windows.append(made)
+        return made
+
+    def abort(self, code: int, why: str) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def run_ranks(size: int, program: Callable[[Any], Any], *, per_node: int | None = None) -> list[Any]:
+    """Run `program(transport)` on so many ranks; return what each returned. Raises the first error of any.
+
+    `per_node` ranks are on each node; None: all on one.
+    """
+    count = per_node or size
+    nodes = tuple(
+        NodePlace(f"n{number + 1}", first, min(count, size - first))
+        for number, first in enumerate(range(0, size, count))
+    )
+    shared = Shared([Queues(rank) for rank in range(size)])
+    results: list[Any] = [None] * size
+    errors: list[tuple[int, BaseException]] = []
+
+    def work(rank: int) -> None:
+        try:
+            results[rank] = program(ThreadTransport(rank, shared, nodes))
+        except Exception as error:  # noqa: BLE001 - raised again in the test's own thread
+            with shared.changed:
+                errors.append((rank, error))
+                shared.ended = shared.ended or PeerEnded(rank, "n1", 1, None, f"raised {error!r}")
+                shared.changed.notify_all()
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S * 3)
+    if errors:
+        raise errors[0][1]
+    return results
