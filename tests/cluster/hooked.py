@@ -26,13 +26,15 @@ MPS = """\
 for pid in $(pgrep -x nvidia-cuda-mps); do
     p=/proc/$pid
     [ "$(awk '{print $3}' $p/stat 2>/dev/null)" != Z ] || continue
+    command=$(tr '\\0' ' ' 2>/dev/null <$p/cmdline)
+    case "$command" in *nvidia-cuda-mps-control*-d*|*nvidia-cuda-mps-server*) ;; *) continue ;; esac
     echo "$pid $(stat -c %U $p 2>/dev/null)" \
-         "$(tr '\\0' ' ' 2>/dev/null <$p/cmdline | grep -o 'nvidia-cuda-mps-[a-z]*' | head -n1)" \
+         "$(echo "$command" | grep -o 'nvidia-cuda-mps-[a-z]*' | head -n1)" \
          "$(tr '\\0' '\\n' 2>/dev/null <$p/environ | sed -n 's/^CUDA_MPS_PIPE_DIRECTORY=//p')" \
          "$(tr '\\0' '\\n' 2>/dev/null <$p/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p')"
 done
 """
-"""Prints the processes of MPS, one a line."""
+"""Prints the daemons and servers of MPS, one a line. A control client that asks a daemon has the daemon's name."""
 GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
 """Prints the cgroups of MPS daemons, one for each controller."""
 PATIENCE_S = 120.0

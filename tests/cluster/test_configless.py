@@ -111,6 +111,7 @@ def install(cluster: Cluster, *words: str, code: int = 0) -> str:
 def test_a_node_without_the_package_is_found_before_it_is_drained(partly: Cluster) -> None:
     """By a job of a moment, for the controller has no ssh here. What it is refused for does happen: anybody's job."""
     mine = files(partly)
+    until(lambda: set(partly.status().nodes.values()) == {"idle"}, "idle nodes")  # one that is not is not asked
     said = install(partly, "--apply", code=2)
     assert "n2 lack /opt/slurm-share/bin/slurm-share-prolog" in said
     assert "anybody's next job there would drain the node" in said

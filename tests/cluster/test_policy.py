@@ -192,8 +192,9 @@ def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster
 
 
 def shm(node: Node) -> str:
-    """What lies in /dev/shm and in /tmp, and whose it is."""
-    return node.run("bash", "-c", "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | sort").stdout
+    """What lies in /dev/shm and in /tmp, and whose it is, but for what launchers of other tests keep there."""
+    script = "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | grep -v ' tmp/slurm-share-[0-9]*$' | sort"
+    return node.run("bash", "-c", script).stdout
 
 
 LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /home/bob /dev/shm/l; echo up; sleep 120"
