@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..core.errors import CommandError, UsageError
 from ..core.installed import EPILOG, LUA, PLUGIN, PROLOG
@@ -37,14 +37,20 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     in_force = remote_hosts.read_hooks_in_force()
     # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
     if by_jobs and in_force is not None and not starts_ours(in_force):
-        free = {node: place for node, place in partitions.items() if place is not None and node not in there}
-        there |= remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
+        for _ in range(2):  # a busy controller may not start the first job at once
+            free = {node: place for node, place in partitions.items() if place is not None and node not in there}
+            if free:
+                there |= _read_by_jobs(free, deadline)
     lacking = {node: tuple(file for file in _NEEDED if file not in there[node]) for node in nodes if node in there}
     return NodesSeen(
         tuple(node for node, files in lacking.items() if not files),
         {node: files for node, files in lacking.items() if files},
         tuple(node for node in nodes if node not in there),
     )
+
+
+def _read_by_jobs(free: Mapping[str, str], deadline: Deadline) -> dict[str, frozenset[str]]:
+    return remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
 
 
 def _read_partitions() -> dict[str, str | None]:
