@@ -3,8 +3,11 @@
 SpmdError
   UsageError           the program asks for something that cannot be: a rank that is not there, an unknown reduction
     MapMismatch        arrays whose maps differ; the sentence says to redistribute first
+    IndexOutOfRange    an index that is not within the array; also an IndexError
+    NotContiguous      a buffer has gaps; also a ValueError
     MessageMismatch    the message does not fit the buffer; it stays and can be received again
     CollectiveMismatch ranks are in different collective calls, or in one with different arguments
+  ArrayFileError       a rank cannot write or read its part of a file
   RunEnded             the run as a whole cannot go on
     PeerEnded          a rank has ended that somebody waits for
     NodeLost           a node does not answer any more
@@ -35,6 +38,14 @@ class MapMismatch(UsageError):
     """Arrays whose maps differ."""
 
 
+class IndexOutOfRange(UsageError, IndexError):
+    """An index that is not within the array."""
+
+
+class NotContiguous(UsageError, ValueError):
+    """A buffer has gaps, so that it cannot be sent or received as it lies in memory."""
+
+
 class MessageMismatch(UsageError):
     """The message does not fit the buffer. It stays and can be received again."""
 
@@ -52,6 +63,10 @@ class CollectiveMismatch(UsageError):
             f"collective call {self.number}: rank {self.rank} is in {self.here}, rank {self.peer} in {self.there}; "
             "all ranks must make the same collective calls in the same order"
         )
+
+
+class ArrayFileError(SpmdError):
+    """A rank cannot write or read its part of a file; raised on all ranks."""
 
 
 class RunEnded(SpmdError):

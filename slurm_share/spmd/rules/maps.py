@@ -1,18 +1,157 @@
-"""How an array is spread over ranks: for every rank and dimension the indices that it owns and that it stores."""
+"""How an array is spread over ranks: for every rank and dimension the indices that it owns and that it stores.
+
+A grid of processes lies over the array. Each dimension is spread on its own, over the places 0, 1, ... of the grid
+along it, so all layouts are closed formulas of one dimension (`Axis`), and `Map` puts them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
+
 Indices = NDArray[np.int64]
+
+KINDS = {"b": "block", "c": "cyclic", "bc": "block-cyclic"}
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The distribution of one dimension over the places of the grid along it."""
+
+    places: int
+    kind: str
+    """A key of KINDS."""
+    block: int = 0
+    """Length of the blocks of "bc"; else 0."""
+    overlap: int = 0
+    """Elements of the right neighbour that each place stores too; "b" only."""
+
+    def span(self, length: int, place: int) -> tuple[int, int]:
+        """Return the first index that a place owns and the one after the last, of a block distribution.
+
+        Without overlap the parts are those of `numpy.array_split`; with overlap all have ceil(length / places) elements
+        until none are left, as in pPython.
+        """
+        if self.overlap:
+            size = -(-length // self.places)
+            return min(length, place * size), min(length, (place + 1) * size)
+        size, larger = divmod(length, self.places)
+        first = place * size + min(place, larger)
+        return first, first + size + (place < larger)
+
+    def stored_span(self, length: int, place: int) -> tuple[int, int]:
+        """Return the first index that a place stores and the one after the last, of a block distribution."""
+        first, end = self.span(length, place)
+        return (first, min(length, end + self.overlap)) if end > first else (first, end)
+
+    def count_owned(self, length: int, place: int) -> int:
+        """Return how many indices a place owns."""
+        if self.kind == "b":
+            first, end = self.span(length, place)
+            return end - first
+        block = self.block or 1
+        cycles, rest = divmod(length, block * self.places)
+        return cycles * block + min(max(rest - place * block, 0), block)
+
+    def count_stored(self, length: int, place: int) -> int:
+        """Return how many indices a place stores."""
+        if self.kind == "b":
+            first, end = self.stored_span(length, place)
+            return end - first
+        return self.count_owned(length, place)
+
+    def owned_ends(self, length: int, place: int) -> tuple[int, int]:
+        """Return the first and the last index that a place owns, which must be something."""
+        if self.kind == "b":
+            first, end = self.span(length, place)
+            return first, end - 1
+        block = self.block or 1
+        whole, rest = divmod(self.count_owned(length, place) - 1, block)
+        return place * block, (whole * self.places + place) * block + rest
+
+    def owned(self, length: int, place: int) -> Indices:
+        """Return the indices that a place owns, ascending."""
+        if self.kind == "b":
+            return np.arange(*self.span(length, place), dtype=np.int64)
+        if self.kind == "c":
+            return np.arange(place, length, self.places, dtype=np.int64)
+        starts = np.arange(place * self.block, length, self.places * self.block, dtype=np.int64)
+        indices = (starts[:, None] + np.arange(self.block, dtype=np.int64)).reshape(-1)
+        return indices[: self.count_owned(length, place)]
+
+    def stored(self, length: int, place: int) -> Indices:
+        """Return the indices that a place stores, ascending; those that it owns are the first of them."""
+        if self.kind == "b":
+            return np.arange(*self.stored_span(length, place), dtype=np.int64)
+        return self.owned(length, place)
+
+    def owned_range(self, length: int, place: int) -> slice | None:
+        """Return the indices that a place owns as a slice with a positive step; None: they are not evenly spaced."""
+        if self.kind == "b":
+            return slice(*self.span(length, place), 1)
+        if self.kind == "c":
+            return slice(min(place, length), length, self.places)
+        first = min(place * self.block, length)
+        count = self.count_owned(length, place)
+        if self.block == 1:
+            return slice(first, length, self.places)
+        return slice(first, first + count, 1) if self.places == 1 or count <= self.block else None
+
+    def stored_range(self, length: int, place: int) -> slice | None:
+        """Return the indices that a place stores as a slice with a positive step; None: they are not evenly spaced."""
+        return slice(*self.stored_span(length, place), 1) if self.kind == "b" else self.owned_range(length, place)
+
+    def owners(self, length: int, indices: Indices) -> Indices:
+        """Return the place that owns each index; the indices must be within the length."""
+        if self.kind == "c":
+            return indices % self.places
+        if self.kind == "bc":
+            return indices // self.block % self.places
+        if self.overlap:
+            return indices // -(-length // self.places) if length else indices
+        size, larger = divmod(length, self.places)
+        in_larger = larger * (size + 1)
+        if size == 0 or larger == 0:
+            return indices // max(size, 1)
+        return np.where(indices < in_larger, indices // (size + 1), larger + (indices - in_larger) // size)
+
+    def positions(self, length: int, place: int, indices: Indices) -> Indices:
+        """Return where in what a place stores lie these indices, which it must store."""
+        if self.kind == "b":
+            return indices - self.span(length, place)[0]
+        block = self.block or 1
+        return indices // (block * self.places) * block + indices % block
+
+    def same_layout(self) -> tuple[str, int, int]:
+        """Return kind, block and overlap, alike for those that lay out every length alike."""
+        if self.places == 1:
+            return ("b", 0, 0)
+        return ("c", 0, 0) if self.kind == "bc" and self.block == 1 else (self.kind, self.block, self.overlap)
 
 
 class Map:
-    """The distribution of an array of any number of dimensions over a grid of ranks."""
+    """The distribution of an array of any number of dimensions over a grid of ranks.
+
+    A map does not change after it is made. Two maps are equal where they lay out every array alike.
+    """
+
+    grid: tuple[int, ...]
+    dist: tuple[tuple[str, int], ...]
+    """Per dimension ("b", 0), ("c", 0) or ("bc", k)."""
+    ranks: tuple[int, ...]
+    overlap: tuple[int, ...]
+    order: str
+    axes: tuple[Axis, ...]
+    """The distribution of each dimension on its own."""
 
     def __init__(
         self,
@@ -28,36 +167,249 @@ class Map:
         dictionaries too. `overlap`: elements of the right neighbour that are stored along each block dimension.
         Raises UsageError where these do not fit together.
         """
-        raise NotImplementedError
-
-    grid: tuple[int, ...]
-    dist: tuple[tuple[str, int], ...]
-    """Per dimension ("b", 0), ("c", 0) or ("bc", k)."""
-    ranks: tuple[int, ...]
-    overlap: tuple[int, ...]
-    order: str
+        self.grid = _read_grid(grid)
+        self.dist = _read_dist(dist, len(self.grid))
+        self.ranks = _read_ranks(ranks, self.grid)
+        self.overlap = _read_overlap(overlap, self.dist)
+        if order not in ("C", "F"):
+            raise UsageError(f"the order of a map is 'C' (rows first) or 'F' (columns first), not {order!r}")
+        self.order = order
+        self.axes = tuple(
+            Axis(places, kind, block, overlap)
+            for places, (kind, block), overlap in zip(self.grid, self.dist, self.overlap, strict=True)
+        )
+        placed = np.array(self.ranks, dtype=np.int64).reshape(self.grid, order="C" if order == "C" else "F")
+        self._placed: tuple[int, ...] = tuple(placed.reshape(-1).tolist())
+        """The ranks in C order of the grid."""
+        self._number = {rank: number for number, rank in enumerate(self._placed)}
+        self._key = (self.grid, tuple(axis.same_layout() for axis in self.axes), self._placed)
+        self._hash = hash(self._key)
 
     def coordinates(self, rank: int) -> tuple[int, ...] | None:
         """Return the place of a rank in the grid; None: it has no part of the array."""
-        raise NotImplementedError
+        number = self._number.get(rank)
+        if number is None:
+            return None
+        coordinates = []
+        for places in reversed(self.grid):
+            number, place = divmod(number, places)
+            coordinates.append(place)
+        return tuple(reversed(coordinates))
+
+    def rank_at(self, coordinates: Sequence[int]) -> int:
+        """Return the rank at a place in the grid."""
+        number = 0
+        for places, place in zip(self.grid, coordinates, strict=True):
+            number = number * places + place
+        return self._placed[number]
 
     def owned(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
         """Return per dimension the global indices that the rank owns, ascending. Empty ones where it has no part."""
-        raise NotImplementedError
+        return self._indices(shape, rank, Axis.owned)
 
     def stored(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
         """Return per dimension the global indices that the rank stores: what it owns, and its overlap."""
-        raise NotImplementedError
+        return self._indices(shape, rank, Axis.stored)
+
+    def owned_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Return the shape of what the rank owns: the first elements along each dimension of what it stores."""
+        return self._counts(shape, rank, Axis.count_owned)
+
+    def stored_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Return the shape of the local array of the rank. Zeros where it has no part."""
+        return self._counts(shape, rank, Axis.count_stored)
+
+    def owned_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
+        """Return `owned` with a slice for each dimension whose indices are evenly spaced."""
+        return self._ranges(shape, rank, Axis.owned_range, Axis.owned)
+
+    def stored_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
+        """Return `stored` with a slice for each dimension whose indices are evenly spaced."""
+        return self._ranges(shape, rank, Axis.stored_range, Axis.stored)
 
     def owners(self, shape: Sequence[int], axis: int, indices: Indices) -> Indices:
-        """Return for each global index along an axis the process (place in the grid along it) that owns it."""
-        raise NotImplementedError
+        """Return for each global index along an axis the process (place in the grid along it) that owns it.
+
+        Raises UsageError where an index is not within the array.
+        """
+        length = self.check_shape(shape)[self.check_axis(axis)]
+        indices = np.asarray(indices, dtype=np.int64)
+        if indices.size and not (indices.min() >= 0 and indices.max() < length):
+            wrong = indices[(indices < 0) | (indices >= length)].flat[0]
+            raise UsageError(f"index {wrong} is not within dimension {axis} of an array of shape {tuple(shape)}")
+        return self.axes[axis].owners(length, indices)
+
+    def check_axis(self, axis: int) -> int:
+        """Return the number of a dimension, counted from 0; raise UsageError where there is none such."""
+        dimensions = len(self.grid)
+        if not -dimensions <= axis < dimensions:
+            raise UsageError(f"there is no dimension {axis}: the map has {dimensions}, counted from 0")
+        return axis % dimensions
+
+    def check_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape as plain integers; raise UsageError where it cannot be spread by this map."""
+        lengths = _integers(shape, "the shape of an array")
+        if len(lengths) != len(self.grid):
+            raise UsageError(
+                f"a map of {len(self.grid)} dimensions cannot spread an array of {len(lengths)} "
+                f"(grid {self.grid}, shape {lengths}); give the grid one number per dimension, 1 where it stays whole"
+            )
+        if min(lengths) < 0:
+            raise UsageError(f"the shape of an array has no negative lengths: {lengths}")
+        return lengths
 
     def digest(self) -> bytes:
         """Return 8 bytes that are equal where maps are equal."""
-        raise NotImplementedError
+        return hashlib.blake2b(repr(self._key).encode(), digest_size=8).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Map) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        dist = [kind if kind != "bc" else (kind, block) for kind, block in self.dist]
+        given = [repr(self.grid), repr(dist[0] if len(set(dist)) == 1 else tuple(dist))]
+        if self.ranks != tuple(range(len(self.ranks))):
+            given.append(f"ranks={self.ranks}")
+        if any(self.overlap):
+            given.append(f"overlap={self.overlap}")
+        if self.order != "C":
+            given.append(f"order={self.order!r}")
+        return f"Map({', '.join(given)})"
+
+    def _indices(self, shape: Sequence[int], rank: int, of_axis: Any) -> tuple[Indices, ...]:
+        lengths, places = self.check_shape(shape), self.coordinates(rank)
+        if places is None:
+            return tuple(np.empty(0, dtype=np.int64) for _ in lengths)
+        return tuple(of_axis(*each) for each in zip(self.axes, lengths, places, strict=True))
+
+    def _counts(self, shape: Sequence[int], rank: int, of_axis: Any) -> tuple[int, ...]:
+        lengths, places = self.check_shape(shape), self.coordinates(rank)
+        if places is None:
+            return (0,) * len(lengths)
+        return tuple(of_axis(*each) for each in zip(self.axes, lengths, places, strict=True))
+
+    def _ranges(self, shape: Sequence[int], rank: int, evenly: Any, any_: Any) -> tuple[slice | Indices, ...]:
+        lengths, places = self.check_shape(shape), self.coordinates(rank)
+        if places is None:
+            return (slice(0, 0, 1),) * len(lengths)
+        found = []
+        for each in zip(self.axes, lengths, places, strict=True):
+            even = evenly(*each)
+            found.append(any_(*each) if even is None else even)
+        return tuple(found)
 
 
 def from_ppython(spec: Mapping[str, Any]) -> Map:
-    """Return the map of a pPython dictionary."""
-    raise NotImplementedError
+    """Return the map of a pPython dictionary: grid_spec, dist_spec, proc_list, overlap; `grid` decides over proc_list.
+
+    Raises UsageError where a key is missing or the values do not fit together.
+    """
+    if "grid" in spec:
+        grid = np.asarray(spec["grid"])
+        return Map(grid.shape, spec.get("dist_spec"), grid.reshape(-1).tolist(), spec.get("overlap"))
+    for key in ("grid_spec", "proc_list"):
+        if key not in spec:
+            raise UsageError(f"a pPython map has grid_spec, dist_spec and proc_list; {key} is missing in {dict(spec)}")
+    return Map(spec["grid_spec"], spec.get("dist_spec"), spec["proc_list"], spec.get("overlap"), spec.get("order", "C"))
+
+
+def _integers(values: Iterable[Any], what: str) -> tuple[int, ...]:
+    """Return plain integers; raise UsageError where `values` are not a sequence of whole numbers."""
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise UsageError(f"{what} must be a sequence of whole numbers, not {values!r}") from None
+
+
+def _read_grid(grid: Sequence[int]) -> tuple[int, ...]:
+    numbers = _integers(grid, "the grid of a map")
+    if not numbers:
+        raise UsageError("the grid of a map needs one number of processes per dimension; it is empty")
+    if min(numbers) < 1:
+        raise UsageError(f"the grid of a map needs at least one process along each dimension: {numbers}")
+    return numbers
+
+
+def _read_ranks(ranks: Sequence[int] | None, grid: tuple[int, ...]) -> tuple[int, ...]:
+    count = math.prod(grid)
+    numbers = tuple(range(count)) if ranks is None else _integers(ranks, "the ranks of a map")
+    if len(numbers) != count:
+        raise UsageError(f"a grid of {' x '.join(map(str, grid))} processes needs {count} ranks, not {len(numbers)}")
+    if min(numbers) < 0:
+        raise UsageError(f"ranks are counted from 0: {min(numbers)} is none")
+    if len(set(numbers)) != count:
+        twice = next(rank for rank in numbers if numbers.count(rank) > 1)
+        raise UsageError(f"rank {twice} is in the map more than once; each rank can have one place in the grid")
+    return numbers
+
+
+def _read_overlap(overlap: Sequence[int] | None, dist: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
+    numbers = (0,) * len(dist) if overlap is None else _integers(overlap, "the overlap of a map")
+    if len(numbers) != len(dist):
+        raise UsageError(
+            f"the overlap of a map needs one number per dimension: {len(dist)} dimensions, overlap {numbers}"
+        )
+    if min(numbers) < 0:
+        raise UsageError(f"the overlap of a map cannot be negative: {numbers}")
+    for axis, (number, (kind, _)) in enumerate(zip(numbers, dist, strict=True)):
+        if number and kind != "b":
+            raise UsageError(
+                f"only a block distribution can overlap; dimension {axis} is {KINDS[kind]} with overlap {number}"
+            )
+    return numbers
+
+
+def _read_dist(dist: Any, dimensions: int) -> tuple[tuple[str, int], ...]:
+    """Return the distribution of each dimension, from any of the ways to write it."""
+    if dist is None or (isinstance(dist, Mapping | Sequence) and not len(dist)):
+        return (("b", 0),) * dimensions  # pPython's {}
+    if isinstance(dist, str) or (isinstance(dist, Mapping) and "dist" in dist) or _is_block_cyclic(dist):
+        return (_read_one_dist(dist),) * dimensions
+    if isinstance(dist, Mapping):
+        by_axis = {int(key) if str(key).isdecimal() else key: value for key, value in dist.items()}
+        if set(by_axis) != set(range(dimensions)):
+            raise UsageError(
+                f"the distributions of {dimensions} dimensions are numbered from 0 to {dimensions - 1}: {dist}"
+            )
+        return tuple(_read_one_dist(by_axis[axis]) for axis in range(dimensions))
+    if not isinstance(dist, Iterable):
+        raise UsageError(_NO_DIST.format(dist))
+    each = tuple(dist)
+    if len(each) != dimensions:
+        raise UsageError(f"{len(each)} distributions are given for {dimensions} dimensions: {dist!r}")
+    return tuple(_read_one_dist(one) for one in each)
+
+
+_NO_DIST = "a distribution is 'b' (block), 'c' (cyclic) or ('bc', k) (blocks of k in turn), not {!r}"
+
+
+def _is_block_cyclic(dist: Any) -> bool:
+    return isinstance(dist, tuple | list) and len(dist) == 2 and dist[0] == "bc" and not isinstance(dist[1], str)
+
+
+def _read_one_dist(dist: Any) -> tuple[str, int]:
+    """Return kind and block length of one dimension."""
+    block: Any = None
+    if isinstance(dist, Mapping):
+        if not dist:
+            return ("b", 0)
+        kind, block = dist.get("dist"), dist.get("b_size")
+    elif isinstance(dist, tuple | list) and len(dist) == 2:
+        kind, block = dist
+    else:
+        kind = dist
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UsageError(_NO_DIST.format(dist))
+    if kind != "bc":
+        if block and not isinstance(dist, Mapping):  # pPython ignores a b_size that has no meaning
+            raise UsageError(_NO_DIST.format(dist))
+        return (kind, 0)
+    if block is None:
+        raise UsageError("a block-cyclic distribution needs the length of its blocks: ('bc', k)")
+    (length,) = _integers([block], "the length of blocks of a block-cyclic distribution")
+    if length < 1:
+        raise UsageError(f"the blocks of a block-cyclic distribution have at least one element, not {length}")
+    return (kind, length)

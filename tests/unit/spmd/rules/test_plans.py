@@ -1,0 +1,450 @@
+"""Plans, carried out for all ranks in one process, against indexing of the whole array by NumPy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_share.spmd.errors import IndexOutOfRange, UsageError
+from slurm_share.spmd.rules import plans, positions
+from slurm_share.spmd.rules.maps import Map
+from slurm_share.spmd.rules.plans import Part
+
+CASES = int(os.environ.get("SPMD_PLAN_CASES", "300"))
+"""How many cases the test against NumPy makes; 10,000 and more before a release."""
+Array = np.ndarray[Any, Any]
+Locals = dict[int, Array]
+
+DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
+
+
+@st.composite
+def maps(draw: st.DrawFn, dimensions: int) -> Map:
+    grid = draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions))
+    dists = draw(st.lists(DISTS, min_size=dimensions, max_size=dimensions))
+    overlap = [draw(st.integers(0, 9)) if dist == "b" else 0 for dist in dists]
+    count = math.prod(grid)
+    ranks = draw(st.permutations(range(count + 3)))[:count]
+    return Map(grid, dists, ranks, overlap, draw(st.sampled_from("CF")))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Array, Map, Map]:
+    dimensions = draw(st.integers(1, 4))
+    longest = 40 if dimensions < 3 else 40 // dimensions
+    shape = draw(st.lists(st.integers(0, 40), min_size=dimensions, max_size=dimensions))
+    if math.prod(shape) > 40 * 40:  # as long, but not in all dimensions at once
+        shape = [min(length, longest) if axis else length for axis, length in enumerate(shape)]
+    dtype = draw(st.sampled_from(["f8", "c8", "?", "i1", "i4,f8", "O"]))
+    whole = np.arange(math.prod(shape)).reshape(shape)
+    if dtype == "i4,f8":
+        filled = np.zeros(shape, dtype)
+        filled["f0"], filled["f1"] = whole, -whole
+        return filled, draw(maps(dimensions)), draw(maps(dimensions))
+    return whole.astype(dtype), draw(maps(dimensions)), draw(maps(dimensions))
+
+
+def ranks_of(*some: Map) -> list[int]:
+    """All ranks of the maps, and one that has nothing."""
+    every = {rank for one in some for rank in one.ranks}
+    return sorted(every | {max(every) + 1})
+
+
+def scatter(whole: Array, made: Map, order: Any = "C") -> Locals:
+    """What each rank stores, by indexing the whole array."""
+    return {rank: np.array(whole[np.ix_(*made.stored(whole.shape, rank))], order=order) for rank in ranks_of(made)}
+
+
+def only_owned(locals_: Locals, made: Map, shape: tuple[int, ...]) -> Locals:
+    """The same with other values in the overlap, as before a halo exchange."""
+    spoiled = {}
+    for rank, local in locals_.items():
+        inner = tuple(slice(length) for length in made.owned_shape(shape, rank))
+        spoiled[rank] = np.zeros_like(local)
+        spoiled[rank][inner] = local[inner]
+    return spoiled
+
+
+def same(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist()
+
+
+def deliver(sent: dict[tuple[int, int], Array], made: list[tuple[int, Part]], into: Locals) -> None:
+    """Put what was sent where each rank expects it; nothing is left over."""
+    for rank, part in made:
+        block = sent.pop((part.rank, rank))
+        assert block.shape == part.shape
+        assert block.flags.c_contiguous
+        part.put(into[rank], block)
+    assert not sent
+
+
+def redistribute(before: Locals, shape: tuple[int, ...], source: Map, target: Map) -> Locals:
+    """Carry out the plans of all ranks."""
+    every = ranks_of(source, target)
+    made = {rank: plans.redistribution(shape, source, target, rank) for rank in every}
+    dtype = next(iter(before.values())).dtype
+    empty = np.zeros((0,) * len(shape), dtype)
+    after = {rank: np.zeros(plan.local_shape, dtype) for rank, plan in made.items()}
+    sent = {}
+    for rank, plan in made.items():
+        for part in plan.sends:
+            assert part.rank != rank
+            assert part.size
+            assert (rank, part.rank) not in sent
+            sent[rank, part.rank] = part.take(before.get(rank, empty))
+        if plan.kept:
+            assert plan.kept[0].rank == plan.kept[1].rank == rank
+            plan.kept[1].put(after[rank], plan.kept[0].take(before[rank]))
+    deliver(sent, [(rank, part) for rank, plan in made.items() for part in plan.receives], after)
+    return after
+
+
+def check_case(whole: Array, source: Map, target: Map) -> None:
+    """Bring an array from one map to another, gather it and fill its overlap."""
+    before = only_owned(scatter(whole, source), source, whole.shape)
+    after = redistribute(before, whole.shape, source, target)
+    expected = scatter(whole, target)
+    for rank in after:
+        if rank in expected:
+            assert same(after[rank], expected[rank])
+        else:
+            assert after[rank].shape == (0,) * whole.ndim
+    check_blocks(whole, target, expected)
+    check_halo(whole, target, expected)
+
+
+def check_blocks(whole: Array, made: Map, stored: Locals) -> None:
+    """Write the block of each rank to its place, once as the root does it and once as each rank does it."""
+    by_root, by_each = np.zeros_like(whole), np.zeros_like(whole)
+    owned = {
+        rank: local[tuple(slice(length) for length in made.owned_shape(whole.shape, rank))]
+        for rank, local in stored.items()
+    }
+    parts = plans.blocks(whole.shape, made)
+    assert len({part.rank for part in parts}) == len(parts)
+    assert sum(part.size for part in parts) == whole.size
+    for part in parts:
+        assert part.size
+        assert part.shape == owned[part.rank].shape
+        part.put(by_root, owned[part.rank])
+    for rank, local in owned.items():
+        its = plans.block(whole.shape, made, rank)
+        assert (its is None) == (local.size == 0)
+        if its is not None:
+            its.put(by_each, local)
+            assert same(its.take(whole), local)
+    assert same(by_root, whole)
+    assert same(by_each, whole)
+
+
+def check_halo(whole: Array, made: Map, expected: Locals) -> None:
+    """Fill spoiled overlaps."""
+    local = only_owned(expected, made, whole.shape)
+    exchanges = {rank: plans.halo(whole.shape, made, rank) for rank in local}
+    assert len({len(steps) for steps in exchanges.values()}) == 1
+    for steps in zip(*exchanges.values(), strict=True):
+        sent = {}
+        for rank, step in zip(exchanges, steps, strict=True):
+            for part in step.sends:
+                assert part.size
+                sent[rank, part.rank] = part.take(local[rank])
+        deliver(
+            sent, [(rank, part) for rank, step in zip(exchanges, steps, strict=True) for part in step.receives], local
+        )
+    for rank in local:
+        assert same(local[rank], expected[rank])
+
+
+def test_plans_equal_indexing_by_numpy() -> None:
+    """SPMD_PLAN_CASES sets the number of cases."""
+    done: Counter[str] = Counter()
+
+    @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(cases())
+    def run(case: tuple[Array, Map, Map]) -> None:
+        check_case(*case)
+        done["cases"] += 1
+        done[f"{case[0].ndim}-D"] += 1
+
+    run()
+    print(f"{done.pop('cases')} cases of plans against NumPy:", dict(sorted(done.items())))
+    assert sum(done.values()) >= CASES
+
+
+# ---- Slices ----
+
+
+@st.composite
+def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
+    """An index of any kind that is understood: numbers, slices with any step, an ellipsis, too few of them."""
+    key: list[Any] = []
+    for length in shape:
+        ends = st.one_of(st.none(), st.integers(-length - 3, length + 3))
+        every = st.builds(slice, ends, ends, st.sampled_from([None, 1, 2, 3, 7, -1, -2, -5]))
+        numbers = st.integers(-length, length - 1) if length else every
+        key.append(draw(st.one_of(every, numbers)))
+    shown = draw(st.integers(0, len(key)))
+    if draw(st.booleans()):
+        hidden = draw(st.integers(0, len(key) - shown))
+        return (*key[:shown], ..., *key[shown + hidden :])
+    return key[0] if shown == 1 and draw(st.booleans()) else tuple(key[:shown])
+
+
+@settings(max_examples=CASES // 3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(st.data())
+def test_slices_are_read_and_written_as_by_numpy(data: st.DataObject) -> None:
+    whole, made, _ = data.draw(cases())
+    key = data.draw(keys(whole.shape))
+    made_plans = {rank: plans.selection(whole.shape, made, key, rank) for rank in ranks_of(made)}
+    local = only_owned(scatter(whole, made), made, whole.shape)
+    plan = made_plans[data.draw(st.sampled_from(list(local)))]
+    read = np.zeros(plan.shape, whole.dtype)
+    for part in plan.parts:
+        its = made_plans[part.rank].owned
+        assert its is not None
+        assert its.size
+        assert its.shape == part.shape
+        part.put(read, its.take(local[part.rank]))
+    assert sum(part.size for part in plan.parts) == read.size
+    assert same(np.asarray(read[plan.final], whole.dtype), np.asarray(whole[key], whole.dtype))
+    changed = whole.copy()
+    value = np.roll(whole.reshape(-1), 1).reshape(whole.shape)[key]
+    changed[key] = value
+    full, expected = scatter(whole, made), scatter(changed, made)
+    for rank, plan in made_plans.items():
+        assert (plan.owned is not None) == (rank in {part.rank for part in plan.parts})
+        written = np.zeros(plan.shape, whole.dtype)
+        written[plan.final] = value
+        if plan.stored:
+            assert plan.stored[0].size
+            plan.stored[1].put(full[rank], plan.stored[0].take(written))
+        assert same(full[rank], expected[rank])
+
+
+MADE = Map([2, 2])
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "sentence"),
+    [
+        ((8, 0), IndexOutOfRange, "index 8 is not within dimension 0 of length 8"),
+        ((0, -7), IndexOutOfRange, "index -7 is not within dimension 1 of length 6"),
+        ((0, 0, 0), IndexOutOfRange, "an array of 2 dimensions has no element at 3 indices"),
+        ((0, ..., 0, 0), IndexOutOfRange, "an array of 2 dimensions has no element at 3 indices"),
+        ((..., ...), UsageError, "one ellipsis"),
+        ((slice(0, 4, 0), 0), UsageError, "cannot select from dimension 0: slice step cannot be zero"),
+        ((slice("a"), 0), UsageError, "cannot select from dimension 0: slice indices must be integers"),
+        ((None, 0), UsageError, "is indexed by numbers, slices and one ellipsis"),
+        (([0, 1], 0), UsageError, "not by .0, 1.; gather it first"),
+        ((1.0, 0), UsageError, "not by 1.0"),
+        ((True, 0), UsageError, "not by True"),
+        ((np.bool_(True), 0), UsageError, "is indexed by numbers"),
+        (np.array([1]), UsageError, "is indexed by numbers"),
+        (np.ones((8, 6), bool), UsageError, "is indexed by numbers"),
+    ],
+)
+def test_index_that_cannot_be_is_answered_with_a_sentence(key: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as raised:
+        plans.selection([8, 6], MADE, key, 0)
+    assert isinstance(raised.value, UsageError)
+
+
+def test_index_beyond_the_end_stops_a_loop_over_an_array() -> None:
+    """Python ends `for x in array` at the first IndexError."""
+    with pytest.raises(IndexError):
+        plans.selection([8, 6], MADE, 8, 0)
+
+
+@pytest.mark.parametrize("number", [np.int8(-1), np.array(5), 5])
+def test_whole_number_of_any_type_is_an_index(number: Any) -> None:
+    assert plans.selection([8, 6], MADE, (0, number), 0).parts[0].rank == 1
+
+
+# ---- Weak points of pPython 0.10.4, each by name ----
+
+FOUR = range(4)
+DIST_NAMES = {"block": "b", "cyclic": "c", "bc2": ("bc", 2), "bc3": ("bc", 3)}
+GRIDS = [((4, 1), (4, 1)), ((4, 1), (1, 4)), ((2, 2), (4, 1))]
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (12, 10), (13, 11), (3, 3)])
+@pytest.mark.parametrize("grids", GRIDS, ids=str)
+@pytest.mark.parametrize("target", DIST_NAMES)
+@pytest.mark.parametrize("source", DIST_NAMES)
+def test_redistribution_between_any_two_maps(source: str, target: str, grids: Any, shape: tuple[int, int]) -> None:
+    """pPython: 26 of 48 right with 24x24, and 27 with 12x10; 13x11 stops; 3x3 on 4 ranks raises on one of them."""
+    whole = np.arange(math.prod(shape), dtype="f4").reshape(shape)
+    check_case(whole, Map(grids[0], DIST_NAMES[source], FOUR), Map(grids[1], DIST_NAMES[target], FOUR))
+
+
+@pytest.mark.parametrize("ranks", [[3, 2, 1, 0], [0, 3, 1, 2], [2, 0, 3, 1]])
+@pytest.mark.parametrize("grid", [[4, 1], [1, 4], [2, 2]])
+def test_gather_of_a_map_whose_ranks_are_in_another_order(grid: list[int], ranks: list[int]) -> None:
+    """pPython: silently permuted."""
+    whole = np.arange(64.0).reshape(8, 8)
+    check_case(whole, Map(grid, "b", ranks), Map(grid, "c", ranks))
+
+
+def test_map_on_fewer_ranks_than_there_are() -> None:
+    """pPython: NameError on `agg`. Here ranks that have no part send and receive nothing, or what they must."""
+    whole = np.arange(64.0).reshape(8, 8)
+    check_case(whole, Map([2, 1], "b", [1, 3]), Map([1, 4], "c", [4, 0, 2, 1]))
+    check_case(whole, Map([1, 4], "c", [4, 0, 2, 1]), Map([2, 1], "b", [1, 3]))
+    nobody = plans.redistribution([8, 8], Map([2, 1], "b", [1, 3]), Map([2, 1], "c", [1, 3]), 0)
+    assert nobody == ((), (), None, (0, 0))
+    assert plans.block([8, 8], Map([2, 1], "b", [1, 3]), 0) is None
+
+
+@pytest.mark.parametrize("dtype", ["c16", "c8", "f4", "i1", "?"])
+def test_type_of_elements_is_kept_where_a_part_has_zeros_only(dtype: str) -> None:
+    """pPython: imaginary parts dropped on ranks where they are zero, float32 becomes float64."""
+    whole = np.zeros((8, 8), dtype)
+    whole[5] = 1j if whole.dtype.kind == "c" else 1
+    check_case(whole, Map([4, 1]), Map([1, 4], ("bc", 3)))
+
+
+# ---- Form and order ----
+
+
+@pytest.mark.parametrize("rank", range(5))
+def test_ranks_send_to_the_next_ones_first_and_expect_blocks_in_that_order(rank: int) -> None:
+    plan = plans.redistribution([10, 10], Map([5, 1]), Map([1, 5]), rank)
+    assert [part.rank for part in plan.sends] == [(rank + step) % 5 for step in range(1, 5)]
+    assert [part.rank for part in plan.receives] == [(rank - step) % 5 for step in range(1, 5)]
+
+
+def test_halo_of_two_dimensions_is_one_exchange_each_and_only_with_neighbours() -> None:
+    made = Map([2, 3], overlap=[1, 1])
+    along_rows, along_columns = plans.halo([8, 9], made, 4)
+    assert [(part.rank, part.shape) for part in along_rows.sends] == [(1, (1, 3))]
+    assert along_rows.receives == ()
+    assert [(part.rank, part.shape) for part in along_columns.sends] == [(3, (4, 1))]
+    assert [(part.rank, part.shape) for part in along_columns.receives] == [(5, (4, 1))]
+    corner = plans.halo([8, 9], made, 0)[1].receives
+    assert [(part.rank, part.shape) for part in corner] == [(1, (5, 1))]
+    assert plans.halo([8, 9], Map([2, 3]), 0) == ()
+
+
+def test_overlap_wider_than_a_block_comes_from_all_its_owners() -> None:
+    (step,) = plans.halo([8], Map([4], overlap=[5]), 0)
+    assert [(part.rank, part.axes) for part in sorted(step.receives)] == [
+        (1, (slice(2, 4, 1),)),
+        (2, (slice(4, 6, 1),)),
+        (3, (slice(6, 7, 1),)),
+    ]
+
+
+def kinds(source: Any, target: Any) -> set[type]:
+    """In which forms rank 1 sends columns."""
+    plan = plans.redistribution([64, 96], Map([1, 4], source), Map([1, 4], target), 1)
+    return {type(part.axes[1]) for part in (*plan.sends, *plan.receives)}
+
+
+def test_positions_have_the_form_that_is_copied_fastest() -> None:
+    assert kinds("b", "c") == {slice}
+    assert kinds("c", "c") == set()
+    assert kinds("c", ("bc", 4)) == {slice}
+    assert kinds("b", ("bc", 3)) <= {slice, positions.Runs}
+    assert kinds("b", ("bc", 2)) == {slice, positions.Runs}
+    plan = plans.redistribution([64, 96], Map([4, 1]), Map([1, 4], ("bc", 3)), 0)
+    assert {type(part.axes[1]) for part in plan.sends} == {positions.Runs}
+    (to_one,) = plans.redistribution([96], Map([2], "b", [0, 1]), Map([1], ("bc", 3), [2]), 1).sends
+    assert to_one.axes == (slice(0, 48, 1),)
+    whole = plans.block([64, 96], Map([1, 4], ("bc", 3)), 1)
+    assert whole is not None
+    assert isinstance(whole.axes[1], positions.Runs)
+
+
+LONG = 10**12
+"""Elements of an array that has one dimension: a vector of indices does not fit into memory."""
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (Map([4]), Map([5], "c")),
+        (Map([4], "c"), Map([3])),
+        (Map([4], "c"), Map([6], "c")),
+        (Map([4], "c"), Map([5], ("bc", 1))),
+        (Map([4]), Map([5], ("bc", 3))),
+        (Map([4], ("bc", 3)), Map([5])),
+        (Map([4], overlap=[7]), Map([5], overlap=[3])),
+        (Map([1], ("bc", 3)), Map([5], ("bc", 3))),
+    ],
+    ids=str,
+)
+def test_plan_of_a_long_dimension_is_small(source: Map, target: Map) -> None:
+    sends = [plans.redistribution([LONG], source, target, rank) for rank in source.ranks]
+    parts = [part for plan in sends for part in (*plan.sends, *(plan.kept or ())[:1])]
+    assert sum(part.size for part in parts) == LONG + sum(target.overlap) * (target.grid[0] - 1)
+    receives = [plans.redistribution([LONG], source, target, rank) for rank in target.ranks]
+    assert sum(part.size for plan in receives for part in (*plan.receives, *(plan.kept or ())[1:])) == sum(
+        target.stored_shape([LONG], rank)[0] for rank in target.ranks
+    )
+    assert all(plans.memory(plan) <= 5000 for plan in (*sends, *receives))
+
+
+@pytest.mark.parametrize("made", [Map([4]), Map([4], overlap=[3]), Map([4], "c"), Map([4], ("bc", 3))], ids=str)
+def test_gather_and_slices_of_a_long_dimension_are_small(made: Map) -> None:
+    assert sum(part.size for part in plans.blocks([LONG], made)) == LONG
+    block = plans.block([LONG], made, 1)
+    assert block is not None
+    assert block.size == LONG // 4
+    assert len(plans.halo([LONG], made, 1)) == any(made.overlap)
+    for key in (slice(5, None), slice(None, None, -7), LONG - 1):
+        if made.dist[0][0] != "bc":
+            assert plans.memory(plans.selection([LONG], made, key, 3)) <= 5000
+
+
+def test_part_is_a_view_only_where_all_its_positions_are_slices() -> None:
+    array = np.arange(48.0).reshape(4, 12)
+    (part, *_) = plans.redistribution([4, 12], Map([1, 1]), Map([1, 2], "c", [1, 2]), 0).sends
+    view = part.view(array)
+    assert view is not None
+    assert np.shares_memory(view, array)
+    assert view.tolist() == part.take(array).tolist() == array[:, ::2].tolist()
+    (part, *_) = plans.redistribution([4, 12], Map([1, 1]), Map([1, 2], ("bc", 2), [1, 2]), 0).sends
+    assert part.view(array) is None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_block_can_be_taken_into_any_array_of_its_shape(order: Any) -> None:
+    """Of another type, not contiguous, from columns-first and turned arrays; through each form of positions."""
+    whole = np.arange(40.0 * 30).reshape(40, 30)
+    for dist in ("b", "c", ("bc", 3)):
+        for other in ("c", ("bc", 2), ("bc", 7)):
+            source, target = Map([2, 3], dist), Map([3, 2], other)
+            local = scatter(whole, source, order)[4]
+            for part in plans.redistribution(whole.shape, source, target, 4).sends:
+                expected = local[np.ix_(*map(positions.vector_of, part.axes))].tolist()
+                rows, columns = part.shape
+                for out in (
+                    np.zeros((rows, columns)),
+                    np.zeros((rows, columns), "f4"),
+                    np.zeros((rows, 2 * columns))[:, ::2],
+                    np.zeros((columns, rows)).T,
+                ):
+                    assert part.take(local, out) is out
+                    assert out.tolist() == expected
+
+
+def test_map_that_does_not_fit_the_array_is_refused() -> None:
+    wrong = "a map of 1 dimensions cannot spread an array of 2"
+    for ask in (
+        lambda: plans.redistribution([4, 4], Map([2]), MADE, 0),
+        lambda: plans.redistribution([4, 4], MADE, Map([2]), 0),
+        lambda: plans.halo([4, 4], Map([2]), 0),
+        lambda: plans.block([4, 4], Map([2]), 0),
+        lambda: plans.blocks([4, 4], Map([2])),
+        lambda: plans.selection([4, 4], Map([2]), 0, 0),
+    ):
+        with pytest.raises(UsageError, match=wrong):
+            ask()
