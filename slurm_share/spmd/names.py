@@ -14,6 +14,12 @@ ENV_NODE = "LLSUB_NODE"
 ENV_NODES = "LLSUB_NODES"
 ENV_LOCAL_RANK = "LLSUB_LOCAL_RANK"
 ENV_LOCAL_SIZE = "LLSUB_LOCAL_SIZE"
+ENV_ADDRESS = "LLSUB_ADDRESS"
+"""Address of this node on which a rank listens for other nodes' ranks; set in a run of more than one node."""
+ENV_PARENT = "LLSUB_PARENT"
+"""Process id of the command that runs the ranks on this machine: they end with it."""
+ENV_PORTS = "LLSUB_PORTS"
+"""Range of TCP ports (`60000-60999`) of which a rank listens on one; unset: any."""
 ENV_START_S = "LLSUB_START_S"
 """How long all ranks may take until they have said hello."""
 ENV_SEND_LIMIT = "LLSUB_SEND_LIMIT"
@@ -47,5 +53,7 @@ SEGMENT_IDLE = 512 << 20
 """Bytes of free segments that a rank keeps."""
 PIECE_BYTES = 64 << 20
 """Larger bodies go through segments in pieces of this size."""
-CONTROL_BYTES = 64 << 10
-"""The longest message to or from a rendezvous process."""
+CONTROL_BYTES = 256 << 10
+"""The longest message to or from a rendezvous process: Welcome of 1,024 nodes with long names."""
+RANK_LINE_BYTES = 64 << 10
+"""The longest message of a rank to its rendezvous process."""

@@ -1,19 +1,24 @@
-"""Messages between ranks and their node's rendezvous process: records and JSON lines. Standard library only.
+"""Messages to and from a node's rendezvous process: records and JSON lines. Standard library only.
 
 A rank connects to the abstract Unix socket that LLSUB_RENDEZVOUS names; each end asks the kernel for the other's uid.
 
 A rank sends Hello, Waiting, Working, Bye and Abort. The rendezvous process sends Welcome once all ranks of all nodes
-have said hello, then Ended, Lost, Stuck, Mismatch and Aborted; instead of Welcome, Refused or Missing.
+have said hello, then Ended, Lost, Stuck, Mismatch and Aborted; instead of Welcome, Refused or Missing. Ended, Lost and
+Aborted may come before Welcome too, where the run cannot begin any more. A rank may be told of its end twice: that it
+has finished with messages, and later that it ended with a code.
+
+Its parent (the launcher, `local`) sends it Setup, then Ended of each rank of the node. It sends its parent Ready, then
+RankWaits, Ending and Note. Between nodes go Joined, Beat, Ask, Answer and Left, and all of the ranks' messages.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Any, get_args
 
 from .errors import TransportError
-from .names import CONTROL_BYTES, VERSION
+from .names import CONTROL_BYTES, HEARTBEAT_S, LOST_S, START_S, VERSION
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A call has waited for WAITING_S. Said again when `sent` or `taken` has changed since."""
+    """A call has waited for WAITING_S. Said again when `sent` or `taken` has changed since.
+
+    Said only where nothing but a message of another rank lets the call go on: not in one with a time limit.
+    """
 
     call: str
     context: int
@@ -55,6 +63,9 @@ class Bye:
 
     untaken: int
     """Messages that receivers never took from it."""
+    sent: int = 0
+    taken: int = 0
+    """As in Waiting, at its end: without them the messages of the others would not add up."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,10 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ended:
-    """A rank has ended; with code 0 and no signal, in good order."""
+    """A rank has ended; with code 0 and no signal, in good order.
+
+    With neither code nor signal it ended with 0, but without a hello that others wait for.
+    """
 
     rank: int
     node: str
@@ -154,32 +168,133 @@ class Refused:
     why: str
 
 
+@dataclass(frozen=True)
+class Setup:
+    """The first line from the parent: what the rendezvous process of a node must know."""
+
+    run: str
+    """Names the run in proofs, for people and in the folder: "<job>.<restart>"."""
+    node: int
+    """Number of this node; node 0 decides for the run."""
+    nodes: tuple[tuple[str, int], ...]
+    """Name and number of ranks of each node; ranks are numbered from node to node."""
+    folder: str = ""
+    """Folder with the run's key, made by `node_links.make_folder`; empty in a run of one node."""
+    interface: str = ""
+    """Address or host name to listen on; empty: that of this node's name."""
+    ports: tuple[int, int] | None = None
+    """First and last TCP port that node 0 may listen on; None: any."""
+    keep_going: bool = False
+    """An end with a code does not end the run. The ranks are told of it all the same."""
+    start_s: float = START_S
+    lost_s: float = LOST_S
+    heartbeat_s: float = HEARTBEAT_S
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The rendezvous process takes connections; ranks can be started."""
+
+    name: str
+    """Value of LLSUB_RENDEZVOUS."""
+    address: str
+    """Value of LLSUB_ADDRESS; empty in a run of one node."""
+
+
+@dataclass(frozen=True)
+class RankWaits:
+    """What a rank of this node waits for, for people."""
+
+    rank: int
+    what: str
+    """Such as "in recv for (3, 'x')", behind "rank 5 waits "; empty: it has gone on."""
+    since_s: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The run has to end. All ranks have been told; after a grace time the parent ends those that are still there."""
+
+    code: int
+    """Exit code of the run."""
+    why: str
+    """Sentence without its full stop: "rank 5 on n2 was killed (out of host memory); the other 95 were ended"."""
+    ranks: tuple[int, ...] = ()
+    """Where the reason is."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line for the node's log, such as about a connection that was refused."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    """To node 0, after the proof: a node takes part."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The other end is there."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """From node 0: answer once you have passed on all that your ranks have said."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The node has passed on all that its ranks said before it read the question."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """All ranks of the node have ended, and so does its rendezvous process."""
+
+
 Control = (
-    Hello | Waiting | Working | Bye | Abort | Welcome | Ended | Lost | Stuck | Mismatch | Missing | Aborted | Refused
+    Hello
+    | Waiting
+    | Working
+    | Bye
+    | Abort
+    | Welcome
+    | Ended
+    | Lost
+    | Stuck
+    | Mismatch
+    | Missing
+    | Aborted
+    | Refused
+    | Setup
+    | Ready
+    | RankWaits
+    | Ending
+    | Note
+    | Joined
+    | Beat
+    | Ask
+    | Answer
+    | Left
 )
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        Hello,
-        Waiting,
-        Working,
-        Bye,
-        Abort,
-        Welcome,
-        Ended,
-        Lost,
-        Stuck,
-        Mismatch,
-        Missing,
-        Aborted,
-        Refused,
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control)}
 
 
 def encode(message: Control) -> bytes:
     """Return the message as one line."""
-    return json.dumps({"kind": type(message).__name__, **asdict(message)}, separators=(",", ":")).encode() + b"\n"
+    values = {"kind": type(message).__name__, **asdict(message)}
+    if isinstance(message, Welcome):  # a line has room for 1,024 nodes without the names of their fields
+        values["nodes"] = [astuple(place) for place in message.nodes]
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> Control:
@@ -189,15 +304,29 @@ def decode(line: bytes) -> Control:
             raise ValueError("too long")
         data = json.loads(line)
         kind = _KINDS[data.pop("kind")]
-        known = {field.name for field in fields(kind)}
-        values = {name: _frozen(value) for name, value in data.items() if name in known}
+        values = {}
+        for field in fields(kind):
+            if field.name in data:
+                values[field.name] = _checked(field.type, _frozen(data[field.name]))
         if kind is Welcome:
-            values["nodes"] = tuple(Place(**place) for place in data["nodes"])
+            values["nodes"] = tuple(Place(*place) for place in data["nodes"])
         made: Control = kind(**values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise TransportError(f"a message of the rendezvous process cannot be read: {line[:80]!r}") from error
     return made
 
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _checked(annotation: Any, value: Any) -> Any:
+    """Return the value of a field. Raises TypeError where it has another type; what a tuple holds is not looked at."""
+    names = {name.partition("[")[0] for name in str(annotation).split(" | ")}
+    if (
+        type(value).__name__ in names
+        or (value is None and "None" in names)
+        or (type(value) is int and "float" in names)
+    ):
+        return value
+    raise TypeError(f"{value!r} is not {annotation}")

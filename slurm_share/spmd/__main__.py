@@ -1,0 +1,207 @@
+"""`python -m slurm_share.spmd [-n N] PROG [ARG...]`: run a program as the ranks of a run.
+
+A launcher starts each rank with the same command, without -n: LLSUB_RENDEZVOUS says that it is a rank.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from . import names
+from .errors import Aborted, NodeLost, PeerEnded, RunEnded, SpmdError, StartTimeout, UsageError
+
+HELP = """\
+usage: python -m slurm_share.spmd [-n N] [--logs FOLDER] PROG [ARG...]
+
+Run N ranks of a Python program on this machine. They send each other messages
+and share arrays with slurm_share.spmd, or with pPython's functions.
+
+  -n N           number of ranks, 1 to 256; default 1, or this rank of a run
+  --logs FOLDER  write what ranks 1 and up print into FOLDER/PROG.<rank>.out
+  -h, --help     show this text
+
+Output of rank 0 comes as it is, that of the others with "[rank] " before each
+line. Without OMP_NUM_THREADS, each rank gets its part of the cores. Where one
+rank fails the others are told, and are ended after 10 seconds.
+
+Exit code: 0 where all ranks ended with 0, 1 where one did not, 2 where the
+command was wrong, 130 after Ctrl-C; the code that a rank gave to abort().
+"""
+USAGE = 2
+_QUIET = (PeerEnded, NodeLost, Aborted, StartTimeout)
+"""What others did: the traceback that matters is theirs."""
+_OWN_FOLDER = os.path.dirname(__file__) + os.sep  # noqa: PTH120
+_OWN_FILES = (__file__, runpy.run_path.__code__.co_filename)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for."""
+
+    program: str
+    args: tuple[str, ...]
+    size: int | None
+    """None: not given."""
+    logs: str | None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(HELP, end="")
+        return 0
+    try:
+        request = parse(argv)
+        if not os.path.exists(request.program):  # noqa: PTH110  # pathlib would cost each rank its import
+            raise UsageError(f"there is no program {request.program}")
+        if request.size is not None or request.logs is not None:
+            return _run_here(request)
+        _end_with_command()
+        return run_program(request.program, request.args)
+    except UsageError as error:
+        print(f"slurm_share.spmd: {error}", file=sys.stderr)
+        return USAGE
+
+
+def parse(argv: Sequence[str]) -> Request:
+    """Read a command line. Raises UsageError. What follows the program is the program's."""
+    rest = list(argv)
+    size: int | None = None
+    logs: str | None = None
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        option, _equals, value = rest.pop(0).partition("=")
+        if option.startswith("-n") and option[2:].isdigit() and not value:
+            option, value = "-n", option[2:]
+        if option not in ("-n", "--logs"):
+            raise UsageError(f"there is no option {option}; see python -m slurm_share.spmd --help")
+        if not value:
+            if not rest:
+                raise UsageError(f"{option} needs a value; see python -m slurm_share.spmd --help")
+            value = rest.pop(0)
+        if option == "--logs":
+            logs = value
+        elif value.isascii() and value.isdigit():
+            size = int(value)
+        else:
+            raise UsageError(f"-n is a number of ranks, not {value!r}")
+    if rest and rest[0] == "--":
+        rest.pop(0)
+    if not rest:
+        raise UsageError("which program? usage: python -m slurm_share.spmd [-n N] PROG [ARG...]")
+    return Request(rest[0], tuple(rest[1:]), size, logs)
+
+
+def run_program(program: str, args: Sequence[str]) -> int:
+    """Run a program in this process, as `python PROG` does; return its exit code."""
+    if not program.endswith(".py") and os.path.isfile(program) and os.access(program, os.X_OK):  # noqa: PTH113
+        return _replace(program, args)
+    sys.argv[:] = [program, *args]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(program))  # noqa: PTH120
+    _install_finder()
+    try:
+        runpy.run_path(program, init_globals=_seen_names(program), run_name="__main__")
+    except _QUIET as error:
+        rank = os.environ.get(names.ENV_RANK, "0")
+        print(f"rank {rank} ends: {error}", file=sys.stderr)
+        return error.code or 1 if isinstance(error, Aborted) else 1
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        # A program's own traceback begins with the program, and not with what runs it.
+        error.__traceback__ = _from_program(error.__traceback__)
+        if isinstance(error, RunEnded | UsageError):
+            _end_in_program(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _run_here(request: Request) -> int:
+    from . import local
+
+    size = 1 if request.size is None else request.size
+    local.check(request.program, size)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        outcome = local.run_local(request.program, size, request.args, logs=request.logs)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except UsageError:
+        raise
+    except SpmdError as error:
+        print(f"slurm_share.spmd: {error}", file=sys.stderr)
+        return 1
+    if outcome.why:
+        print(f"slurm_share.spmd: {outcome.why}", file=sys.stderr)
+    return outcome.code & 255 or int(outcome.code != 0)  # the shell sees eight bits of it
+
+
+def _stop(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _end_with_command() -> None:
+    """Let this rank end with the command that started it on this machine. A launcher sees to that itself."""
+    parent = os.environ.pop(names.ENV_PARENT, "")
+    if parent:
+        from .rendezvous import end_with_parent
+
+        end_with_parent()
+        if os.getppid() != int(parent):
+            sys.exit(128 + signal.SIGKILL)
+
+
+def _replace(program: str, args: Sequence[str]) -> int:
+    """Go on as a program that is not Python; what Python it starts finds the run in the environment."""
+    path = program if os.sep in program else os.path.join(".", program)  # noqa: PTH118
+    try:
+        os.execv(path, [program, *args])
+    except OSError as error:
+        print(f"slurm_share.spmd: {program} cannot be run: {error.strerror}", file=sys.stderr)
+        return 126
+
+
+def _install_finder() -> None:
+    """Let `import pPython` and pPython's other modules find ours."""
+    try:
+        finder = importlib.import_module("slurm_share.spmd.ppython.finder")
+    except ModuleNotFoundError:
+        return
+    finder.install()
+
+
+def _seen_names(program: str) -> dict[str, object]:
+    """Return what programs written for pPython use without importing it."""
+    try:
+        module = importlib.import_module("slurm_share.spmd.ppython.module")
+    except ModuleNotFoundError:
+        return {}
+    return dict(module.names_without_import(program))
+
+
+def _from_program(traceback: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of this file and of runpy."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in _OWN_FILES:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _end_in_program(traceback: TracebackType | None) -> None:
+    """Leave out the frames of this package at the end: such an error is about the program's call."""
+    last = None
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

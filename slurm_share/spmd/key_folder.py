@@ -1,0 +1,154 @@
+"""The folder of a run of several nodes: its key, and the address at which node 0 is found. Standard library only.
+
+`make_folder` is called once, at submission: usually long before another node reads it, so that a network file system
+has forgotten by then that there was no such folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import stat
+from dataclasses import dataclass
+
+from .errors import SpmdError
+from .handshake import KEY_BYTES, signature
+
+KEY = "key"
+_PURPOSE = "address"
+_ADDRESS_BYTES = 4096
+
+
+class FolderRefused(SpmdError):
+    """The folder or a file in it is not there, or is not the user's alone. The sentence says which and why."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where node 0 takes connections."""
+
+    host: str
+    port: int
+
+
+def make_folder(folder: str) -> None:
+    """Make the folder (0700) with a new key (0600). Raises FileExistsError where there is a folder of that name."""
+    os.mkdir(folder, 0o700)  # noqa: PTH102
+    place = _open_folder(folder)
+    try:
+        file = os.open(KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=place)
+        try:
+            os.write(file, os.urandom(KEY_BYTES))
+            os.fsync(file)
+        finally:
+            os.close(file)
+    finally:
+        os.close(place)
+
+
+def read_key(folder: str) -> bytes:
+    """Return the run's key. Raises FolderRefused."""
+    place = _open_folder(folder)
+    try:
+        key = _read(place, KEY, folder)
+    finally:
+        os.close(place)
+    if key is None:
+        raise FolderRefused(f"there is no file {KEY} in {folder}; submit the run anew")
+    if len(key) != KEY_BYTES:
+        raise FolderRefused(f"{folder}/{KEY} has {len(key)} bytes, not {KEY_BYTES}; submit the run anew")
+    return key
+
+
+def remove_key(folder: str) -> None:
+    """Remove the key: called at the end of the run on node 0. One that is not there is fine."""
+    try:
+        os.unlink(os.path.join(folder, KEY))  # noqa: PTH108, PTH118
+    except FileNotFoundError:
+        pass
+
+
+def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
+    """Write where node 0 is found, for the others. Raises FolderRefused, OSError."""
+    text = json.dumps([address.host, address.port, signature(key, _PURPOSE, _signed(run, address))])
+    place = _open_folder(folder)
+    try:
+        # A name of its own first: who polls for the address never reads half of it.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(f".{run}", flags, 0o600, dir_fd=place)
+        try:
+            os.write(file, text.encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(f".{run}", run, src_dir_fd=place, dst_dir_fd=place)
+    finally:
+        os.close(place)
+
+
+def read_address(folder: str, run: str, key: bytes) -> Address | None:
+    """Return where node 0 is found; None: it has not written that yet. Raises FolderRefused."""
+    place = _open_folder(folder)
+    try:
+        # Setting its times asks the server of a network file system, so an answer "no such file" is not an old one.
+        with contextlib.suppress(OSError):
+            os.utime(place)
+        text = _read(place, run, folder)
+    finally:
+        os.close(place)
+    if text is None:
+        return None
+    try:
+        host, port, proof = json.loads(text)
+        address = Address(str(host), int(port))
+        is_ours = hmac.compare_digest(str(proof), signature(key, _PURPOSE, _signed(run, address)))
+    except (ValueError, TypeError):
+        is_ours = False
+    if not is_ours:
+        raise FolderRefused(f"{folder}/{run} was not written by node 0 of this run")
+    return address
+
+
+def _signed(run: str, address: Address) -> str:
+    return f"{run}\0{address.host}\0{address.port}"
+
+
+def _open_folder(folder: str) -> int:
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise FolderRefused(f"the run's folder {folder} cannot be read: {error.strerror}") from error
+    try:
+        _must_be_own(place, folder)
+    except FolderRefused:
+        os.close(place)
+        raise
+    return place
+
+
+def _must_be_own(file: int, path: str) -> None:
+    status = os.fstat(file)
+    if status.st_uid != os.geteuid():
+        raise FolderRefused(f"{path} belongs to uid {status.st_uid}, not to uid {os.geteuid()} that runs here")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise FolderRefused(
+            f"{path} can be read or written by others (mode {stat.S_IMODE(status.st_mode):o}); submit the run anew"
+        )
+
+
+def _read(place: int, name: str, folder: str) -> bytes | None:
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FolderRefused(f"{folder}/{name} cannot be read: {error.strerror}") from error
+    try:
+        _must_be_own(file, f"{folder}/{name}")
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise FolderRefused(f"{folder}/{name} is not a plain file")
+        return os.read(file, _ADDRESS_BYTES)
+    finally:
+        os.close(file)

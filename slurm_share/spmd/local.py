@@ -1,0 +1,348 @@
+"""Runs of several ranks on this machine, without Slurm: `python -m slurm_share.spmd -n 4 PROG`, and pRUN.
+
+The rendezvous runs in the calling thread, which waits until all ranks have ended. The ranks end with that thread, even
+where it is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TextIO
+
+from . import names, wire
+from .errors import SpmdError, UsageError
+from .rendezvous import Rendezvous, raise_file_limit
+from .rules import ends
+
+KILL_S = 5.0
+"""Between SIGTERM and SIGKILL."""
+_PIPES_S = 1.0
+"""How long output of what a rank started is awaited after all ranks have ended."""
+_POLL_S = 0.1
+"""Between two looks whether ranks have ended, where the kernel has no pidfd (before Linux 5.3)."""
+_MANY = 64
+"""Ranks: more of them need more files than are allowed at first."""
+_SETTINGS = (names.ENV_START_S, names.ENV_SEND_LIMIT, names.ENV_TRANSPORT, names.ENV_CHECK)
+"""What a user may set; other names that begin with LLSUB_ are those of a run that this one is started from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    code: int
+    """0: all ranks ended with 0."""
+    why: str
+    """A sentence without its full stop; empty with code 0."""
+
+
+def run_local(
+    program: str | os.PathLike[str],
+    size: int,
+    args: Sequence[str] = (),
+    *,
+    logs: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+    end_grace_s: float = names.END_GRACE_S,
+    kill_s: float = KILL_S,
+) -> Outcome:
+    """Run `size` ranks of a program here, wait for all of them, and return how the run ended.
+
+    Output of rank 0 goes to this process's. That of the others goes there too, each line with "[rank] " in front;
+    with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out` instead. `env`: variables on top of
+    this process's. Raises UsageError; KeyboardInterrupt once all ranks have ended.
+    """
+    check(program, size)
+    run = _Run(os.fspath(program), size, end_grace_s, kill_s)
+    try:
+        run.start(args, Path(logs) if logs is not None else None, env or {}, python)
+        run.wait()
+        return run.outcome()
+    except KeyboardInterrupt:
+        run.interrupt(signal.SIGINT)
+        raise
+    except SystemExit:  # how the command's handler of SIGTERM arrives here
+        run.interrupt(signal.SIGTERM)
+        raise
+    finally:
+        run.close()
+
+
+def check(program: str | os.PathLike[str], size: int) -> None:
+    """Raise UsageError where these cannot be run."""
+    if not 1 <= size <= names.MOST_RANKS_PER_NODE:
+        raise UsageError(f"a machine runs 1 to {names.MOST_RANKS_PER_NODE} ranks, not {size}")
+    if not Path(program).exists():
+        raise UsageError(f"there is no program {os.fspath(program)}")
+
+
+class _Output:
+    """What a rank writes into a pipe: whole lines of it go on, so that those of two ranks do not mix."""
+
+    def __init__(self, pipe: IO[bytes], target: TextIO, prefix: str) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self.pipe, self._target, self._prefix = pipe, target, prefix
+        self._rest = b""
+
+    def pump(self) -> bool:
+        """Pass on what has come. Return whether more may come."""
+        try:
+            data = os.read(self.pipe.fileno(), 64 << 10)
+        except BlockingIOError:
+            return True
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data and self._rest:
+            lines, self._rest = [self._rest], b""
+        if lines:
+            text = "".join(f"{self._prefix}{line.decode('utf-8', 'replace')}\n" for line in lines)
+            try:
+                self._target.write(text)
+                self._target.flush()
+            except OSError:
+                pass  # nobody reads it; the ranks are not to end for that
+        return bool(data)
+
+
+class _Run:
+    """The ranks of one run, and all that is awaited of them."""
+
+    def __init__(self, program: str, size: int, end_grace_s: float, kill_s: float) -> None:
+        self._program, self._size, self._end_grace_s, self._kill_s = program, size, end_grace_s, kill_s
+        self._node = os.uname().nodename
+        self._ending: wire.Ending | None = None
+        self._term_at = self._kill_at = float("inf")
+        if size > _MANY:
+            raise_file_limit()
+        setup = wire.Setup(f"local-{os.getpid()}", 0, ((self._node, size),), start_s=_start_s())
+        try:
+            self._rendezvous = Rendezvous(setup, self._hear)
+        except OSError as error:
+            raise SpmdError(f"the ranks cannot be given a place to meet: {error.strerror}") from error
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._rendezvous, selectors.EVENT_READ)
+        self._ranks: dict[int, subprocess.Popen[bytes]] = {}
+        """Those that have not ended."""
+        self._pidfds: dict[int, int] = {}
+        self._outputs: set[_Output] = set()
+        self._polls = False
+        self._memory_kills = _memory_kills()
+        self._is_interrupted = False
+
+    def start(self, args: Sequence[str], logs: Path | None, env: Mapping[str, str], python: str) -> None:
+        """Start all ranks."""
+        command = [python, "-u", "-m", "slurm_share.spmd", self._program, *args]
+        if logs is not None:
+            logs.mkdir(parents=True, exist_ok=True)
+        for rank in range(self._size):
+            self._start_rank(rank, command, logs, {**_environment(self._size), **env})
+
+    def _start_rank(self, rank: int, command: Sequence[str], logs: Path | None, env: dict[str, str]) -> None:
+        env[names.ENV_RENDEZVOUS] = self._rendezvous.ready.name
+        env[names.ENV_RANK] = env[names.ENV_LOCAL_RANK] = str(rank)
+        log: int | IO[bytes]
+        targets: list[tuple[int | IO[bytes], TextIO]]
+        if rank and logs is not None:
+            log = open(logs / f"{Path(self._program).name.removesuffix('.py')}.{rank}.out", "wb")  # noqa: SIM115
+            targets = [(log, sys.stdout), (log, sys.stderr)]
+        else:
+            log = subprocess.PIPE
+            targets = [(_own(stream) if rank == 0 else log, stream) for stream in (sys.stdout, sys.stderr)]
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=None if rank == 0 and _has_input() else subprocess.DEVNULL,
+                stdout=targets[0][0],
+                stderr=targets[1][0],
+            )
+        except OSError as error:
+            raise SpmdError(f"rank {rank} cannot be started: {error}") from error
+        finally:
+            if not isinstance(log, int):
+                log.close()
+        self._ranks[rank] = process
+        try:
+            self._pidfds[rank] = os.pidfd_open(process.pid)
+            self._selector.register(self._pidfds[rank], selectors.EVENT_READ, rank)
+        except OSError:
+            self._polls = True
+        for pipe, (_file, stream) in zip((process.stdout, process.stderr), targets, strict=True):
+            if pipe is not None:
+                output = _Output(pipe, stream, f"[{rank}] " if rank else "")
+                self._outputs.add(output)
+                self._selector.register(pipe, selectors.EVENT_READ, output)
+
+    def wait(self) -> None:
+        """Wait until all ranks have ended and their output is passed on; end them if the run has to end."""
+        while self._ranks:
+            self._turn(self._due_s())
+            now = time.monotonic()
+            if now >= self._kill_at:
+                self._kill_at = float("inf")
+                self._signal(signal.SIGKILL)
+            elif now >= self._term_at:
+                self._term_at, self._kill_at = float("inf"), now + self._kill_s
+                self._signal(signal.SIGTERM)
+        until = time.monotonic() + _PIPES_S
+        while self._outputs and (left := until - time.monotonic()) > 0:
+            self._turn(left)
+
+    def outcome(self) -> Outcome:
+        """Return how the run ended."""
+        return Outcome(self._ending.code, self._ending.why) if self._ending is not None else Outcome(0, "")
+
+    def interrupt(self, number: signal.Signals) -> None:
+        """End the ranks by a signal, and wait for them: those that are slow get SIGTERM, then SIGKILL."""
+        self._is_interrupted = True
+        if number != signal.SIGINT or not _is_in_foreground():  # Ctrl-C at a terminal reaches all of its processes
+            self._signal(number)
+        self._term_at = min(self._term_at, time.monotonic() + self._end_grace_s)
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            pass  # a second Ctrl-C: `close` kills them at once
+
+    def close(self) -> None:
+        """Kill what is left, and close everything."""
+        is_in_order = not self._ranks and self._ending is None and not self._is_interrupted
+        self._signal(signal.SIGKILL)
+        for process in self._ranks.values():
+            process.wait()
+        if not is_in_order:
+            _kill_rest(self._rendezvous.ready.name)
+        for output in self._outputs:
+            output.pump()
+            output.pipe.close()
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
+        self._selector.close()
+        self._rendezvous.close()
+
+    def _turn(self, timeout_s: float) -> None:
+        """Wait at most so long for something, and do it."""
+        maybe_ended = list(self._ranks) if self._polls else []
+        for key, _events in self._selector.select(timeout_s):
+            if isinstance(key.data, int):
+                maybe_ended.append(key.data)
+            elif isinstance(key.data, _Output) and not key.data.pump():
+                self._selector.unregister(key.data.pipe)
+                self._outputs.discard(key.data)
+                key.data.pipe.close()
+        self._rendezvous.step(0.0)
+        for rank in maybe_ended:
+            if rank in self._ranks and (code := self._ranks[rank].poll()) is not None:
+                self._ended(rank, code)
+
+    def _due_s(self) -> float:
+        due_s = min(self._rendezvous.due_s(), min(self._term_at, self._kill_at) - time.monotonic())
+        return max(0.0, min(due_s, _POLL_S) if self._polls else due_s)
+
+    def _ended(self, rank: int, returncode: int) -> None:
+        del self._ranks[rank]
+        if (pidfd := self._pidfds.pop(rank, None)) is not None:
+            self._selector.unregister(pidfd)
+            os.close(pidfd)
+        code, number = (returncode, None) if returncode >= 0 else (None, -returncode)
+        cause = ""
+        if number == signal.SIGKILL and (kills := _memory_kills()) > self._memory_kills:
+            cause, self._memory_kills = "out of host memory", kills
+        self._rendezvous.ended(wire.Ended(rank, self._node, code, number, ends.reason(code, number, cause)))
+        self._rendezvous.step(0.0)
+
+    def _hear(self, message: wire.Control) -> None:
+        if isinstance(message, wire.Ending):
+            self._ending = message
+            self._term_at = time.monotonic() + self._end_grace_s
+        elif isinstance(message, wire.Note):
+            sys.stderr.write(f"slurm_share.spmd: {message.text}\n")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._ranks.values():
+            process.send_signal(number)
+
+
+def _environment(size: int) -> dict[str, str]:
+    """Return what all ranks of a run on this machine have in common."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("LLSUB_") or name in _SETTINGS}
+    # As torchrun and for its reason: each rank's linear algebra would otherwise start a thread for every core.
+    found.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // size)))
+    return found | {
+        names.ENV_SIZE: str(size),
+        names.ENV_LOCAL_SIZE: str(size),
+        names.ENV_NODE: "0",
+        names.ENV_NODES: "1",
+        names.ENV_PARENT: str(os.getpid()),
+    }
+
+
+def _start_s() -> float:
+    text = os.environ.get(names.ENV_START_S, "")
+    try:
+        start_s = float(text) if text else names.START_S
+    except ValueError:
+        start_s = -1.0
+    if not start_s > 0:
+        raise UsageError(f"{names.ENV_START_S} is a number of seconds, not {text!r}")
+    return start_s
+
+
+def _memory_kills() -> int:
+    """Return how many processes of this cgroup the kernel ever killed for memory; 0 where it does not say."""
+    try:
+        group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+        events = Path("/sys/fs/cgroup", group.lstrip("/"), "memory.events").read_text()
+        return int(dict(line.split() for line in events.splitlines())["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _own(stream: TextIO) -> int:
+    """Return the descriptor that a stream of this process writes to; a pipe where it has none, as in a notebook."""
+    try:
+        stream.flush()
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return subprocess.PIPE
+
+
+def _has_input() -> bool:
+    try:
+        os.fstat(0)
+    except OSError:
+        return False
+    return True
+
+
+def _is_in_foreground() -> bool:
+    """Return whether Ctrl-C at the terminal reaches this process, and with it its ranks."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _kill_rest(name: str) -> None:
+    """Kill what the ranks started and left behind: processes with this run's name in their environment."""
+    mark = f"{names.ENV_RENDEZVOUS}={name}".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:
+                continue  # another user's, or it has ended

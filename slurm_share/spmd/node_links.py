@@ -1,0 +1,458 @@
+"""TCP connections between the rendezvous processes of a run's nodes: a star around node 0. Standard library only.
+
+A line to node 0 is the rank's number, or "-" for the node, then a space and the message. A line from node 0 is the
+message, for all ranks. Each end sends Beat every `heartbeat_s`; one that has said nothing for `lost_s` is lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+from collections.abc import Callable, Iterator
+
+from . import key_folder, wire
+from .errors import SpmdError, TransportError
+from .handshake import NODES, Client, Refused, Server
+from .key_folder import Address, FolderRefused
+from .lines import Connection, OwnClock, Watched
+from .names import CONTROL_BYTES, HALF_OPEN, HANDSHAKE_S
+from .rules import ends
+
+_RETRY_S = 0.2
+_RETRY_MOST_S = 1.0
+_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Ended
+_FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
+_BEAT = wire.encode(wire.Beat())
+
+FromNode = tuple[int, int | None, wire.Control]
+"""Node, rank (None: the node itself), message."""
+
+
+class _Half:
+    """A connection that has not proved anything yet."""
+
+    def __init__(self, connection: Connection, side: Server | Client, until: float) -> None:
+        self.connection, self.side, self.until = connection, side, until
+
+
+class _Link:
+    """A connection to a node that is proved."""
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.heard_at = now
+        self.beat_at = now
+
+
+class Center:
+    """Node 0's end of the star."""
+
+    def __init__(
+        self,
+        setup: wire.Setup,
+        selector: selectors.BaseSelector,
+        clock: OwnClock,
+        note: Callable[[str], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        """Listen, and write into the run's folder where. `refused` takes a line for a log about each stranger.
+
+        Raises FolderRefused, SpmdError, OSError.
+        """
+        self._setup, self._clock, self._note, self._refused = setup, clock, note, refused
+        self.key = key_folder.read_key(setup.folder)
+        self.address = own_address(setup)
+        self._selector = selector
+        self._watched = Watched(selector)
+        self._listener = _listener(self.address, setup.ports)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._half: dict[Connection, _Half] = {}
+        self._links: dict[int, _Link] = {}
+        self._absent = set(range(1, len(setup.nodes)))
+        self._gone: set[int] = set()
+        self._ranks = _ranks_of(setup)
+        self._heard: list[FromNode] = []
+        self._before: list[bytes] = []
+        """What was said to all before the last node joined."""
+        port = self._listener.getsockname()[1]
+        key_folder.write_address(setup.folder, setup.run, self.key, Address(self.address, port))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every other node has left or is lost."""
+        return len(self._gone) == len(self._setup.nodes) - 1
+
+    def take(self, now: float) -> list[FromNode]:
+        """Do what is due; return what was heard since, Lost of a node that is lost among it."""
+        for half in [half for half in self._half.values() if now >= half.until]:
+            self._refuse(half, f"a connection was refused: it has not proved itself within {HANDSHAKE_S:g} s")
+        for node, link in list(self._links.items()):
+            if now - link.heard_at > self._setup.lost_s:
+                self._lose(node, f"it has said nothing for {self._setup.lost_s:g} s")
+            elif now >= link.beat_at + self._setup.heartbeat_s:
+                link.beat_at = now
+                link.connection.write(_BEAT)
+        if self._absent and now >= self._setup.start_s:
+            for node in sorted(self._absent):
+                self._lose(node, f"it has not come within {self._setup.start_s:g} s")
+        heard, self._heard = self._heard, []
+        return heard
+
+    def due_at(self) -> float | None:
+        """Return when `take` has something to do though nothing is heard."""
+        moments = [half.until for half in self._half.values()]
+        moments += [link.beat_at + self._setup.heartbeat_s for link in self._links.values()]
+        if self._absent:
+            moments.append(self._setup.start_s)
+        if self._heard:
+            moments.append(0.0)
+        return min(moments, default=None)
+
+    def tell(self, message: wire.Control) -> None:
+        """Say something to all other nodes, those that join later too."""
+        line = wire.encode(message)
+        for link in self._links.values():
+            link.connection.write(line)
+        if self._absent:
+            self._before.append(line)
+
+    def flush(self) -> None:
+        """Hand the kernel what it takes."""
+        self._watched.flush()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in [*self._half, *(link.connection for link in self._links.values())]:
+            self._watched.close(connection)
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        for _turn in range(HALF_OPEN):
+            try:
+                sock, _address = self._listener.accept()
+            except OSError:
+                return  # there is none any more, or there is no descriptor for it now
+            half = _Half(
+                Connection(sock, CONTROL_BYTES),
+                Server(self.key, self._setup.run, 0, NODES),
+                self._clock.now + HANDSHAKE_S,
+            )
+            self._half[half.connection] = half
+            self._watched.add(half.connection, lambda half=half: self._prove(half))  # type: ignore[misc]
+            half.connection.write(half.side.start())
+            if len(self._half) > HALF_OPEN:
+                oldest = next(iter(self._half.values()))
+                self._prove(oldest)  # it may have said something in the meantime
+            if len(self._half) > HALF_OPEN:
+                self._refuse(oldest, f"a connection was refused: more than {HALF_OPEN} have not proved themselves")
+
+    def _prove(self, half: _Half) -> None:
+        if half.connection not in self._half:
+            return  # it was closed or proved earlier in this turn
+        data = half.connection.receive(half.side.wants)
+        if not data and half.connection.end is None:
+            return
+        try:
+            half.connection.write(half.side.feed(data))
+        except Refused as error:
+            self._refuse(half, str(error))
+            return
+        if not half.side.done:
+            return
+        node = half.side.peer
+        if node not in self._absent:
+            self._refuse(half, f"a connection was refused: node {node} is here already, or is not of this run")
+            return
+        del self._half[half.connection]
+        self._absent.discard(node)
+        link = self._links[node] = _Link(half.connection, self._clock.now)
+        _tune(link.connection, self._setup)
+        self._watched.replace(link.connection, lambda: self._read(node, link))
+        for line in self._before:
+            link.connection.write(line)
+
+    def _refuse(self, half: _Half, why: str) -> None:
+        del self._half[half.connection]
+        self._watched.close(half.connection)
+        self._refused(why)
+
+    def _read(self, node: int, link: _Link) -> None:
+        if self._links.get(node) is not link:
+            return  # it was closed earlier in this turn
+        for line in link.connection.lines():
+            link.heard_at = self._clock.now
+            try:
+                rank, message = self._parsed(node, line)
+            except TransportError as error:
+                self._lose(node, str(error))
+                return
+            if isinstance(message, wire.Left):
+                self._gone.add(node)
+                self._watched.close(self._links.pop(node).connection)
+            if not isinstance(message, wire.Beat):
+                self._heard.append((node, rank, message))
+        if link.connection.end is not None and node in self._links:
+            self._lose(node, link.connection.end)
+
+    def _parsed(self, node: int, line: bytes) -> tuple[int | None, wire.Control]:
+        who, _space, text = line.partition(b" ")
+        message = wire.decode(text)
+        if who == b"-" and isinstance(message, _FROM_NODE):
+            return None, message
+        if who.isdigit() and int(who) in self._ranks[node] and isinstance(message, _FROM_RANK):
+            return int(who), message
+        raise TransportError(f"a node does not say {type(message).__name__} here")
+
+    def _lose(self, node: int, why: str) -> None:
+        name = self._setup.nodes[node][0]
+        self._note(f"node {name} is lost: {why}")
+        self._absent.discard(node)
+        self._gone.add(node)
+        if (link := self._links.pop(node, None)) is not None:
+            self._watched.close(link.connection)
+        self._heard.append((node, None, wire.Lost(name, tuple(self._ranks[node]))))
+
+
+class Uplink:
+    """The end of a node other than node 0."""
+
+    def __init__(
+        self, setup: wire.Setup, selector: selectors.BaseSelector, clock: OwnClock, note: Callable[[str], None]
+    ) -> None:
+        """Read the key; connect later, when node 0 has written its address. Raises FolderRefused, SpmdError."""
+        self._setup, self._clock, self._note = setup, clock, note
+        self.key = key_folder.read_key(setup.folder)
+        self.address = own_address(setup)
+        self._selector = selector
+        self._watched = Watched(selector)
+        self._half: _Half | None = None
+        self._link: _Link | None = None
+        self._try_at: float | None = 0.0
+        """When to look for node 0 next; None: it was found, or is given up."""
+        self._pause_s = _RETRY_S
+        self._pending = [b"- " + wire.encode(wire.Joined(self.address))]
+        self._heard: list[wire.Control] = []
+        self._is_leaving = False
+        self._is_shut = False
+        self._why = ""
+        self.is_over = False
+        """All was passed on after `leave`, or there is nobody to tell."""
+
+    def take(self, now: float) -> list[wire.Control]:
+        """Do what is due; return what node 0 said to all, or what follows from its silence."""
+        if self._half is not None and now >= self._half.until:
+            self._retry(f"node 0 has not answered within {HANDSHAKE_S:g} s")
+        if self._try_at is not None and now >= self._try_at:
+            self._try(now)
+        if self._link is None and not self.is_over and now >= self._setup.start_s:
+            self._give_up()
+        if self._link is not None:
+            if now - self._link.heard_at > self._setup.lost_s:
+                self._lose(f"it has said nothing for {self._setup.lost_s:g} s")
+            elif now >= self._link.beat_at + self._setup.heartbeat_s and not self._is_shut:
+                self._link.beat_at = now
+                self._link.connection.write(b"- " + _BEAT)
+        heard, self._heard = self._heard, []
+        return heard
+
+    def due_at(self) -> float | None:
+        """Return when `take` has something to do though nothing is heard."""
+        moments = [self._try_at] if self._try_at is not None else []
+        if self._half is not None:
+            moments.append(self._half.until)
+        if self._link is not None:
+            moments.append(self._link.beat_at + self._setup.heartbeat_s)
+        if self._heard:
+            moments.append(0.0)
+        return min(moments, default=None)
+
+    def tell(self, rank: int | None, message: wire.Control) -> None:
+        """Say something to node 0; what is said before the connection stands is kept for it."""
+        line = (b"-" if rank is None else str(rank).encode()) + b" " + wire.encode(message)
+        if self._link is not None:
+            self._link.connection.write(line)
+        elif not self.is_over:
+            self._pending.append(line)
+
+    def leave(self) -> None:
+        """All ranks of this node have ended: say so, and close once node 0 knows."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self.tell(None, wire.Left())
+
+    def flush(self) -> None:
+        """Hand the kernel what it takes."""
+        self._watched.flush()
+        if self._link is not None and self._is_leaving and not self._is_shut and self._link.connection.is_flushed:
+            # Closing now would take back what node 0 has not read, where something of its own is unread here. It closes
+            # its end when it has read Left.
+            self._is_shut = True
+            _shut(self._link.connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        for one in (self._half, self._link):
+            if one is not None:
+                self._watched.close(one.connection)
+
+    def _try(self, now: float) -> None:
+        """Look for node 0's address, and begin to connect."""
+        self._pause_s = min(_RETRY_MOST_S, self._pause_s * 1.5)
+        self._try_at = now + self._pause_s
+        try:
+            address = key_folder.read_address(self._setup.folder, self._setup.run, self.key)
+        except (FolderRefused, OSError) as error:
+            self._tell_why(str(error))
+            return
+        if address is None:
+            return
+        try:
+            family, kind, protocol, _name, where = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )[0]
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            self._tell_why(str(error))
+            return
+        sock.setblocking(False)
+        result = sock.connect_ex(where)
+        if result not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._tell_why(f"node 0 at {address.host} port {address.port} cannot be reached: {_error(result)}")
+            return
+        self._try_at = None
+        side = Client(self.key, self._setup.run, self._setup.node, 0, NODES)
+        half = self._half = _Half(Connection(sock, CONTROL_BYTES), side, now + HANDSHAKE_S)
+        self._watched.add(half.connection, lambda: self._prove(half))
+
+    def _prove(self, half: _Half) -> None:
+        if half is not self._half:
+            return  # it was closed earlier in this turn
+        data = half.connection.receive(half.side.wants)
+        if not data and half.connection.end is None:
+            return
+        try:
+            half.connection.write(half.side.feed(data))
+        except Refused as error:
+            self._retry(f"{error} ({half.connection.end})" if half.connection.end else str(error))
+            return
+        if half.side.done:
+            self._half = None
+            link = self._link = _Link(half.connection, self._clock.now)
+            _tune(link.connection, self._setup)
+            self._watched.replace(link.connection, self._read)
+            link.connection.write(b"".join(self._pending))
+            self._pending.clear()
+
+    def _read(self) -> None:
+        link = self._link
+        if link is None:
+            return
+        for line in link.connection.lines():
+            link.heard_at = self._clock.now
+            try:
+                message = wire.decode(line)
+            except TransportError as error:
+                self._lose(str(error))
+                return
+            if not isinstance(message, wire.Beat):
+                self._heard.append(message)
+        if link.connection.end is not None:
+            self._lose(link.connection.end)
+
+    def _retry(self, why: str) -> None:
+        if self._half is not None:
+            self._watched.close(self._half.connection)
+            self._half = None
+        self._try_at = self._clock.now + self._pause_s
+        self._tell_why(why)
+
+    def _tell_why(self, why: str) -> None:
+        if why != self._why:
+            self._why = why
+            self._note(f"node 0 is not found yet: {why}")
+
+    def _give_up(self) -> None:
+        """Node 0 has not come: tell the ranks here, and stop looking."""
+        self._try_at = None
+        if self._half is not None:
+            self._watched.close(self._half.connection)
+            self._half = None
+        self.is_over = True
+        if not self._is_leaving:
+            ranks = tuple(rank for node, its in enumerate(_ranks_of(self._setup)) if node == 0 for rank in its)
+            missing = wire.Missing(ranks, self._setup.start_s)
+            self._heard += [missing, ends.ending(missing, 0)]
+
+    def _lose(self, why: str) -> None:
+        if self._link is not None:
+            self._watched.close(self._link.connection)
+            self._link = None
+        self.is_over = True
+        if not self._is_leaving:
+            name = self._setup.nodes[0][0]
+            self._note(f"node {name} is lost: {why}")
+            lost = wire.Lost(name, tuple(_ranks_of(self._setup)[0]))
+            self._heard += [lost, ends.ending(lost, self._setup.nodes[self._setup.node][1])]
+
+
+def own_address(setup: wire.Setup) -> str:
+    """Return the address on which this node is reached. Raises SpmdError where its name has none."""
+    name = setup.interface or setup.nodes[setup.node][0]
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise SpmdError(
+            f"the name {name} of this node has no address ({error.strerror}); set messages.interface to one"
+        ) from error
+
+
+def _listener(address: str, ports: tuple[int, int] | None) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    reason = ""
+    for port in range(ports[0], ports[1] + 1) if ports else (0,):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.bind((address, port))
+            listener.listen(HALF_OPEN * 2)
+        except OSError as error:
+            listener.close()
+            reason = str(error.strerror)
+            continue
+        listener.setblocking(False)
+        return listener
+    which = f"ports {ports[0]} to {ports[1]}" if ports else "any port"
+    raise SpmdError(f"this node cannot take connections on {address}, {which}: {reason}")
+
+
+def _tune(connection: Connection, setup: wire.Setup) -> None:
+    sock = connection.file
+    assert isinstance(sock, socket.socket)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(setup.lost_s * 1000))
+
+
+def _shut(connection: Connection) -> None:
+    sock = connection.file
+    assert isinstance(sock, socket.socket)
+    try:
+        sock.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # the connection has ended; reading says so
+
+
+def _ranks_of(setup: wire.Setup) -> list[range]:
+    return list(_ranges(setup))
+
+
+def _ranges(setup: wire.Setup) -> Iterator[range]:
+    first = 0
+    for _name, count in setup.nodes:
+        yield range(first, first + count)
+        first += count
+
+
+def _error(number: int) -> str:
+    return errno.errorcode.get(number, str(number))

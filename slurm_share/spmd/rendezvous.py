@@ -1,0 +1,457 @@
+"""The process of a node in which the ranks of a run find each other, and learn who has ended or waits.
+
+How its parent uses it (the launcher; `local` runs the same code within its own process):
+
+1. It starts `python -m slurm_share.spmd.rendezvous` with pipes for standard input and output, and writes a line:
+   `wire.encode(Setup(...))`. The key is not in it: for a run of more than one node, `node_links.make_folder(folder)`
+   was called once at submission, and each node's process reads the key from that folder itself.
+2. It reads lines from standard output, `wire.decode(line)`. The first is `Ready`; then the ranks are started, with
+   LLSUB_RENDEZVOUS = `ready.name`, LLSUB_ADDRESS = `ready.address` and the numbers of rank, size and node. A process
+   that cannot do its work ends with code 1 instead, and a sentence in standard error.
+3. It writes `Ended(rank, node, code, signal, why)` for each rank of its node that has ended, those with code 0 too;
+   `rules.ends.reason` makes the clause `why`. Empty lines are ignored.
+4. It reads `RankWaits` (who waits for whom), `Note` (lines for the node's log) and at most one `Ending`: the run must
+   end. All ranks know by then, so their calls raise. The parent waits END_GRACE_S, sends SIGTERM to the ranks that are
+   still there, then SIGKILL. `Ending` comes on every node, with the same exit code and sentence.
+5. The process ends by itself with code 0 when it is not needed any more: when all ranks of its node have ended, and on
+   node 0 when all ranks of the run have. The parent waits for that before it exits itself, so that node 0 stays until
+   the others are done. Where standard input ends, the parent has died, and the process ends at once.
+
+It never waits for one connection. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from . import wire
+from .errors import SpmdError, TransportError
+from .lines import Connection, OwnClock, Watched
+from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, VERSION
+from .node_links import Center, Uplink
+from .rules import ends
+from .rules.run_state import RunState
+
+_BACKLOG = 4096
+_REFUSALS = 20
+"""Lines about refused connections that go to the node's log; more of them say nothing new."""
+_RUN_BYTES = 48
+"""What the kernel leaves for it in the name of a rank's socket."""
+_PASSES = 100
+_PR_SET_PDEATHSIG = 1
+
+
+class _Rank:
+    """A connection of this node's socket. Of a rank, once it has said hello."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rank: int | None = None
+        self.pid = 0
+        """As it says; for people."""
+        self.is_done = False
+        """It has said goodbye."""
+
+
+class Rendezvous:
+    """One node's part. `step` does all the work: the caller calls it when `fileno` is readable or `due_s` has passed.
+
+    Raises SpmdError or OSError where the node cannot take part.
+    """
+
+    def __init__(self, setup: wire.Setup, say: Callable[[wire.Control], None]) -> None:
+        """`say` takes what the parent is to know: RankWaits, Ending, Note. `ready` is the first thing it wants."""
+        _check(setup)
+        self._setup, self._say = setup, say
+        self._first = sum(count for _name, count in setup.nodes[: setup.node])
+        self._count = setup.nodes[setup.node][1]
+        self._clock = OwnClock(2 * setup.heartbeat_s)
+        self._selector = selectors.DefaultSelector()
+        self._listener, name = _listen(setup)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._sockets = f"{name}/r"
+        self._watched = Watched(self._selector)
+        self._half_open: dict[_Rank, None] = {}
+        """Connections that have not said hello, the oldest first."""
+        self._refused: set[_Rank] = set()
+        """Connections that are closed as soon as they know why."""
+        self._ranks: dict[int, _Rank] = {}
+        """Every rank that ever said hello, by number."""
+        self._left_to_end = set(range(self._first, self._first + self._count))
+        self._before_begin: list[bytes] = []
+        """What ranks are told that say hello when the run cannot begin any more."""
+        self._has_begun = False
+        self._is_ending = False
+        self._asked: int | None = None
+        self._refusals = 0
+        self._state: RunState | None = None
+        self._center: Center | None = None
+        self._uplink: Uplink | None = None
+        self._key = ""
+        address = ""
+        if setup.node == 0:
+            self._state = RunState(setup.run, setup.nodes, setup.start_s, is_going_on=setup.keep_going)
+        if len(setup.nodes) > 1:
+            made: Center | Uplink
+            if setup.node == 0:
+                made = self._center = Center(setup, self._selector, self._clock, self._note, self._refused_one)
+            else:
+                made = self._uplink = Uplink(setup, self._selector, self._clock, self._note)
+            self._key, address = made.key.hex(), made.address
+        if self._state is not None:
+            self._state.joined(0, address)
+        self.ready = wire.Ready(name, address)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `step` has something to do."""
+        return self._selector.fileno()
+
+    def due_s(self) -> float:
+        """Return the seconds after which `step` has something to do, though nothing is readable."""
+        if self._asked is not None:
+            return 0.0
+        due = [self._setup.heartbeat_s]
+        for part in (self._state, self._center, self._uplink):
+            if part is not None and (moment := part.due_at()) is not None:
+                due.append(max(0.0, moment - self._clock.now))
+        return min(due)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this node's part is done: all its ranks (on node 0 all of the run) have ended, and all know it."""
+        if self._left_to_end:
+            return False
+        if self._center is not None:
+            return self._center.is_over
+        return self._uplink is None or self._uplink.is_over
+
+    def step(self, timeout_s: float) -> None:
+        """Wait at most so long for something to do, and do it."""
+        self._pass(timeout_s)
+        if self._asked is not None:
+            for _turn in range(_PASSES):
+                if not self._pass(0.0):
+                    # Nothing was left to read: all that was said before the question is passed on.
+                    number, self._asked = self._asked, None
+                    self._answer(number)
+                    break
+        self._flush()
+
+    def ended(self, message: wire.Ended) -> None:
+        """Take the parent's word that a rank of this node has ended. The next `step` tells the others."""
+        if message.rank not in self._left_to_end:
+            return
+        its = self._ranks.get(message.rank)
+        if its is not None:
+            # What it said last comes before its end.
+            while its.connection.end is None and (lines := its.connection.lines()):
+                self._lines_of(its, lines)
+        self._left_to_end.discard(message.rank)
+        self._pass_on(message.rank, message)
+        if not self._left_to_end and self._uplink is not None:
+            self._uplink.leave()
+
+    def close(self) -> None:
+        """Close everything; ranks that are still there lose their connection."""
+        for its in [*self._half_open, *self._ranks.values()]:
+            self._drop(its)
+        for part in (self._center, self._uplink):
+            if part is not None:
+                part.close()
+        self._listener.close()
+        self._selector.close()
+
+    def watch(self, connection: Connection, ready: Callable[[], None]) -> None:
+        """Read another connection in `step` too, and write to it: the parent's."""
+        self._watched.add(connection, ready)
+
+    def _pass(self, timeout_s: float) -> bool:
+        """Wait, do what is there and what is due. Return whether anything was there."""
+        self._flush()
+        events = self._selector.select(max(0.0, min(timeout_s, self.due_s())))
+        self._clock.step()
+        for key, _mask in events:
+            key.data()
+        self._after()
+        return bool(events)
+
+    def _after(self) -> None:
+        """Do what is due, and tell everybody what there is to tell."""
+        now = self._clock.now
+        if self._center is not None and self._state is not None:
+            for node, rank, message in self._center.take(now):
+                self._heard_node(self._state, node, rank, message, now)
+        if self._uplink is not None:
+            for message in self._uplink.take(now):
+                self._told(message)
+        if self._state is not None:
+            self._state.tick(now)
+            for message in self._state.take():
+                if self._center is not None:
+                    self._center.tell(message)
+                self._told(message)
+
+    def _heard_node(self, state: RunState, node: int, rank: int | None, message: wire.Control, now: float) -> None:
+        if isinstance(message, wire.Joined):
+            state.joined(node, message.address)
+        elif isinstance(message, wire.Left):
+            state.left(node)
+        elif isinstance(message, wire.Lost):
+            state.lost(node)
+        elif isinstance(message, wire.Answer):
+            state.answered(node, message.number, now)
+        elif rank is not None:
+            state.hear(rank, message, now)
+
+    def _told(self, message: wire.Control) -> None:
+        """Do with a message for all nodes what this node does."""
+        if isinstance(message, wire.Ask):
+            self._asked = message.number
+        elif isinstance(message, wire.Ending):
+            if not self._is_ending:
+                self._is_ending = True
+                self._say(message)
+        else:
+            if isinstance(message, wire.Welcome):
+                self._has_begun = True
+                message = replace(message, sockets=self._sockets, key=self._key)
+            line = wire.encode(message)
+            if not self._has_begun:
+                self._before_begin.append(line)
+            for its in self._ranks.values():
+                its.connection.write(line)
+
+    def _answer(self, number: int) -> None:
+        if self._uplink is not None:
+            self._uplink.tell(None, wire.Answer(number))
+        elif self._state is not None:
+            self._state.answered(0, number, self._clock.now)
+        self._after()
+
+    def _pass_on(self, rank: int, message: wire.Control) -> None:
+        if self._state is not None:
+            self._state.hear(rank, message, self._clock.now)
+        elif self._uplink is not None:
+            self._uplink.tell(rank, message)
+
+    def _accept(self) -> None:
+        for _turn in range(HALF_OPEN):
+            try:
+                sock, _nothing = self._listener.accept()
+            except OSError:
+                return  # there is none any more, or there is no descriptor for it now
+            uid = _peer_uid(sock)
+            if uid != os.geteuid():
+                self._refused_one(f"a connection of uid {uid} was refused: this run is uid {os.geteuid()}'s")
+                sock.close()
+                continue
+            its = _Rank(Connection(sock, RANK_LINE_BYTES))
+            self._half_open[its] = None
+            self._watched.add(its.connection, lambda its=its: self._ready(its))  # type: ignore[misc]
+            # All ranks of a node may start at the same moment, so they count on top.
+            if len(self._half_open) > HALF_OPEN + self._count:
+                oldest = next(iter(self._half_open))
+                self._ready(oldest)  # it may have said hello in the meantime
+                if oldest in self._half_open:
+                    self._drop(oldest)
+
+    def _ready(self, its: _Rank) -> None:
+        if its.connection.end is None:
+            self._lines_of(its, its.connection.lines())
+        if its.connection.end is not None:
+            if its.connection.is_broken:
+                self._refused_one(f"{_who(its)} was disconnected: {its.connection.end}")
+            self._drop(its)
+
+    def _lines_of(self, its: _Rank, lines: list[bytes]) -> None:
+        for line in lines:
+            if its in self._refused or its.connection.end is not None:
+                return
+            try:
+                message = wire.decode(line)
+            except TransportError as error:
+                self._refuse(its, str(error))
+                return
+            if its.rank is None:
+                self._hello(its, message)
+            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort):
+                its.is_done = its.is_done or isinstance(message, wire.Bye)
+                self._report(its.rank, message)
+                self._pass_on(its.rank, message)
+            else:
+                self._refuse(its, f"a rank does not say {type(message).__name__} here")
+
+    def _hello(self, its: _Rank, message: wire.Control) -> None:
+        here = range(self._first, self._first + self._count)
+        why = ""
+        if not isinstance(message, wire.Hello):
+            why = f"a rank says Hello first, not {type(message).__name__}"
+        elif message.version != VERSION:
+            why = (
+                f"this program has version {message.version} of slurm_share.spmd's protocol, the run has {VERSION}: "
+                "install slurm_share in the program's Python anew (slurm-share pip-line prints the line)"
+            )
+        elif message.rank not in here:
+            why = f"there is no rank {message.rank} on this node; it has ranks {here[0]} to {here[-1]}"
+        elif message.rank in self._ranks:
+            first = self._ranks[message.rank]
+            why = (
+                f"process {first.pid} {'has been' if first.is_done else 'is'} rank {message.rank}, and a rank is one "
+                "process from its first message to its end"
+            )
+        elif message.rank not in self._left_to_end:
+            why = f"rank {message.rank} has ended; this process is left over from it"
+        if why or not isinstance(message, wire.Hello):
+            self._refuse(its, why)
+            return
+        its.rank, its.pid = message.rank, message.pid
+        self._half_open.pop(its, None)
+        self._ranks[message.rank] = its
+        for line in self._before_begin:
+            its.connection.write(line)
+        self._pass_on(message.rank, message)
+
+    def _report(self, rank: int, message: wire.Control) -> None:
+        if isinstance(message, wire.Waiting):
+            self._say(wire.RankWaits(rank, ends.wait_text(message), message.since_s))
+        elif isinstance(message, wire.Working | wire.Bye):
+            self._say(wire.RankWaits(rank, "", 0.0))
+
+    def _refuse(self, its: _Rank, why: str) -> None:
+        self._refused_one(f"{_who(its)} was disconnected: {why}")
+        self._refused.add(its)
+        its.connection.write(wire.encode(wire.Refused(why)))
+
+    def _flush(self) -> None:
+        self._watched.flush()
+        for its in [its for its in self._refused if its.connection.is_flushed]:
+            self._drop(its)
+        for part in (self._center, self._uplink):
+            if part is not None:
+                part.flush()
+
+    def _drop(self, its: _Rank) -> None:
+        self._half_open.pop(its, None)
+        self._refused.discard(its)
+        self._watched.close(its.connection)
+
+    def _note(self, text: str) -> None:
+        self._say(wire.Note(text))
+
+    def _refused_one(self, text: str) -> None:
+        self._refusals += 1
+        if self._refusals <= _REFUSALS:
+            more = "; further ones are not named" if self._refusals == _REFUSALS else ""
+            self._note(text + more)
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as the system allows it: one connection for each rank."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        pass  # a hard limit above what the kernel allows now; the soft limit stays
+
+
+def main() -> int:
+    """Serve a launcher through standard input and output. Return the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # both reach all processes of a step; this one goes when its parent does
+    end_with_parent()
+    raise_file_limit()
+    reader = Connection(sys.stdin.buffer, CONTROL_BYTES)  # it reads the descriptor itself, and not through the buffer
+    writer = Connection(sys.stdout.buffer, CONTROL_BYTES)
+    lines: list[bytes] = []
+    while not lines and reader.end is None:
+        select.select([reader.file], [], [])
+        lines = reader.lines()
+    try:
+        setup = wire.decode(lines.pop(0) if lines else b"")
+        if not isinstance(setup, wire.Setup):
+            raise TransportError(f"the first line is Setup, not {type(setup).__name__}")
+        node = Rendezvous(setup, lambda message: writer.write(wire.encode(message)))
+    except (SpmdError, OSError) as error:
+        sys.stderr.write(f"slurm_share.spmd: {error}\n")
+        return 1
+    writer.write(wire.encode(node.ready))
+
+    def hear_parent() -> None:
+        nonlocal lines
+        for line in lines + reader.lines():
+            message = wire.decode(line)
+            if isinstance(message, wire.Ended):
+                node.ended(message)
+        lines = []
+
+    node.watch(reader, hear_parent)
+    node.watch(writer, lambda: None)
+    hear_parent()
+    while not node.is_over and reader.end is None and not _is_deaf(1):
+        node.step(node.due_s())
+    os.set_blocking(1, True)
+    writer.flush()
+    return 0
+
+
+def _is_deaf(pipe: int) -> bool:
+    """Return whether nobody reads the pipe any more."""
+    poller = select.poll()
+    poller.register(pipe, 0)
+    return bool(poller.poll(0))
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _who(its: _Rank) -> str:
+    return "a process" if its.rank is None else f"rank {its.rank}"
+
+
+def _check(setup: wire.Setup) -> None:
+    size = sum(count for _name, count in setup.nodes)
+    most = max(count for _name, count in setup.nodes)
+    if size > MOST_RANKS or most > MOST_RANKS_PER_NODE:
+        raise SpmdError(
+            f"a run has at most {MOST_RANKS} ranks, and {MOST_RANKS_PER_NODE} on a node; this one has {size}, "
+            f"and {most} on a node"
+        )
+    if "/" in setup.run or not setup.run.strip(".") or len(setup.run.encode()) > _RUN_BYTES:
+        raise SpmdError(f"{setup.run!r} cannot name a run: it has to be a file's name of at most {_RUN_BYTES} bytes")
+
+
+def _listen(setup: wire.Setup) -> tuple[socket.socket, str]:
+    """Return the socket for this node's ranks, and its abstract name without the NUL byte."""
+    name = f"slurm-share/{setup.run}/{setup.node}/{os.urandom(16).hex()}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(b"\0" + name.encode())
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener, name
+
+
+def _peer_uid(sock: socket.socket) -> int:
+    """Return the uid of the process at the other end, in the kernel's word."""
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

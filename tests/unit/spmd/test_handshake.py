@@ -1,0 +1,203 @@
+"""The proof between two ends of a TCP connection: who is let in, and who is not."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+import pytest
+
+from slurm_share.spmd.handshake import LIMIT, NODES, RANKS, Client, Refused, Server, signature
+from slurm_share.spmd.names import VERSION
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(32)
+RUN = "4711.0"
+
+
+def ends(**changes) -> tuple[Server, Client]:
+    """Return a server of rank 3 and a client of rank 5 that fit each other, but for the client's `changes`."""
+    what = {"key": KEY, "run": RUN, "me": 5, "peer": 3, "purpose": RANKS, **changes}
+    return Server(KEY, RUN, 3, RANKS), Client(**what)
+
+
+def talk(server: Server, client: Client, size: int = LIMIT) -> None:
+    """Pass what each says to the other, `size` bytes at a time, until neither has anything to say."""
+    to_client, to_server = server.start(), client.start()
+    while to_client or to_server:
+        part, to_server = to_server[:size], to_server[size:]
+        if part:
+            to_client += server.feed(part)
+        part = to_client[: min(size, max(1, client.wants))]
+        to_client = to_client[len(part) :]
+        if part:
+            to_server += client.feed(part)
+
+
+@pytest.mark.parametrize("size", [1, 7, 33, LIMIT])
+def test_both_ends_are_proved_however_the_bytes_are_cut(size):
+    server, client = ends()
+    talk(server, client, size)
+    assert server.done
+    assert client.done
+    assert (server.peer, client.peer) == (5, 3)
+
+
+def test_a_blocking_socket_is_served_by_the_loop_of_the_docstring():
+    server, client = ends()
+    here, there = socket.socketpair()
+
+    def run(side, sock):
+        sock.sendall(side.start())
+        while not side.done:
+            sock.sendall(side.feed(sock.recv(side.wants)))
+
+    other = threading.Thread(target=run, args=(server, there))
+    with here, there:
+        other.start()
+        run(client, here)
+        other.join()
+        there.sendall(b"first frame")
+        assert here.recv(100) == b"first frame"
+    assert server.done
+    assert client.done
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"key": OTHER_KEY}, "does not know the key"),
+        ({"run": "4711.1"}, "another run"),
+        ({"run": "4711.00"}, "another run"),
+        ({"purpose": NODES}, "another run"),
+        ({"peer": 4}, "looks for number 4"),
+    ],
+)
+def test_a_client_that_is_not_meant_is_refused(changes, why):
+    server, client = ends(**changes)
+    with pytest.raises(Refused, match=why):
+        talk(server, client)
+    assert not server.done
+    assert server.peer is None
+    assert not client.done
+
+
+def test_another_version_is_refused_by_number(monkeypatch):
+    monkeypatch.setattr("slurm_share.spmd.handshake.VERSION", VERSION + 1)
+    client = Client(KEY, RUN, 5, 3, RANKS)
+    monkeypatch.undo()
+    server = Server(KEY, RUN, 3, RANKS)
+    with pytest.raises(Refused, match=f"version {VERSION + 1}.* {VERSION}"):
+        talk(server, client)
+
+
+def test_a_recorded_proof_is_refused_by_the_next_server():
+    server, client = ends()
+    said = client.feed(server.start())
+    server.feed(said)
+    assert server.done
+    again = Server(KEY, RUN, 3, RANKS)
+    with pytest.raises(Refused, match="does not know the key"):
+        again.feed(said)
+
+
+def test_a_server_without_the_key_is_refused_though_it_repeats_what_it_heard():
+    server, client = ends()
+    answer = server.feed(client.feed(server.start()))
+    fresh = Client(KEY, RUN, 5, 3, RANKS)
+    said = fresh.feed(server.start())  # the same nonce once more
+    with pytest.raises(Refused, match="does not know the key"):
+        fresh.feed(answer)
+    mirrored = Client(KEY, RUN, 5, 3, RANKS)
+    mirrored.feed(said[:32])
+    with pytest.raises(Refused, match="does not know the key"):
+        mirrored.feed(said[-32:])
+
+
+@pytest.mark.parametrize("place", [0, 8, 10, 11, 12, 16, 20, 40, 52, 60, 89])
+def test_each_changed_byte_is_refused(place):
+    server, client = ends()
+    said = bytearray(client.feed(server.start()))
+    said[place] ^= 1
+    with pytest.raises(Refused):
+        server.feed(bytes(said) + (b"" if place != 11 else b"x"))
+    assert not server.done
+
+
+def test_bytes_behind_the_proof_are_refused():
+    server, client = ends()
+    with pytest.raises(Refused, match="more than its proof"):
+        server.feed(client.feed(server.start()) + b"x")
+    assert not server.done
+    server, client = ends()
+    server.feed(client.feed(server.start()))
+    with pytest.raises(Refused, match="more than its proof"):
+        server.feed(b"x")
+    assert not server.done
+
+
+def test_a_client_that_goes_on_is_refused_at_the_limit():
+    server, _client = ends()
+    with pytest.raises(Refused, match="does not speak"):
+        server.feed(b"GET / HTTP/1.0\r\n\r\n")
+    server, _client = ends()
+    header = struct.pack("<8sHBBII", b"LLSPMD\r\n", VERSION, RANKS, 255, 5, 3)
+    with pytest.raises(Refused, match="too long"):
+        server.feed(header)
+    server, _client = ends()
+    with pytest.raises(Refused, match="too long"):
+        server.feed(b"LLSPMD\r\n" + bytes(LIMIT))
+
+
+def test_nothing_more_is_taken_after_a_refusal():
+    server, client = ends()
+    said = client.feed(server.start())
+    with pytest.raises(Refused):
+        server.feed(b"x")
+    with pytest.raises(Refused):
+        server.feed(said)
+    assert not server.done
+
+
+def test_the_end_of_the_stream_is_a_refusal():
+    server, client = ends()
+    with pytest.raises(Refused, match="closed"):
+        server.feed(b"")
+    with pytest.raises(Refused, match="did not accept"):
+        client.feed(b"")
+
+
+def test_the_client_takes_no_byte_behind_the_servers_proof():
+    server, client = ends()
+    answer = server.feed(client.feed(server.start()))
+    with pytest.raises(Refused, match="more than its proof"):
+        client.feed(answer + b"x")
+    assert not client.done
+
+
+def test_the_name_of_a_run_that_does_not_fit_and_a_short_key_are_refused_at_once():
+    with pytest.raises(ValueError, match="1 to 172 bytes"):
+        Client(KEY, "x" * 173, 5, 3, RANKS)
+    server = Server(KEY, "x" * 172, 3, RANKS)
+    client = Client(KEY, "x" * 172, 5, 3, RANKS)
+    talk(server, client)
+    assert server.done
+    with pytest.raises(ValueError, match="32 bytes"):
+        Server(b"short", RUN, 3, RANKS)
+
+
+def test_a_signature_is_of_one_purpose_one_text_and_one_key():
+    given = signature(KEY, "address", "n1 4242")
+    assert given == signature(KEY, "address", "n1 4242")
+    assert (
+        len(
+            {
+                given,
+                signature(KEY, "other", "n1 4242"),
+                signature(KEY, "address", "n1 4243"),
+                signature(OTHER_KEY, "address", "n1 4242"),
+            }
+        )
+        == 4
+    )

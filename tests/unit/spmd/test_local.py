@@ -1,0 +1,511 @@
+"""`python -m slurm_share.spmd -n N PROG`: starting, output, ends, and what is left. Real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from rendezvous_ends import PATIENCE_S, wait_for
+
+from slurm_share.spmd import names
+from slurm_share.spmd.errors import UsageError
+from slurm_share.spmd.local import Outcome, run_local
+
+COMMAND = [sys.executable, "-m", "slurm_share.spmd"]
+NODE = os.uname().nodename
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a function that writes a program."""
+
+    def write(text: str, name: str = "prog.py") -> str:
+        path = tmp_path / "programs" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            "import os, sys, time, signal\nrank = int(os.environ.get('LLSUB_RANK', '0'))\n" + textwrap.dedent(text)
+        )
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path, monkeypatch):
+    """No test leaves a process that it started: all bear a mark in their environment."""
+    mark = f"TEST_OF_LOCAL={tmp_path}"
+    monkeypatch.setenv("TEST_OF_LOCAL", str(tmp_path))
+    yield
+    wait_for(lambda: not marked(mark), f"{marked(mark)} are left")
+
+
+def marked(mark: str) -> list[str]:
+    """Return the processes, this one apart, with that in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append((folder / "cmdline").read_bytes().decode())
+            except OSError:
+                continue
+    return found
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, **options)
+
+
+def begin(*arguments: str, **options) -> subprocess.Popen[str]:
+    """Start the command, and wait until it has said "ready"."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+    assert process.stdout is not None
+    while "ready" not in (line := process.stdout.readline()):
+        assert line, process.communicate()
+    return process
+
+
+# Starting
+
+
+def test_each_rank_finds_its_numbers_its_arguments_and_its_folder(program):
+    path = program("""
+        print(rank, *(os.environ[name] for name in ("LLSUB_SIZE", "LLSUB_NODE", "LLSUB_NODES", "LLSUB_LOCAL_RANK",
+              "LLSUB_LOCAL_SIZE")), sys.argv, __name__, __file__, sys.path[0], "LLSUB_PARENT" in os.environ)
+    """)
+    said = run("-n", "3", path, "a", "-n", "--help")
+    assert (said.returncode, said.stderr) == (0, "")
+    rest = f"{[path, 'a', '-n', '--help']} __main__ {path} {Path(path).parent} False"
+    assert sorted(said.stdout.splitlines()) == [
+        f"0 3 0 1 0 3 {rest}",
+        f"[1] 1 3 0 1 1 3 {rest}",
+        f"[2] 2 3 0 1 2 3 {rest}",
+    ]
+
+
+def test_ranks_send_each_other_messages(program):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.send(("from", comm.rank), (comm.rank + 1) % comm.size)
+        print(comm.recv(), comm.allreduce(comm.rank))
+    """)
+    said = run("-n", "4", path)
+    assert said.returncode == 0, said.stderr
+    assert sorted(said.stdout.splitlines()) == [
+        "('from', 3) 6",
+        "[1] ('from', 0) 6",
+        "[2] ('from', 1) 6",
+        "[3] ('from', 2) 6",
+    ]
+
+
+def test_a_program_sees_its_own_names_and_can_be_pickled_from(program):
+    path = program("""
+        import pickle
+        class Thing: pass
+        def double(): return [rank_of() for _ in range(2)]
+        def rank_of(): return rank
+        assert isinstance(pickle.loads(pickle.dumps(Thing())), Thing)
+        if __name__ == "__main__":
+            print(double())
+    """)
+    assert run("-n", "2", path).stdout.splitlines() in (["[0, 0]", "[1] [1, 1]"], ["[1] [1, 1]", "[0, 0]"])
+
+
+def test_without_n_the_program_runs_in_this_process_alone(program):
+    path = program("print(sys.argv, __name__, 'LLSUB_RANK' in os.environ); sys.exit(5)")
+    said = run(path, "x")
+    assert (said.returncode, said.stdout) == (5, f"{[path, 'x']} __main__ False\n")
+
+
+def test_a_run_within_a_rank_is_a_run_of_its_own(program):
+    inner = program("print('inner', rank, os.environ['LLSUB_SIZE'])", "inner.py")
+    outer = program(f"""
+        import subprocess
+        if rank == 1:
+            print(subprocess.run([sys.executable, "-m", "slurm_share.spmd", "-n", "1", {inner!r}],
+                  stdout=subprocess.PIPE, text=True).stdout, end="")
+    """)
+    assert run("-n", "2", outer).stdout == "[1] inner 0 1\n"
+
+
+def test_a_program_that_is_not_python_is_run_as_it_is(tmp_path):
+    path = tmp_path / "prog"
+    path.write_text("#!/bin/sh\necho rank $LLSUB_RANK $1\nexit $LLSUB_RANK\n")
+    path.chmod(0o755)
+    said = run("-n", "2", str(path), "x")
+    assert (said.returncode, sorted(said.stdout.splitlines())) == (1, ["[1] rank 1 x", "rank 0 x"])
+    assert run("prog", "x", cwd=tmp_path).stdout == "rank x\n"
+
+
+def test_rank_0_has_the_input_and_the_others_have_none(program):
+    path = program("print(rank, repr(sys.stdin.read()))")
+    said = run("-n", "2", path, input="words")
+    assert sorted(said.stdout.splitlines()) == ["0 'words'", "[1] 1 ''"]
+
+
+def test_the_cores_are_shared_where_the_user_does_not_say_how(program, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    path = program("print(os.environ['OMP_NUM_THREADS']) if rank == 0 else None")
+    assert run("-n", "2", path).stdout == f"{max(1, len(os.sched_getaffinity(0)) // 2)}\n"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert run("-n", "2", path).stdout == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "which program"),
+        (("-n", "4"), "which program"),
+        (("-n",), "-n needs a value"),
+        (("-n", "four", "prog.py"), "'four'"),
+        (("-n", "-1", "prog.py"), "'-1'"),
+        (("-n", "0", "{}"), "1 to 256 ranks, not 0"),
+        (("-n257", "{}"), "1 to 256 ranks, not 257"),
+        (("-x", "prog.py"), "no option -x"),
+        (("-n2", "/nowhere/prog.py"), "no program /nowhere/prog.py"),
+        (("/nowhere/prog.py",), "no program /nowhere/prog.py"),
+    ],
+)
+def test_a_wrong_command_is_refused_in_one_sentence(program, arguments, why):
+    path = program("print('ran')")
+    said = run(*(argument.format(path) for argument in arguments))
+    assert (said.returncode, said.stdout) == (2, "")
+    assert why in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+
+
+def test_a_wrong_setting_is_refused_in_one_sentence(program, monkeypatch):
+    monkeypatch.setenv(names.ENV_START_S, "soon")
+    said = run("-n", "2", program("print('ran')"))
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "LLSUB_START_S is a number of seconds, not 'soon'" in said.stderr
+
+
+def test_help_names_every_option():
+    said = run("--help")
+    assert said.returncode == 0
+    assert all(word in said.stdout for word in ("-n N", "--logs FOLDER", "--help", "Exit code"))
+
+
+# Output
+
+
+def test_lines_of_two_ranks_do_not_mix(program):
+    path = program("""
+        for _ in range(200):
+            for part in "abcdefgh":
+                sys.stdout.write(part * 20)
+            sys.stdout.write("\\n")
+        sys.stdout.write("no end")
+    """)
+    lines = run("-n", "3", "--logs", str(Path(path).parent / "logs"), path).stdout.splitlines()
+    assert len(lines) == 201
+    said = run("-n", "3", path)
+    whole = "".join(part * 20 for part in "abcdefgh")
+    others = [line for line in said.stdout.splitlines() if line.startswith("[")]
+    assert sum(f"] {whole}" in line for line in others) >= 390
+    assert {"[1] no end", "[2] no end"} <= {line[:10] for line in others}
+
+
+def test_logs_take_what_the_other_ranks_print(program, tmp_path):
+    path = program("print('out', rank); print('err', rank, file=sys.stderr)")
+    said = run("-n", "3", "--logs", str(tmp_path / "a" / "logs"), path)
+    assert (said.stdout, said.stderr) == ("out 0\n", "err 0\n")
+    written = {file.name: file.read_text() for file in (tmp_path / "a" / "logs").iterdir()}
+    assert written == {"prog.1.out": "out 1\nerr 1\n", "prog.2.out": "out 2\nerr 2\n"}
+
+
+def test_a_caller_without_real_output_gets_what_rank_0_prints(program, capsys):
+    outcome = run_local(program("print('out', rank, *sys.argv[1:])"), 2, ["x"])
+    assert outcome == Outcome(0, "")
+    assert sorted(capsys.readouterr().out.splitlines()) == ["[1] out 1 x", "out 0 x"]
+
+
+# Ends
+
+
+def test_a_rank_that_fails_ends_the_run_with_a_sentence(program):
+    path = program("""
+        def inner():
+            raise ValueError("bad input")
+        if rank == 1:
+            inner()
+    """)
+    said = run("-n", "2", path)
+    assert said.returncode == 1
+    lines = said.stderr.splitlines()
+    assert re.fullmatch(
+        rf"slurm_share\.spmd: rank 1 on {NODE} ended with code 1(; the other one was ended)?", lines[-1]
+    )
+    assert lines[-2] == "[1] ValueError: bad input"
+    assert lines[0] == "[1] Traceback (most recent call last):"
+    files = [line for line in lines if "File " in line]
+    assert len(files) == 2, "the traceback has the program's frames only"
+    assert all(path in line for line in files)
+
+
+@pytest.mark.parametrize("call", ["comm.barrier()", "comm.recv(2)", "comm.bcast(1, root=2)"])
+def test_a_rank_that_is_killed_is_named_in_one_line_by_each_rank_that_waits(program, call):
+    path = program(f"""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        {call}
+        comm.barrier()
+    """)
+    began = time.monotonic()
+    said = run("-n", "3", path)
+    assert said.returncode == 1
+    assert sorted(said.stderr.splitlines()) == [
+        f"[1] rank 1 ends: rank 2 on {NODE} was killed by SIGKILL",
+        f"rank 0 ends: rank 2 on {NODE} was killed by SIGKILL",
+        f"slurm_share.spmd: rank 2 on {NODE} was killed by SIGKILL; the other 2 were ended",
+    ]
+    assert time.monotonic() - began < names.END_GRACE_S, "no rank had to be ended by a signal"
+
+
+def test_a_death_at_the_start_ends_those_that_wait_for_all(program):
+    path = program("""
+        if rank == 1:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+    """)
+    said = run("-n", "3", path)
+    assert said.returncode == 1
+    assert f"slurm_share.spmd: rank 1 on {NODE} was killed by SIGSEGV; the other 2 were ended" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_rank_that_ends_without_messages_ends_those_that_wait_for_it(program):
+    path = program("""
+        if rank == 1:
+            sys.exit(0)
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+    """)
+    began = time.monotonic()
+    said = run("-n", "2", path)
+    assert said.returncode == 1
+    why = f"rank 1 on {NODE} has ended without using messages, and the others wait for it"
+    assert said.stderr.splitlines() == [f"rank 0 ends: {why}", f"slurm_share.spmd: {why}; the other one was ended"]
+    assert time.monotonic() - began < names.END_GRACE_S
+
+
+def test_the_code_of_an_end_after_goodbye_counts(program):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        import atexit
+        comm.barrier()
+        if rank == 1:
+            atexit._run_exitfuncs()
+            os._exit(6)
+    """)
+    said = run("-n", "2", path)
+    assert said.returncode == 1
+    assert f"rank 1 on {NODE} ended with code 6" in said.stderr
+
+
+def test_ranks_that_take_no_notice_of_a_death_are_ended(program, monkeypatch, capsys):
+    path = program("""
+        if rank == 0:
+            sys.exit(3)
+        if rank == 1:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("computes", flush=True)
+        time.sleep(600)
+    """)
+    began = time.monotonic()
+    outcome = run_local(path, 3, end_grace_s=1.0, kill_s=1.0)
+    assert outcome == Outcome(1, f"rank 0 on {NODE} ended with code 3; the other 2 were ended")
+    assert 2.0 <= time.monotonic() - began < PATIENCE_S
+
+
+@pytest.mark.parametrize(("code", "seen"), [(9, 9), (256, 1)])
+def test_the_code_of_abort_is_the_code_of_the_run(program, code, seen):
+    path = program(f"""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        if rank == 1:
+            comm.abort({code})
+        comm.recv(1)
+    """)
+    said = run("-n", "3", path)
+    assert said.returncode == seen, said
+    assert f"rank 1 called abort({code})" in said.stderr.splitlines()[-1]
+
+
+def test_a_ring_of_receives_is_named_by_all_four_ranks(program):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        began = time.monotonic()
+        try:
+            comm.recv((comm.rank + 1) % comm.size, "x")
+        finally:
+            print("after", time.monotonic() - began)
+    """)
+    said = run("-n", "4", path)
+    assert said.returncode == 1
+    times = [float(line.split()[-1]) for line in said.stdout.splitlines()]
+    assert len(times) == 4
+    assert max(times) < 5.0
+    table = "; ".join(f"rank {rank} waits in recv for ({(rank + 1) % 4}, 'x')" for rank in range(4))
+    assert said.stderr.count(f"Deadlock: all ranks wait for each other and no message is under way: {table}") == 4
+    assert said.stderr.count("File ") == 4, "each traceback has the program's line only"
+
+
+def test_a_rank_that_computes_while_three_wait_is_no_error(program):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        if comm.rank == 3:
+            until = time.monotonic() + 5
+            while time.monotonic() < until:
+                sum(range(10000))
+                time.sleep(0.01)
+        comm.barrier()
+    """)
+    said = run("-n", "4", path)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+# Signals
+
+
+SLEEP = """
+    print("ready", flush=True)
+    try:
+        time.sleep(600)
+    finally:
+        print("cleaned", rank, flush=True)
+"""
+
+
+def test_ctrl_c_ends_all_ranks(program):
+    path = program(
+        """
+        if rank == 0:
+            time.sleep(1)
+    """
+        + textwrap.indent(textwrap.dedent(SLEEP), "        ")
+    )
+    process = begin("-n", "3", path)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)  # to the command alone, as an IDE does: it passes it on
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert error.count("KeyboardInterrupt") >= 2
+    assert "cleaned" in out
+
+
+def test_ctrl_c_at_a_terminal_reaches_a_rank_once(program):
+    path = program("""
+        import signal
+        times = []
+        signal.signal(signal.SIGINT, lambda *_: times.append(1))
+        print("ready", flush=True)
+        until = time.monotonic() + 60
+        while not times and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1)
+        print("times", len(times), flush=True)
+    """)
+    ours, theirs = os.openpty()
+    command = ["setsid", "--ctty", "--wait", *COMMAND, "-n", "2", path]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        while said.count(b"ready") < 2:
+            said += terminal.read(4096)
+        os.write(ours, b"\x03")
+        try:
+            while data := terminal.read(4096):
+                said += data
+        except OSError:
+            pass  # a terminal ends with an error
+    assert process.wait(PATIENCE_S) == 130
+    assert said.count(b"times 1") == 2, said
+
+
+def test_sigterm_is_passed_on(program):
+    path = program("""
+        def end(*_):
+            print("told", rank, flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, end)
+        print("ready", flush=True)
+        time.sleep(600)
+    """)
+    process = begin("-n", "2", path)
+    process.stdout.readline()
+    process.terminate()
+    out, _error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 143
+    assert sorted(line for line in out.splitlines() if "told" in line) == ["[1] told 1", "told 0"]
+
+
+def test_no_rank_is_left_when_the_command_is_killed(program):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("ready", flush=True)
+        time.sleep(600)
+    """)
+    process = begin("-n", "3", path)
+    process.kill()
+    process.communicate()
+    # `nothing_left` looks for the ranks
+
+
+def test_what_a_rank_started_does_not_outlive_a_run_that_fails(program):
+    path = program("""
+        import subprocess
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        sys.exit(1)
+    """)
+    assert run("-n", "2", path).returncode == 1
+
+
+def test_a_rank_whose_command_has_gone_does_not_begin(program, monkeypatch):
+    monkeypatch.setenv(names.ENV_RENDEZVOUS, "none")
+    monkeypatch.setenv(names.ENV_PARENT, "1")
+    said = run(program("print('ran')"))
+    assert (said.returncode, said.stdout) == (137, "")
+
+
+def test_ends_are_seen_where_the_kernel_has_no_pidfd(program, monkeypatch):
+    def missing(_pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    outcome = run_local(program("sys.exit(rank)"), 2)
+    assert outcome.code == 1
+    assert outcome.why.startswith(f"rank 1 on {NODE} ended with code 1")
+
+
+def test_a_rank_that_the_kernel_kills_for_memory_is_named_so(program, monkeypatch):
+    counts = iter([3, 4, 4])
+    monkeypatch.setattr("slurm_share.spmd.local._memory_kills", lambda: next(counts))
+    outcome = run_local(program("os.kill(os.getpid(), signal.SIGKILL) if rank else None"), 2)
+    assert outcome.why.startswith(f"rank 1 on {NODE} was killed (out of host memory)")
+
+
+@pytest.mark.parametrize(("size", "name", "why"), [(0, "prog.py", "1 to 256"), (2, "none.py", "no program")])
+def test_run_local_refuses_what_cannot_be_run(program, size, name, why):
+    path = Path(program("pass")).parent / name
+    with pytest.raises(UsageError, match=why):
+        run_local(path, size)

@@ -1,0 +1,678 @@
+"""The rendezvous process: who meets, who is refused, who learns what. Real processes; ranks speak by hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
+
+from slurm_share.spmd import key_folder, wire
+from slurm_share.spmd.handshake import NODES, Client, Refused
+from slurm_share.spmd.lines import OwnClock
+from slurm_share.spmd.names import HALF_OPEN, HANDSHAKE_S, RANK_LINE_BYTES, VERSION
+from slurm_share.spmd.node_links import Center
+from slurm_share.spmd.rendezvous import Rendezvous
+from slurm_share.spmd.rules import ends
+
+QUICK = {"heartbeat_s": 0.2, "lost_s": 2.0}
+
+
+@pytest.fixture
+def nodes():
+    """Start rendezvous processes; all are gone after the test."""
+    made: list[Node] = []
+
+    def start(setup: wire.Setup, *, is_awaited: bool = True) -> Node:
+        node = Node(setup)
+        made.append(node)
+        if is_awaited:
+            node.start()
+        return node
+
+    yield start
+    for node in made:
+        node.close()
+
+
+def one_node(size: int, **changes) -> wire.Setup:
+    return wire.Setup("4711.0", 0, (("n1", size),), **changes)
+
+
+def both_nodes(folder: Path, sizes=(2, 2), **changes) -> list[wire.Setup]:
+    """Return the setups of two nodes on this machine, each with an address of its own."""
+    if not folder.exists():
+        key_folder.make_folder(str(folder))
+    names = tuple((f"n{number + 1}", size) for number, size in enumerate(sizes))
+    what = {"folder": str(folder), **QUICK, **changes}
+    return [wire.Setup("4711.0", node, names, interface=f"127.0.0.{node + 1}", **what) for node in range(len(sizes))]
+
+
+def waits(call: str, source: int | None, tag, *, context: int = 0, sent: int = 0, taken: int = 0) -> wire.Waiting:
+    return wire.Waiting(call, context, source, tag, 2.0, sent, taken)
+
+
+def meet(node: Node, size: int) -> list[Speaker]:
+    ranks = [node.rank(number) for number in range(size)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    return ranks
+
+
+# Meeting
+
+
+def test_ranks_are_welcome_once_all_have_said_hello(nodes):
+    node = nodes(one_node(3))
+    early = [node.rank(2), node.rank(0)]
+    assert early[0].hears_nothing(0.3)
+    late = node.rank(1)
+    welcome = late.expect(wire.Welcome)
+    assert welcome.size == 3
+    assert welcome.nodes == (wire.Place("n1", 0, 3, ""),)
+    assert welcome.sockets == f"{node.ready.name}/r"
+    assert (welcome.key, welcome.run) == ("", "4711.0")
+    assert [rank.expect(wire.Welcome) for rank in early] == [welcome, welcome]
+
+
+def test_256_ranks_that_come_at_once_all_meet(nodes):
+    node = nodes(one_node(256))
+    ranks = [node.rank(number, is_silent=True) for number in range(256)]
+    for rank in ranks:
+        rank.say(wire.Hello(rank.rank, 1, 0))
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+        rank.say(wire.Bye(0))
+        node.end(rank.rank)
+    assert node.wait() == 0
+
+
+def test_thousand_half_open_connections_do_not_stop_a_run(nodes):
+    node = nodes(one_node(2))
+    first = node.rank(0)
+    silent = [Speaker(node.ready.name, 9, is_silent=True) for _ in range(1000)]
+    node.rank(1).expect(wire.Welcome)
+    first.expect(wire.Welcome)
+    open_files = len(os.listdir(f"/proc/{node.process.pid}/fd"))  # noqa: PTH208
+    assert open_files < HALF_OPEN + 30
+    for speaker in silent:
+        speaker.close()
+
+
+def test_the_process_ends_by_itself_when_all_ranks_have_ended(nodes):
+    node = nodes(one_node(2))
+    ranks = meet(node, 2)
+    ranks[0].say(wire.Bye(0))
+    node.end(0)
+    assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.NOTHING_MORE)
+    assert node.process.poll() is None
+    node.end(1)
+    assert node.wait() == 0
+    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.1))
+
+
+def test_the_process_ends_with_its_parent(nodes):
+    node = nodes(one_node(2))
+    node.rank(0)
+    node.process.stdin.close()
+    assert node.wait() == 0
+
+
+def test_signals_of_a_step_do_not_end_it(nodes):
+    node = nodes(one_node(1))
+    node.process.send_signal(signal.SIGTERM)
+    node.process.send_signal(signal.SIGINT)
+    node.rank(0).expect(wire.Welcome)
+
+
+def test_the_process_needs_no_numpy():
+    code = "import sys; sys.modules['numpy'] = None; import slurm_share.spmd.rendezvous, slurm_share.spmd.key_folder"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
+
+
+# Who is refused
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (wire.Hello(2, 1, 0), "no rank 2 on this node; it has ranks 0 to 1"),
+        (wire.Hello(-1, 1, 0), "no rank -1"),
+        (wire.Hello(0, 1, 0), r"process \d+ is rank 0"),
+        (wire.Hello(1, 1, 0, VERSION + 1), f"version {VERSION + 1}.*has {VERSION}"),
+        (wire.Bye(0), "says Hello first"),
+        (wire.Welcome(1, (), (), "", "", ""), "says Hello first"),
+    ],
+)
+def test_who_does_not_fit_is_told_why_and_the_run_goes_on(nodes, message, why):
+    node = nodes(one_node(2))
+    first = node.rank(0)
+    wrong = node.rank(9, is_silent=True)
+    wrong.say(message)
+    text = wrong.expect(wire.Refused).why
+    assert re.search(why, text), text
+    assert wrong.hear() is None
+    assert text in node.expect(wire.Note).text
+    node.rank(1).expect(wire.Welcome)
+    first.expect(wire.Welcome)
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.0\r\n", b'{"kind":"Hello"}\n', b"[]\n", b'{"kind":"Hello","rank":"x"}\n']
+)
+def test_what_is_no_message_ends_only_its_connection(nodes, data):
+    node = nodes(one_node(1))
+    wrong = node.rank(0, is_silent=True)
+    wrong.sock.sendall(data)
+    wrong.expect(wire.Refused)
+    node.rank(0).expect(wire.Welcome)
+
+
+def test_a_line_without_end_is_cut_off_at_its_limit(nodes):
+    node = nodes(one_node(1))
+    wrong = node.rank(0, is_silent=True)
+    with pytest.raises(OSError):  # noqa: PT012
+        for _ in range(100):
+            wrong.sock.sendall(b"x" * 8192)
+    assert str(RANK_LINE_BYTES) in node.expect(wire.Note).text
+    node.rank(0).expect(wire.Welcome)
+
+
+def test_a_rank_that_does_not_read_keeps_nobody_waiting(nodes):
+    node = nodes(one_node(60, keep_going=True))
+    ranks = meet(node, 60)
+    for number in range(2, 60):  # together more than a socket holds
+        node.say(wire.Ended(number, "n1", 1, None, "x" * 20_000))
+    for number in range(2, 60):
+        assert ranks[1].expect(wire.Ended).rank == number
+    assert [ranks[0].expect(wire.Ended).rank for _ in range(58)] == list(range(2, 60))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_another_user_is_refused_before_a_byte_is_read(nodes):
+    node = nodes(one_node(1))
+    code = (
+        "import os, socket, sys; os.setuid(65534)\n"
+        "sock = socket.socket(socket.AF_UNIX); sock.connect(chr(0) + sys.argv[1])\n"
+        "sock.settimeout(20)\n"
+        "try:\n    sock.sendall(sys.argv[2].encode()); print(sock.recv(100))\n"
+        'except ConnectionError: print(b"")\n'
+    )
+    command = [sys.executable, "-c", code, node.ready.name, wire.encode(wire.Hello(0, 1, 0)).decode()]
+    said = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=True, cwd="/")
+    assert said.stdout == b"b''\n", said
+    assert "uid 65534" in node.expect(wire.Note).text
+    node.rank(0).expect(wire.Welcome)
+
+
+# Ends
+
+
+def test_a_death_is_told_to_all_and_ends_the_run(nodes):
+    node = nodes(one_node(4))
+    ranks = meet(node, 4)
+    node.say(wire.Ended(1, "n1", None, 9, "was killed (out of host memory)"))
+    for rank in (ranks[0], ranks[2], ranks[3]):
+        assert rank.expect(wire.Ended) == wire.Ended(1, "n1", None, 9, "was killed (out of host memory)")
+    ending = node.expect(wire.Ending)
+    assert ending == wire.Ending(1, "rank 1 on n1 was killed (out of host memory); the other 3 were ended", (1,))
+    node.end(2, code=1)
+    assert ranks[0].expect(wire.Ended).rank == 2
+    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.3))
+
+
+def test_a_death_does_not_end_a_run_that_keeps_going(nodes):
+    node = nodes(one_node(2, keep_going=True))
+    ranks = meet(node, 2)
+    node.end(1, code=3)
+    assert ranks[0].expect(wire.Ended).why == "ended with code 3"
+    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.3))
+
+
+def test_a_death_before_the_start_is_told_to_those_who_wait_and_to_those_who_come(nodes):
+    node = nodes(one_node(3))
+    early = node.rank(0)
+    node.end(1, code=None, signal=11)
+    assert early.expect(wire.Ended).why == "was killed by SIGSEGV"
+    assert node.expect(wire.Ending).why == "rank 1 on n1 was killed by SIGSEGV; the other 2 were ended"
+    assert node.rank(2).expect(wire.Ended).rank == 1
+
+
+def test_a_rank_that_ends_without_messages_is_named_to_those_who_wait_for_it(nodes):
+    node = nodes(one_node(2))
+    node.end(1)
+    late = node.rank(0)
+    ended = late.expect(wire.Ended)
+    assert (ended.rank, ended.code, ended.why) == (1, None, ends.NEVER_SAID_HELLO)
+    assert node.expect(wire.Ending).code == 1
+
+
+def test_a_run_without_messages_ends_in_good_order(nodes):
+    node = nodes(one_node(2))
+    node.end(0)
+    node.end(1)
+    assert node.wait() == 0
+    assert not any(isinstance(message, wire.Ending) for message in node.messages(0.1))
+
+
+def test_what_a_rank_said_last_comes_before_its_end():
+    said: list[wire.Control] = []
+    rendezvous = Rendezvous(one_node(2), said.append)
+    ranks = [Speaker(rendezvous.ready.name, rank) for rank in range(2)]
+    for _turn in range(5):
+        rendezvous.step(0.1)
+    ranks[0].say(wire.Abort(7, "bad input"))
+    rendezvous.ended(wire.Ended(0, "n1", 7, None, "ended with code 7"))  # the parent is quicker than the socket
+    rendezvous.step(0.0)
+    assert ranks[1].expect(wire.Welcome).size == 2
+    assert ranks[1].expect(wire.Aborted) == wire.Aborted(0, 7, "bad input")
+    assert said == [wire.Ending(7, "rank 0 called abort(7): bad input; the other one was ended", (0,))]
+    for rank in ranks:
+        rank.close()
+    rendezvous.close()
+
+
+def test_a_goodbye_is_told_though_the_process_stays(nodes):
+    node = nodes(one_node(2))
+    ranks = meet(node, 2)
+    ranks[0].say(wire.Bye(0))
+    assert ranks[1].expect(wire.Ended) == wire.Ended(0, "n1", 0, None, ends.FINISHED)
+    node.end(0, code=4)
+    assert ranks[1].expect(wire.Ended).code == 4
+
+
+def test_ranks_that_do_not_come_are_named_after_the_start_limit(nodes):
+    node = nodes(one_node(4, start_s=0.5))
+    time.sleep(0.8)  # the limit begins with the first hello: a run may do without messages for as long as it likes
+    ranks = [node.rank(1), node.rank(3)]
+    assert ranks[0].expect(wire.Missing) == wire.Missing((0, 2), 0.5)
+    ranks[1].expect(wire.Missing)
+    assert node.expect(wire.Ending).why.startswith("2 ranks have not started within 0.5 s: 0, 2;")
+    assert node.rank(0).expect(wire.Missing).ranks == (0, 2)
+
+
+# Waits
+
+
+def test_a_ring_of_receives_is_found(nodes):
+    node = nodes(one_node(4))
+    ranks = meet(node, 4)
+    began = time.monotonic()
+    for rank in ranks:
+        rank.say(waits("recv", (rank.rank + 1) % 4, "x", sent=3, taken=3))
+    expected = wire.Stuck(tuple((rank, f"in recv for ({(rank + 1) % 4}, 'x')") for rank in range(4)))
+    assert [rank.expect(wire.Stuck) for rank in ranks] == [expected] * 4
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert node.expect(wire.Ending).code == 1
+
+
+def test_who_computes_while_the_others_wait_is_no_deadlock(nodes):
+    node = nodes(one_node(4))
+    ranks = meet(node, 4)
+    for rank in ranks[:3]:
+        rank.say(waits("recv", 3, 1))
+    assert ranks[0].hears_nothing(2.5)
+    ranks[3].say(waits("recv", 0, 1, sent=1))
+    assert ranks[0].hears_nothing(2.0), "a message of rank 3 is under way"
+    ranks[0].say(waits("recv", 3, 1, taken=1))
+    ranks[0].expect(wire.Stuck)
+
+
+def test_who_goes_on_between_the_two_counts_is_no_deadlock(nodes):
+    node = nodes(one_node(2))
+    ranks = meet(node, 2)
+    ranks[0].say(waits("recv", 1, 1))
+    for _round in range(4):
+        ranks[1].say(waits("recv", 0, 1))
+        assert ranks[0].hears_nothing(0.7)
+        ranks[1].say(wire.Working())
+    ranks[1].say(waits("recv", 0, 1))
+    ranks[0].expect(wire.Stuck)
+
+
+def test_ranks_that_have_ended_count_with_what_they_sent(nodes):
+    node = nodes(one_node(3))
+    ranks = meet(node, 3)
+    ranks[2].say(wire.Bye(0, sent=2, taken=0))
+    node.end(2)
+    ranks[0].say(waits("recv", 1, 1, taken=1))
+    ranks[1].say(waits("recv", 0, 1, taken=1))
+    assert [rank.expect(wire.Ended).rank for rank in ranks[:2]] == [2, 2]
+    assert [number for number, _text in ranks[0].expect(wire.Stuck).waits] == [0, 1]
+
+
+def test_different_calls_of_one_collective_number_are_a_mismatch(nodes):
+    node = nodes(one_node(2))
+    ranks = meet(node, 2)
+    ranks[0].say(waits("bcast", 1, "bcast(root=1)", context=(1 << 32) | 5))
+    ranks[1].say(waits("barrier", 0, "barrier()", context=(1 << 32) | 5))
+    assert ranks[0].expect(wire.Mismatch) == wire.Mismatch(5, (0, "bcast(root=1)"), (1, "barrier()"))
+    assert "collective call 5: rank 0 is in bcast(root=1), rank 1 in barrier()" in node.expect(wire.Ending).why
+
+
+def test_the_parent_sees_who_waits_for_whom(nodes):
+    node = nodes(one_node(2))
+    ranks = meet(node, 2)
+    ranks[1].say(wire.Waiting("recv", 0, 0, "x", 40.0, 0, 0))
+    assert node.expect(wire.RankWaits) == wire.RankWaits(1, "in recv for (0, 'x')", 40.0)
+    ranks[1].say(wire.Working())
+    assert node.expect(wire.RankWaits) == wire.RankWaits(1, "", 0.0)
+
+
+def test_a_stop_of_the_process_is_no_error(nodes):
+    node = nodes(one_node(2, start_s=3.0, **QUICK))
+    first = node.rank(0)
+    wait_for(lambda: Path(f"/proc/{node.process.pid}/stat").read_text().split()[2] == "S", "it is not idle")
+    os.kill(node.process.pid, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.kill(node.process.pid, signal.SIGCONT)
+    node.rank(1).expect(wire.Welcome)
+    first.expect(wire.Welcome)
+
+
+# Several nodes
+
+
+def test_ranks_of_two_nodes_meet(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", sizes=(2, 3))]
+    assert [node.ready.address for node in pair] == ["127.0.0.1", "127.0.0.2"]
+    ranks = [pair[rank >= 2].rank(rank, port=5000 + rank) for rank in range(5)]
+    welcomes = [rank.expect(wire.Welcome) for rank in ranks]
+    assert welcomes[0].nodes == (wire.Place("n1", 0, 2, "127.0.0.1"), wire.Place("n2", 2, 3, "127.0.0.2"))
+    assert welcomes[4].ports == (5000, 5001, 5002, 5003, 5004)
+    assert {welcome.key for welcome in welcomes} == {(tmp_path / "r" / "key").read_bytes().hex()}
+    assert [welcome.sockets for welcome in welcomes[1:3]] == [f"{node.ready.name}/r" for node in pair]
+    ranks[3].say(wire.Bye(0))
+    pair[1].end(3)
+    assert ranks[0].expect(wire.Ended) == wire.Ended(3, "n2", 0, None, ends.NOTHING_MORE)
+    assert ranks[4].expect(wire.Ended).rank == 3
+    for rank in (0, 1):
+        pair[0].end(rank)
+    assert pair[0].process.poll() is None, "node 0 stays for the others"
+    for rank in (2, 4):
+        pair[1].end(rank)
+    assert [node.wait() for node in pair] == [0, 0]
+    assert not any(isinstance(message, wire.Ending) for node in pair for message in node.messages(0.1))
+
+
+def test_node_0_may_start_last(nodes, tmp_path):
+    setups = both_nodes(tmp_path / "r")
+    late = nodes(setups[1])
+    ranks = [late.rank(2), late.rank(3)]
+    late.end(3, code=1)
+    time.sleep(0.5)
+    first = nodes(setups[0])
+    assert first.rank(0).expect(wire.Ended).rank == 3
+    assert ranks[0].expect(wire.Ended).rank == 3
+    whys = {node.expect(wire.Ending).why for node in (first, late)}
+    assert whys == {"rank 3 on n2 ended with code 1; the other 3 were ended"}
+
+
+def test_a_deadlock_across_nodes_is_found(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+        rank.say(waits("recv", (rank.rank + 1) % 4, 7))
+    assert len({rank.expect(wire.Stuck) for rank in ranks}) == 1
+    assert [node.expect(wire.Ending).code for node in pair] == [1, 1]
+
+
+def test_what_a_stopped_node_has_not_passed_on_is_no_deadlock(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", heartbeat_s=1.0, lost_s=8.0)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    for rank in (2, 3):
+        ranks[rank].say(waits("recv", 0, 7))
+        pair[1].expect(wire.RankWaits)
+    time.sleep(0.5)
+    os.kill(pair[1].process.pid, signal.SIGSTOP)
+    ranks[2].say(wire.Working())  # its process is stopped and cannot say so
+    for rank in (0, 1):
+        ranks[rank].say(waits("recv", 2, 7))
+    assert ranks[0].hears_nothing(3.5)
+    os.kill(pair[1].process.pid, signal.SIGCONT)
+    assert ranks[0].hears_nothing(2.0)
+
+
+def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", lost_s=4.0)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    for node in pair:
+        os.kill(node.process.pid, signal.SIGSTOP)
+        assert ranks[0].hears_nothing(1.5)
+        os.kill(node.process.pid, signal.SIGCONT)
+    assert ranks[0].hears_nothing(1.0)
+    assert ranks[2].hears_nothing(0.1)
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    os.kill(pair[stopped].process.pid, signal.SIGSTOP)
+    left = ranks[2] if stopped == 0 else ranks[0]
+    assert left.expect(wire.Lost) == wire.Lost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
+    why = f"node n{stopped + 1} with ranks {2 * stopped} to {2 * stopped + 1} does not answer any more"
+    assert pair[1 - stopped].expect(wire.Ending).why.startswith(why)
+
+
+def test_a_node_whose_process_is_killed_is_lost_at_once(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    pair[1].process.kill()
+    assert ranks[0].expect(wire.Lost).ranks == (2, 3)
+
+
+def test_a_node_that_never_comes_is_missing(nodes, tmp_path):
+    setups = both_nodes(tmp_path / "r", start_s=1.0)
+    node = nodes(setups[0])
+    assert node.rank(0).expect(wire.Missing).ranks == (2, 3)
+    node.expect(wire.Ending)
+    for rank in (0, 1):
+        node.end(rank, code=1)
+    assert node.wait() == 0
+
+
+def test_a_node_that_does_not_find_node_0_says_so_and_ends(nodes, tmp_path):
+    node = nodes(both_nodes(tmp_path / "r", start_s=1.0)[1])
+    assert node.rank(2).expect(wire.Missing).ranks == (0, 1)
+    assert node.expect(wire.Ending).code == 1
+    for rank in (2, 3):
+        node.end(rank, code=1)
+    assert node.wait() == 0
+
+
+def test_strangers_at_the_port_of_node_0_do_not_stop_a_run(nodes, tmp_path):
+    folder = tmp_path / "r"
+    setups = both_nodes(folder)
+    first = nodes(setups[0])
+    key = key_folder.read_key(str(folder))
+    address = key_folder.read_address(str(folder), "4711.0", key)
+    loud = socket.create_connection((address.host, address.port), PATIENCE_S)
+    wrong = Client(bytes(32), "4711.0", 1, 0, NODES)
+    with pytest.raises(OSError):  # noqa: PT012
+        loud.sendall(wrong.feed(loud.recv(32)))
+        if not loud.recv(32):
+            raise ConnectionResetError
+    unknown = Client(key, "4711.0", 7, 0, NODES)
+    stranger = socket.create_connection((address.host, address.port), PATIENCE_S)
+    stranger.sendall(unknown.feed(stranger.recv(32)))
+    assert stranger.recv(32) == b""
+    silent = [socket.create_connection((address.host, address.port), PATIENCE_S) for _ in range(200)]
+    second = nodes(setups[1])
+    ranks = [first.rank(0), first.rank(1), second.rank(2), second.rank(3)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    assert any(
+        "does not know the key" in message.text for message in first.messages(0.1) if isinstance(message, wire.Note)
+    )
+    for sock in [*silent, loud, stranger]:
+        sock.close()
+
+
+def by_hand(node: Node, number: int) -> socket.socket:
+    """Return a connection to node 0 that is proved to be another node's."""
+    key = key_folder.read_key(node.setup.folder)
+    address = key_folder.read_address(node.setup.folder, node.setup.run, key)
+    assert address is not None
+    sock = socket.create_connection((address.host, address.port), PATIENCE_S)
+    side = Client(key, node.setup.run, number, 0, NODES)
+    try:
+        while not side.done:
+            sock.sendall(side.feed(sock.recv(side.wants)))
+    except Refused:
+        sock.close()
+        raise
+    return sock
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"0 " + wire.encode(wire.Abort(1, "")),
+        b"2 " + wire.encode(wire.Left()),
+        b"- " + wire.encode(wire.Bye(0)),
+        b"x\n",
+    ],
+)
+def test_a_node_that_speaks_for_others_is_cut_off(nodes, tmp_path, line):
+    first = nodes(both_nodes(tmp_path / "r", heartbeat_s=2.0, lost_s=1000.0)[0])
+    with by_hand(first, 1) as sock:
+        sock.sendall(b"- " + wire.encode(wire.Joined("127.0.0.2")))
+        sock.sendall(b"".join(f"{rank} ".encode() + wire.encode(wire.Hello(rank, 1, 1)) for rank in (2, 3)))
+        ranks = meet(first, 2)
+        sock.sendall(line)
+        assert ranks[0].expect(wire.Lost).ranks == (2, 3)
+
+
+def test_a_second_process_of_a_node_is_not_let_in(nodes, tmp_path):
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    with pytest.raises(Refused):
+        by_hand(pair[0], 1)
+    assert ranks[0].hears_nothing(0.3)
+
+
+def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
+    class Clock(OwnClock):
+        def step(self) -> float:
+            return self.now
+
+    clock, said = Clock(1.0), []
+    selector = selectors.DefaultSelector()
+    center = Center(both_nodes(tmp_path / "r")[0], selector, clock, said.append, said.append)
+    address = key_folder.read_address(str(tmp_path / "r"), "4711.0", center.key)
+    with socket.create_connection((address.host, address.port), PATIENCE_S) as sock:
+        for key, _events in selector.select(PATIENCE_S):
+            key.data()
+        center.flush()
+        assert len(sock.recv(100)) == 32
+        clock.now = HANDSHAKE_S - 0.01
+        center.take(clock.now)
+        assert said == []
+        clock.now = HANDSHAKE_S
+        center.take(clock.now)
+        assert sock.recv(100) == b""
+    assert said == ["a connection was refused: it has not proved itself within 5 s"]
+    center.close()
+    selector.close()
+
+
+def test_a_node_with_another_key_is_not_let_in(nodes, tmp_path):
+    first = nodes(both_nodes(tmp_path / "r", start_s=3.0)[0])
+    other = both_nodes(tmp_path / "other", start_s=3.0)[1]
+    (tmp_path / "other" / "4711.0").write_bytes((tmp_path / "r" / "4711.0").read_bytes())
+    (tmp_path / "other" / "4711.0").chmod(0o600)
+    node = nodes(other)
+    assert "was not written by node 0 of this run" in node.expect(wire.Note).text
+    assert first.rank(0).expect(wire.Missing).ranks == (2, 3)
+
+
+# The folder with the key
+
+
+def test_the_folder_and_its_key_are_the_users_own(tmp_path):
+    folder = tmp_path / "r"
+    os.umask(0)
+    key_folder.make_folder(str(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "key").stat().st_mode & 0o777 == 0o600
+    assert len(key_folder.read_key(str(folder))) == 32
+    with pytest.raises(FileExistsError):
+        key_folder.make_folder(str(folder))
+    key_folder.remove_key(str(folder))
+    key_folder.remove_key(str(folder))
+    with pytest.raises(key_folder.FolderRefused, match="no file key"):
+        key_folder.read_key(str(folder))
+
+
+def spoil_mode(folder: Path) -> None:
+    folder.chmod(0o750)
+
+
+def spoil_key_mode(folder: Path) -> None:
+    (folder / "key").chmod(0o640)
+
+
+def spoil_owner(folder: Path) -> None:
+    os.chown(folder, 65534, 65534)
+
+
+def spoil_key_owner(folder: Path) -> None:
+    os.chown(folder / "key", 65534, 65534)
+
+
+def spoil_key_link(folder: Path) -> None:
+    (folder / "key").rename(folder.parent / "elsewhere")
+    (folder / "key").symlink_to(folder.parent / "elsewhere")
+
+
+def spoil_key_kind(folder: Path) -> None:
+    (folder / "key").unlink()
+    os.mkfifo(folder / "key", 0o600)
+
+
+def spoil_key_length(folder: Path) -> None:
+    (folder / "key").write_bytes(bytes(31))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (spoil_mode, "read or written by others"),
+        (spoil_key_mode, "read or written by others"),
+        (spoil_owner, "belongs to uid 65534"),
+        (spoil_key_owner, "belongs to uid 65534"),
+        (spoil_key_link, "cannot be read"),
+        (spoil_key_kind, "not a plain file"),
+        (spoil_key_length, "31 bytes"),
+    ],
+)
+def test_a_folder_or_key_that_others_could_have_made_is_refused(nodes, tmp_path, spoil, why):
+    if "owner" in spoil.__name__ and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    setup = both_nodes(tmp_path / "r")[1]
+    spoil(tmp_path / "r")
+    node = nodes(setup, is_awaited=False)
+    assert node.wait() == 1
+    error = node.error()
+    assert why in error
+    assert "Traceback" not in error

@@ -1,0 +1,132 @@
+"""Ranks of two nodes, both on this machine: real rendezvous processes, real ranks, TCP between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from rendezvous_ends import PATIENCE_S, Node
+
+from slurm_share.spmd import key_folder, names, wire
+
+
+class Nodes:
+    """Two nodes of two ranks each, as two launchers start them."""
+
+    def __init__(self, folder: str, program: str) -> None:
+        key_folder.make_folder(folder)
+        pair = (("n1", 2), ("n2", 2))
+        what = {"folder": folder, "heartbeat_s": 0.5, "lost_s": 3.0}
+        self.nodes = [Node(wire.Setup("1.0", node, pair, interface=f"127.0.0.{node + 1}", **what)) for node in range(2)]
+        self.ranks = [self._start(rank, program) for rank in range(4)]
+
+    def _start(self, rank: int, program: str) -> subprocess.Popen[str]:
+        number, local = divmod(rank, 2)
+        node = self.nodes[number]
+        ready = node.ready if local else node.start()
+        found = {
+            names.ENV_RENDEZVOUS: ready.name,
+            names.ENV_ADDRESS: ready.address,
+            names.ENV_RANK: str(rank),
+            names.ENV_SIZE: "4",
+            names.ENV_NODE: str(number),
+            names.ENV_NODES: "2",
+            names.ENV_LOCAL_RANK: str(local),
+            names.ENV_LOCAL_SIZE: "2",
+        }
+        command = [sys.executable, "-u", "-m", "slurm_share.spmd", program]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=os.environ | found, stdout=pipe, stderr=pipe, text=True)
+
+    def said(self, rank: int) -> tuple[str, str]:
+        """Wait until a rank has ended; tell its node; return what it wrote."""
+        process = self.ranks[rank]
+        said = process.communicate(timeout=PATIENCE_S)
+        code = process.returncode
+        self.nodes[rank // 2].end(rank, *((code, None) if code >= 0 else (None, -code)))
+        return said
+
+    def close(self) -> None:
+        for process in self.ranks:
+            process.kill()
+            process.communicate()
+        for node in self.nodes:
+            node.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that starts a program on two nodes."""
+    made: list[Nodes] = []
+
+    def begin(text: str) -> Nodes:
+        path = tmp_path / "prog.py"
+        path.write_text("import time\nfrom slurm_share.spmd import COMM_WORLD as comm\n" + textwrap.dedent(text))
+        made.append(Nodes(str(tmp_path / "rendezvous"), str(path)))
+        return made[-1]
+
+    yield begin
+    for nodes in made:
+        nodes.close()
+
+
+def test_ranks_of_two_nodes_send_each_other_messages(start):
+    nodes = start("""
+        comm.send(("from", comm.rank), (comm.rank + 1) % comm.size)
+        print(comm.node, comm.recv(), comm.allreduce(comm.rank))
+    """)
+    assert [nodes.said(rank) for rank in range(4)] == [
+        ("n1 ('from', 3) 6\n", ""),
+        ("n1 ('from', 0) 6\n", ""),
+        ("n2 ('from', 1) 6\n", ""),
+        ("n2 ('from', 2) 6\n", ""),
+    ]
+    assert [node.wait() for node in nodes.nodes] == [0, 0]
+
+
+def test_a_ring_of_receives_across_nodes_is_named_on_all(start):
+    nodes = start("comm.recv((comm.rank + 1) % comm.size, 'x')")
+    table = "; ".join(f"rank {rank} waits in recv for ({(rank + 1) % 4}, 'x')" for rank in range(4))
+    for rank in range(4):
+        assert table in nodes.said(rank)[1]
+    assert {table in node.expect(wire.Ending).why for node in nodes.nodes} == {True}
+
+
+def test_a_death_on_one_node_is_named_on_the_other(start):
+    nodes = start("""
+        import os, signal
+        comm.barrier()
+        if comm.rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+    """)
+    nodes.said(3)
+    for rank in range(3):
+        assert nodes.said(rank) == ("", f"rank {rank} ends: rank 3 on n2 was killed by SIGKILL\n")
+    why = "rank 3 on n2 was killed by SIGKILL; the other 3 were ended"
+    assert {node.expect(wire.Ending).why for node in nodes.nodes} == {why}
+    assert [node.wait() for node in nodes.nodes] == [0, 0]
+
+
+def test_a_node_that_stands_still_is_named_on_the_other(start):
+    nodes = start("""
+        comm.barrier()
+        print("met", flush=True)
+        if comm.rank < 2:
+            comm.barrier()
+        else:
+            time.sleep(60)
+    """)
+    for process in nodes.ranks:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "met\n"
+    for process in [nodes.nodes[1].process, *nodes.ranks[2:]]:
+        process.send_signal(signal.SIGSTOP)
+    for rank in range(2):
+        assert nodes.said(rank) == ("", f"rank {rank} ends: node n2 with ranks 2 to 3 does not answer any more\n")
+    assert nodes.nodes[0].expect(wire.Ending).why.startswith("node n2 with ranks 2 to 3 does not answer any more")
+    assert nodes.nodes[0].wait() == 0
