@@ -1,19 +1,155 @@
 """Objects to bytes and back: arrays as they lie in memory, everything else as pickle protocol 5 with its buffers.
 
-`meta` of an ARRAY body: dtype and shape; of PICKLE5: the lengths of pickle and buffers.
+`meta` of an ARRAY body: dtype, order and shape; of PICKLE5: the lengths of pickle and buffers.
+
+An array is never pickled, unless its dtype has Python objects in it. Fortran order is kept. An array that is not
+contiguous is copied; a subclass of ndarray goes as a pickle, so that it comes back as what it was.
+
+An array with `__cuda_array_interface__` (CuPy, Numba, PyTorch on a GPU) goes through host memory, and a NumPy array
+comes out at the receiver: the transport does not know on which GPU the receiver wants it. Call `cupy.asarray` there.
 """
 
 from __future__ import annotations
 
+import pickle
+import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import TransportError
+from .names import META_BYTES
+from .transport import ARRAY, PICKLE5, RAW
+
+_COUNT = struct.Struct("<B")
+_LENGTHS = struct.Struct("<Q")
+_MOST_BUFFERS = META_BYTES // _LENGTHS.size - 3  # broadcasts put up to 16 bytes before the meta
+_Array = NDArray[Any]
+
 
 def encode(value: Any) -> tuple[int, bytes, Sequence[memoryview]]:
-    """Return form, meta and buffers (contiguous bytes) of a value. Arrays are not copied where they are contiguous."""
-    raise NotImplementedError
+    """Return form, meta and buffers (contiguous bytes) of a value. Arrays are not copied where they are contiguous.
+
+    The buffers are the value's own memory: send them before it changes. `bytes` goes as RAW without a meta.
+    """
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return _encode_array(value)
+    if type(value) is bytes:
+        return RAW, b"", (memoryview(value),)
+    if _is_on_gpu(value):
+        return _encode_array(_to_host(value))
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    if not buffers:
+        return PICKLE5, b"", (memoryview(data),)
+    try:
+        views = [buffer.raw() for buffer in buffers]
+    except BufferError:  # a buffer that is not contiguous cannot go beside the pickle
+        views = None
+    if views is None or len(views) > _MOST_BUFFERS:
+        return PICKLE5, b"", (memoryview(pickle.dumps(value, protocol=5)),)
+    meta = b"".join(_LENGTHS.pack(length) for length in (len(data), *(view.nbytes for view in views)))
+    return PICKLE5, meta, (memoryview(data), *views)
 
 
 def decode(form: int, meta: bytes, body: memoryview) -> Any:
-    """Return the value of a body. An array lies in `body` and can be written to."""
-    raise NotImplementedError
+    """Return the value of a body. An array lies in `body` and can be written to.
+
+    Raises TransportError where meta and body do not fit each other.
+    """
+    if form == ARRAY:
+        return _decode_array(meta, body)
+    if form == RAW:
+        return bytes(body)
+    if not meta:
+        return pickle.loads(body)
+    if len(meta) % _LENGTHS.size:
+        raise TransportError("a pickle whose lengths cannot be read")
+    lengths = [length for (length,) in _LENGTHS.iter_unpack(meta)]
+    if sum(lengths) != body.nbytes:
+        raise TransportError(f"a pickle of {sum(lengths)} bytes in a body of {body.nbytes}")
+    parts, at = [], 0
+    for length in lengths:
+        parts.append(body[at : at + length])
+        at += length
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def array_of(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...], str]:
+    """Return dtype, shape and order ("C" or "F") that an ARRAY body's meta names. Raises TransportError."""
+    try:
+        order = meta[:1].decode()
+        (dimensions,) = _COUNT.unpack_from(meta, 1)
+        shape = struct.unpack_from(f"<{dimensions}q", meta, 2)
+        dtype = _dtype_of(meta[2 + 8 * dimensions :])
+    except (struct.error, UnicodeDecodeError, ValueError, TypeError, SyntaxError) as error:
+        raise TransportError(f"an array whose dtype and shape cannot be read: {meta[:60]!r}") from error
+    if order not in ("C", "F") or dtype.hasobject or min(shape, default=0) < 0:
+        raise TransportError(f"an array whose dtype and shape cannot be: {meta[:60]!r}")
+    return dtype, shape, order
+
+
+def _encode_array(array: _Array) -> tuple[int, bytes, Sequence[memoryview]]:
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    flat = array.T if order == "F" else np.ascontiguousarray(array)
+    meta = order.encode() + _COUNT.pack(array.ndim) + struct.pack(f"<{array.ndim}q", *array.shape)
+    # As uint8 because a view of dates or structures has no format that memoryview could cast.
+    data = flat.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
+    return ARRAY, meta + _bytes_of(array.dtype), (data,)
+
+
+def _decode_array(meta: bytes, body: memoryview) -> _Array:
+    dtype, shape, order = array_of(meta)
+    count = 1
+    for length in shape:
+        count *= length
+    if count * dtype.itemsize != body.nbytes:
+        raise TransportError(f"an array {dtype}{list(shape)} in a body of {body.nbytes} bytes")
+    if not body.nbytes:
+        return np.empty(shape, dtype, order="F" if order == "F" else "C")
+    flat: _Array = np.frombuffer(body, np.uint8).view(dtype)
+    return flat.reshape(shape[::-1]).T if order == "F" else flat.reshape(shape)
+
+
+def _bytes_of(dtype: np.dtype[Any]) -> bytes:
+    """Return a dtype as bytes: its short string, or for structures a pickle of its description."""
+    plain = dtype.str
+    if dtype.names is None and dtype.subdtype is None and np.dtype(plain) == dtype:
+        return b"s" + plain.encode()
+    return b"p" + pickle.dumps(dtype, protocol=5)
+
+
+def _dtype_of(data: bytes) -> np.dtype[Any]:
+    if data[:1] == b"s":
+        return np.dtype(data[1:].decode())
+    if data[:1] == b"p":
+        try:
+            made = pickle.loads(data[1:])
+        except Exception as error:
+            raise ValueError("no dtype") from error
+        if isinstance(made, np.dtype):
+            return made
+    raise ValueError("no dtype")
+
+
+def _is_on_gpu(value: Any) -> bool:
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except RuntimeError:  # PyTorch, for a tensor on a GPU that is part of a gradient
+        return True
+
+
+def _to_host(value: Any) -> _Array:
+    """Return a NumPy copy of an array on a GPU, by the library's own means."""
+    for name in ("get", "copy_to_host"):  # CuPy; Numba
+        method = getattr(value, name, None)
+        if callable(method):
+            return np.asarray(method())
+    detached = value.detach() if hasattr(value, "detach") else value
+    if hasattr(detached, "cpu"):  # PyTorch
+        return np.asarray(detached.cpu().numpy())
+    raise TypeError(
+        f"{type(value).__name__} is in GPU memory and has no get(), copy_to_host() or cpu(): copy it to the host first"
+    )

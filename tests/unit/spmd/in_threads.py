@@ -1,6 +1,7 @@
 """A transport between threads of one process, so that collectives and arrays are tested without processes.
 
-The matching is the product's (`matching.Queues`); only the way of a message from rank to rank is replaced.
+The matching is the product's (`matching.Queues`); only the way of a message from rank to rank is replaced, and what the
+rendezvous process says where all ranks wait for each other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_share.spmd.errors import PeerEnded, ReceiveTimeout, RunEnded
+from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
 from slurm_share.spmd.matching import Queues
 from slurm_share.spmd.transport import USER, Envelope, NodePlace, Tag
 
@@ -50,16 +51,43 @@ class Shared:
 
     queues: list[Queues]
     changed: threading.Condition = field(default_factory=threading.Condition)
-    ended: RunEnded | None = None
+    ended: SpmdError | None = None
     sent: list[Envelope] = field(default_factory=list)
+    waits: dict[int, tuple[int | None, int, Tag | None, str]] = field(default_factory=dict)
+    """Source, context, tag and call of every rank that waits without an end."""
+    done: set[int] = field(default_factory=set)
+    """Ranks that have ended."""
+
+    def look_for_deadlock(self) -> None:
+        """Set `ended` where every rank waits and nothing has come for any; called with the lock."""
+        if self.ended is not None or not self.waits or len(self.waits) + len(self.done) < len(self.queues):
+            return
+        try:
+            if any(self.queues[rank].find(*wait[:3]) for rank, wait in self.waits.items()):
+                return
+        except CollectiveMismatch:
+            return  # the rank of that queue raises it
+        calls: dict[int, tuple[int, str]] = {}
+        for rank, (_, context, tag, _) in self.waits.items():
+            peer, there = calls.setdefault(context, (rank, str(tag)))
+            if context != USER and there != str(tag):
+                self.ended = CollectiveMismatch(context & 0xFFFFFFFF, rank, str(tag), peer, there)
+                break
+        else:
+            ended = next((rank for rank in sorted(self.done)), None)
+            self.ended = (
+                Deadlock([(rank, f"in {wait[3]} for {wait[0]}") for rank, wait in self.waits.items()])
+                if ended is None
+                else PeerEnded(ended, "n1", 0, None, "has ended and sends nothing more")
+            )
+        self.changed.notify_all()
 
 
 class ThreadTransport:
     """One rank."""
 
-    has_windows = True
-
-    def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...]) -> None:
+    def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...], has_windows: bool = True) -> None:
+        self.has_windows = has_windows
         self.rank, self.size, self.nodes = rank, len(shared.queues), nodes
         self.shared = shared
         self.windows: list[ThreadWindow] = []
@@ -93,7 +121,16 @@ class ThreadTransport:
             return bool(found) or self.shared.ended is not None
 
         with self.shared.changed:
-            if not self.shared.changed.wait_for(is_there, PATIENCE_S if timeout_s is None else timeout_s):
+            try:
+                if timeout_s is None and not is_there():
+                    self.shared.waits[self.rank] = (source, context, tag, call)
+                    self.shared.look_for_deadlock()
+                there = bool(found) or self.shared.changed.wait_for(
+                    is_there, PATIENCE_S if timeout_s is None else timeout_s
+                )
+            finally:
+                self.shared.waits.pop(self.rank, None)
+            if not there:
                 raise ReceiveTimeout(f"rank {self.rank} waits in {call} for ({source}, {tag!r})")
             if found:
                 return found[0]
@@ -129,10 +166,12 @@ class ThreadTransport:
         pass
 
 
-def run_ranks(size: int, program: Callable[[Any], Any], *, per_node: int | None = None) -> list[Any]:
+def run_ranks(
+    size: int, program: Callable[[Any], Any], *, per_node: int | None = None, windows: bool = True
+) -> list[Any]:
     """Run `program(transport)` on so many ranks; return what each returned. Raises the first error of any.
 
-    `per_node` ranks are on each node; None: all on one.
+    `per_node` ranks are on each node; None: all on one. `windows`: the transport has them.
     """
     count = per_node or size
     nodes = tuple(
@@ -145,7 +184,10 @@ def run_ranks(size: int, program: Callable[[Any], Any], *, per_node: int | None 
 
     def work(rank: int) -> None:
         try:
-            results[rank] = program(ThreadTransport(rank, shared, nodes))
+            results[rank] = program(ThreadTransport(rank, shared, nodes, windows))
+            with shared.changed:
+                shared.done.add(rank)
+                shared.look_for_deadlock()
         except Exception as error:  # noqa: BLE001 - raised again in the test's own thread
             with shared.changed:
                 errors.append((rank, error))

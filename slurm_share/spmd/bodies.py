@@ -1,0 +1,114 @@
+"""Bodies of messages: in memory of their own, or in a sender's segment until they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import frames
+from .errors import NoRoom, TransportError, UsageError
+from .segments import copy
+from .transport import Envelope
+
+
+class Received:
+    """A message that has come: bytes of its own, or lying in the sender's segments until it is taken."""
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        parts: list[memoryview | Lent],
+        window: memoryview | None,
+        give_back: Callable[[Lent], None],
+        checksum: bytes | None = None,
+    ) -> None:
+        self.envelope = envelope
+        self._checksum = checksum
+        self.window = window
+        self._parts: list[memoryview | Lent] | None = parts
+        self._give_back = give_back
+
+    def take(self) -> memoryview:
+        """Return the body as bytes that are the caller's own and can be written to."""
+        parts = self._untaken()
+        if len(parts) == 1 and isinstance(parts[0], memoryview):
+            self._parts = None
+            self._check(parts[0])
+            return parts[0]
+        body = new_bytes(self.envelope.size)
+        self.take_into(body)
+        return body
+
+    def take_into(self, buffer: memoryview) -> None:
+        """Copy the body into `buffer`, contiguous bytes of exactly its size."""
+        parts = self._untaken()
+        if buffer.nbytes != self.envelope.size:
+            raise UsageError(f"a body of {self.envelope.size} bytes does not go into {buffer.nbytes}")
+        target = np.frombuffer(buffer, np.uint8) if buffer.nbytes else np.empty(0, np.uint8)
+        at = 0
+        for part in parts:
+            view = part.memory if isinstance(part, Lent) else part
+            copy(target[at : at + view.nbytes], view)
+            at += view.nbytes
+        self._parts = None
+        for part in parts:
+            if isinstance(part, Lent):
+                self._give_back(part)
+        self._check(buffer)
+
+    def _check(self, body: memoryview) -> None:
+        if self._checksum is not None and frames.checksum([body]) != self._checksum:
+            raise TransportError(f"a body of {body.nbytes} bytes differs from what rank {self.envelope.source} sent")
+
+    def _untaken(self) -> list[memoryview | Lent]:
+        if self._parts is None:
+            raise UsageError("the body of a message is taken once")
+        return self._parts
+
+    def __del__(self) -> None:
+        for part in self._parts or ():
+            if isinstance(part, Lent):
+                self._give_back(part)
+
+
+@dataclass(eq=False, slots=True)
+class Lent:
+    """A body in a sender's segment."""
+
+    connection: Any
+    """The `channels.Incoming` by which it came."""
+    number: int
+    memory: memoryview
+
+
+def new_bytes(size: int) -> memoryview:
+    """Return so many bytes that are not cleared. Raises NoRoom."""
+    try:
+        made: memoryview = np.empty(size, np.uint8).data
+    except (MemoryError, ValueError):
+        raise NoRoom(f"no memory for a message of {size} bytes") from None
+    return made
+
+
+def joined(buffers: Sequence[memoryview], size: int) -> memoryview:
+    """Return a copy of buffers, one behind the other, that have so many bytes."""
+    body = new_bytes(size)
+    at = 0
+    for buffer in buffers:
+        copy(body[at : at + buffer.nbytes], buffer)
+        at += buffer.nbytes
+    return body
+
+
+def split(buffers: Sequence[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the first `size` bytes of buffers, and the rest."""
+    begun: list[memoryview] = []
+    rest: list[memoryview] = []
+    for buffer in buffers:
+        begun.append(buffer[:size])
+        rest.append(buffer[size:])
+        size -= min(size, buffer.nbytes)
+    return [one for one in begun if one.nbytes], [one for one in rest if one.nbytes]

@@ -1,0 +1,444 @@
+"""Connections between ranks: the sender's end with its backlog, and the receiver's end with its half-read frame.
+
+One class serves Unix sockets in a node and TCP between nodes; segments are for Unix sockets only. Nothing here waits.
+The transport has the lock, and calls `Incoming.read` and `Outgoing.flush` when the kernel says that they can go on.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from . import frames
+from .bodies import Lent, Received, new_bytes
+from .errors import NoRoom, TransportError
+from .frames import Frame
+from .handshake import Client, Refused
+from .names import VERSION
+from .segments import Mapped, Segment
+from .transport import Envelope
+
+SCRATCH_BYTES = 256 << 10
+_CONTROL_BYTES = socket.CMSG_SPACE(8 * 4)
+_CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
+_MOST_PARTS = 512
+"""Below IOV_MAX, which is 1024."""
+_MOST_TRIES, _RETRY_S = 12, 0.1
+_READS = 32
+"""Reads of one long body in a row, before other connections have their turn."""
+
+
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """Bytes of the backlog."""
+
+    data: memoryview
+    segment: Segment | None
+    """Its file descriptor goes along with the first byte."""
+    is_message: bool
+
+
+@dataclass(eq=False, slots=True)
+class KeptTotal:
+    """Bytes in the backlogs of all connections of a process."""
+
+    bytes: int = 0
+
+
+class Outgoing:
+    """A connection that this rank made to send."""
+
+    def __init__(
+        self,
+        rank: int,
+        sock: socket.socket,
+        kept: KeptTotal,
+        connect: Callable[[], tuple[socket.socket, Client]] | None,
+    ) -> None:
+        """`connect` makes a connection on which something must be proved first; None: `sock` is ready.
+
+        A rank with many new connections closes some that have not proved anything yet: then it is called again.
+        """
+        self.rank, self.sock, self._connect = rank, sock, connect
+        self.client: Client | None = None
+        self.retry_at: float | None = None
+        """When to connect again."""
+        self._tries = 0
+        if connect is not None:
+            self.reconnect()
+        self._kept = kept
+        self.in_node = sock.family == socket.AF_UNIX
+        self.broken: str | None = None
+        self.untaken = 0
+        """Messages that were in the backlog when the connection broke."""
+        self.backlog_bytes = 0
+        self._backlog: deque[_Kept] = deque()
+        self._sequence = 0
+        self._replies = 0
+        self._rest = b""
+
+    @property
+    def waits_for_proof(self) -> bool:
+        return self.client is not None
+
+    @property
+    def kept_messages(self) -> int:
+        """Messages in the backlog."""
+        return sum(kept.is_message for kept in self._backlog)
+
+    def reconnect(self) -> None:
+        """Make the connection, and begin to prove who this is."""
+        assert self._connect is not None
+        self.sock.close()
+        self.retry_at = None
+        self._tries += 1
+        try:
+            self.sock, self.client = self._connect()
+        except OSError as error:
+            self.give_up(f"rank {self.rank} takes no connections: {error.strerror}")
+
+    def write(
+        self,
+        kind: int,
+        buffers: Sequence[memoryview] = (),
+        *,
+        form: int = 0,
+        tag: bytes = b"",
+        meta: bytes = b"",
+        body_bytes: int = 0,
+        context: int = 0,
+        segment: Segment | None = None,
+    ) -> None:
+        """Send a frame as far as the kernel takes it at once, and keep a copy of the rest.
+
+        Raises TransportError where the connection has broken, NoRoom where the copy cannot be made.
+        """
+        fd_of = None
+        if segment is not None and self.rank not in segment.passed and kind != frames.DROP:
+            fd_of = segment
+            segment.passed.add(self.rank)
+        head = frames.pack(
+            kind | (frames.FD if fd_of else 0),
+            self._sequence,
+            form=form,
+            tag=tag,
+            meta=meta,
+            body_bytes=body_bytes,
+            context=context,
+            segment=segment.number if segment is not None else 0,
+        )
+        self._sequence += 1
+        total = len(head) + (body_bytes if buffers else 0)
+        sent = 0
+        if not self._backlog and self.client is None:
+            parts: Sequence[bytes | memoryview] = (
+                (head, *buffers) if len(buffers) < _MOST_PARTS else (b"".join((head, *buffers)),)
+            )
+            sent = self._push(parts, fd_of)
+        if sent < total and self.broken is None:
+            self._keep((head, *buffers), sent, None if sent else fd_of, kind in (frames.DATA, frames.SEGMENT))
+        if self.broken is not None:
+            raise TransportError(self.broken)
+
+    def flush(self) -> None:
+        """Send what the kernel takes of the backlog, or go on with the proof."""
+        if self.client is not None:
+            self._prove(self.client)
+        while self._backlog and self.client is None and self.broken is None:
+            first = self._backlog[0]
+            batch = [first.data]
+            for kept in islice(self._backlog, 1, 64) if first.data.nbytes < SCRATCH_BYTES else ():
+                if kept.segment is not None:
+                    break
+                batch.append(kept.data)
+            sent = self._push(batch, first.segment)
+            if not sent:
+                return
+            self._sent(sent)
+
+    def read_replies(self) -> list[int]:
+        """Return the numbers of the segments that the peer has given back. Raises TransportError."""
+        try:
+            data = self.sock.recv(4096)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError as error:
+            self.give_up(f"the connection to rank {self.rank} failed: {error.strerror}")
+            return []
+        if not data:
+            self.give_up(f"rank {self.rank} has closed the connection")
+            return []
+        data = self._rest + data
+        numbers = []
+        for at in range(0, len(data) - frames.HEADER.size + 1, frames.HEADER.size):
+            frame = frames.unpack(data, at)
+            if frame.kind != frames.FREE or frame.sequence != self._replies:
+                raise TransportError(f"rank {self.rank} answered with a frame that does not belong there")
+            self._replies += 1
+            numbers.append(frame.segment)
+        self._rest = data[len(data) - len(data) % frames.HEADER.size :]
+        return numbers
+
+    def give_up(self, why: str) -> None:
+        """Send nothing more."""
+        if self.broken is None:
+            self.broken = why
+            self.untaken = self.kept_messages
+            self._backlog.clear()
+            self._kept.bytes -= self.backlog_bytes
+            self.backlog_bytes = 0
+
+    def _keep(self, parts: Sequence[bytes | memoryview], sent: int, fd_of: Segment | None, is_message: bool) -> None:
+        try:
+            left = memoryview(b"".join(parts))[sent:]
+        except MemoryError:
+            if sent:
+                self.give_up(f"rank {self.rank} was sent half a message, and there was no memory for the rest")
+            raise NoRoom(f"no memory to keep a message for rank {self.rank}") from None
+        self._backlog.append(_Kept(left, fd_of, is_message))
+        self.backlog_bytes += left.nbytes
+        self._kept.bytes += left.nbytes
+
+    def _push(self, parts: Sequence[bytes | memoryview], fd_of: Segment | None) -> int:
+        """Return how many bytes the kernel took."""
+        try:
+            if fd_of is None:
+                return self.sock.sendmsg(parts)
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd_of.fd]))
+            return self.sock.sendmsg(parts, [rights])
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:  # too many file descriptors under way; the receivers will take them
+                return 0
+            self.give_up(f"the connection to rank {self.rank} failed: {error.strerror}")
+            return 0
+
+    def _sent(self, count: int) -> None:
+        self.backlog_bytes -= count
+        self._kept.bytes -= count
+        while count:
+            first = self._backlog[0]
+            if first.data.nbytes <= count:
+                count -= first.data.nbytes
+                self._backlog.popleft()
+            else:
+                first.data, first.segment = first.data[count:], None
+                return
+
+    def _prove(self, client: Client) -> None:
+        try:
+            while not client.done:
+                answer = client.feed(self.sock.recv(client.wants))
+                if answer and self.sock.send(answer) != len(answer):
+                    raise OSError(errno.EMSGSIZE, "a new connection takes less than one message")
+            self.client = None
+        except (BlockingIOError, InterruptedError):
+            return
+        except Refused as error:
+            self._try_again(str(error))
+        except ConnectionRefusedError as error:
+            self.give_up(f"rank {self.rank} takes no connections: {error.strerror}")
+        except OSError as error:
+            self._try_again(f"the connection to rank {self.rank} failed: {error.strerror}")
+
+    def _try_again(self, why: str) -> None:
+        if self._tries >= _MOST_TRIES:
+            self.give_up(why)
+        else:
+            self.retry_at = time.monotonic() + _RETRY_S * self._tries
+
+
+class Incoming:
+    """A connection that another rank made to send to this one."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        rank: int | None,
+        run: str,
+        deliver: Callable[[Received], None],
+        give_back: Callable[[Lent], None],
+    ) -> None:
+        """`rank`: None until the first frame says it, as in a node."""
+        self.sock, self.rank = sock, rank
+        self.said_bye = False
+        self.closed = False
+        self._run, self._deliver, self._give_back = run, deliver, give_back
+        self._sequence = 0
+        self._answers = 0
+        self._unsent = b""
+        self._rest = b""
+        self._fds: deque[int] = deque()
+        self._mapped: dict[int, Mapped] = {}
+        self._parts: list[Lent] = []
+        self._window: memoryview | None = None
+        self._body: memoryview | None = None
+        """The body that is being read."""
+        self._filled = 0
+        self._head: tuple[Frame, bytes, bytes] | None = None
+
+    def read(self, scratch: memoryview) -> None:
+        """Read what has come and deliver the messages that are complete. Raises TransportError for broken frames."""
+        for _ in range(_READS):
+            target = scratch if self._body is None else self._body[self._filled :]
+            try:
+                count, control, flags, _address = self.sock.recvmsg_into([target], _CONTROL_BYTES, _CLOEXEC)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                count, control, flags = 0, [], 0  # a peer that died; what it had sent was read before
+            self._keep_fds(control)
+            if flags & _CUT:
+                raise TransportError("too many open files: a segment could not be received")
+            if count == 0:
+                self.closed = True
+                return
+            if self._body is None:
+                self._parse(scratch[:count])
+            else:
+                self._filled += count
+                if self._filled == self._body.nbytes:
+                    self._finish_body()
+            if self._body is None:
+                return
+
+    def answer_free(self, number: int | None = None) -> None:
+        """Tell the sender that its segment can be used again; with None send what the kernel did not take before."""
+        if number is not None:
+            self._unsent += frames.pack(frames.FREE, self._answers, segment=number)
+            self._answers += 1
+        if not self._unsent:
+            return
+        try:
+            self._unsent = self._unsent[self.sock.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self._unsent = b""  # the sender has ended
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Changes with every byte that is read."""
+        return self._sequence, self._filled, len(self._rest)
+
+    def close(self) -> None:
+        """Close the socket and what came along and was not used."""
+        self.closed = True
+        self.sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._mapped.clear()
+        self._body = None
+        self._parts = []
+
+    def _keep_fds(self, control: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self._fds.extend(fds)
+
+    def _parse(self, data: memoryview) -> None:
+        if self._rest:
+            data = memoryview(self._rest + bytes(data))
+            self._rest = b""
+        at, end = 0, data.nbytes
+        while end - at >= frames.HEADER.size:
+            frame = frames.unpack(data, at)
+            tag_at = at + frames.HEADER.size
+            meta_at = tag_at + frame.tag_bytes
+            body_at = meta_at + frame.meta_bytes
+            if frame.sequence != self._sequence:
+                raise TransportError(f"frame {frame.sequence} came where {self._sequence} was due")
+            if (self.rank is None) != (frame.kind == frames.HELLO):
+                raise TransportError("the first frame of a connection, and no other, says who sends")
+            if body_at > end:
+                break
+            self._sequence += 1
+            tag, meta = bytes(data[tag_at:meta_at]), bytes(data[meta_at:body_at])
+            inline = frame.body_bytes if frame.kind == frames.DATA else 0
+            if inline > end - body_at:
+                self._begin_body(frame, tag, meta, data[body_at:end])
+                return
+            at = body_at + inline
+            self._complete(frame, tag, meta, memoryview(bytearray(data[body_at:at])))
+        self._rest = bytes(data[at:end])
+
+    def _begin_body(self, frame: Frame, tag: bytes, meta: bytes, begun: memoryview) -> None:
+        self._head = (frame, tag, meta)
+        self._body = new_bytes(frame.body_bytes)
+        self._body[: begun.nbytes] = begun
+        self._filled = begun.nbytes
+
+    def _finish_body(self) -> None:
+        assert self._head is not None
+        assert self._body is not None
+        head, body = self._head, self._body
+        self._head = self._body = None
+        self._complete(*head, body)
+
+    def _complete(self, frame: Frame, tag: bytes, meta: bytes, body: memoryview) -> None:
+        kind = frame.kind
+        if kind == frames.DATA:
+            self._message(frame, tag, meta, body)
+        elif kind in (frames.SEGMENT, frames.PART):
+            lent = Lent(self, frame.segment, self._segment(frame))
+            if kind == frames.PART:
+                self._parts.append(lent)
+            else:
+                self._message(frame, tag, meta, lent)
+        elif kind == frames.WINDOW:
+            self._window = self._segment(frame)
+        elif kind == frames.DROP:
+            self._mapped.pop(frame.segment, None)
+        elif kind == frames.BYE:
+            self.said_bye = True
+        elif kind == frames.HELLO:
+            if (frame.form, meta) != (VERSION, self._run.encode()):
+                raise TransportError(f"a rank of another run, or with version {frame.form} of the protocol")
+            self.rank = frame.context
+        else:
+            raise TransportError(f"a frame of kind {kind} came where it does not belong")
+
+    def _message(self, frame: Frame, tag: bytes, meta: bytes, last: memoryview | Lent) -> None:
+        assert self.rank is not None
+        size = last.memory.nbytes if isinstance(last, Lent) else last.nbytes
+        parts: list[memoryview | Lent] = [last]
+        if self._parts:
+            size += sum(part.memory.nbytes for part in self._parts)
+            parts, self._parts = [*self._parts, last], []
+        window, self._window = self._window, None
+        form, checksum = frame.form, None
+        if form & frames.CHECKED:
+            form, meta, checksum = (
+                form & ~frames.CHECKED,
+                meta[: -frames.CHECKSUM_BYTES],
+                meta[-frames.CHECKSUM_BYTES :],
+            )
+        envelope = Envelope(self.rank, frame.context, frames.tag_of_bytes(tag), form, size, meta)
+        self._deliver(Received(envelope, parts, window, self._give_back, checksum))
+
+    def _segment(self, frame: Frame) -> memoryview:
+        """Return the part of a peer's segment that a frame names."""
+        if frame.has_fd:
+            if not self._fds:
+                raise TransportError("a segment was announced, and no file descriptor came along")
+            self._mapped[frame.segment] = Mapped(self._fds.popleft(), frame.body_bytes)
+        mapped = self._mapped.get(frame.segment)
+        if mapped is None or frame.body_bytes > mapped.size:
+            raise TransportError(
+                f"a frame names {frame.body_bytes} bytes of segment {frame.segment}, which is not there"
+            )
+        return mapped.memory[: frame.body_bytes]

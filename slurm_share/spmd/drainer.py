@@ -1,0 +1,92 @@
+"""The thread that sends what the kernel did not take at once. It exists only while there is such a backlog."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from .channels import Outgoing
+
+_TURN_S = 0.5
+"""How long the thread waits at most, before it looks at all connections again."""
+_RETRY_S = 0.01
+
+
+class Drainer:
+    """Empties the backlogs of a process's connections."""
+
+    def __init__(
+        self, lock: threading.Lock, connections: Callable[[], Iterable[Outgoing]], progressed: Callable[[], None]
+    ) -> None:
+        """`connections` and `progressed` are called with the lock held; `progressed` when something has been sent."""
+        self._lock, self._connections, self._progressed = lock, connections, progressed
+        self._thread: threading.Thread | None = None
+        self._wake = -1
+
+    def start(self) -> None:
+        """Let the thread know that there is a backlog, with the lock held."""
+        if self._thread is None:
+            if self._wake < 0:
+                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._thread = threading.Thread(target=self._run, name="slurm-share-send", daemon=True)
+            self._thread.start()
+        else:
+            os.eventfd_write(self._wake, 1)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    def close(self) -> None:
+        """Close the thread's own file descriptor, when there is no backlog any more."""
+        if self._thread is None and self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are the program's
+        while True:
+            with self._lock:
+                poller = select.poll()
+                patience_s = _TURN_S
+                waiting = {}
+                for one in [one for one in self._connections() if one.backlog_bytes and one.broken is None]:
+                    if one.retry_at is not None and one.retry_at <= time.monotonic():
+                        one.reconnect()
+                    if one.retry_at is not None:
+                        patience_s = min(patience_s, max(one.retry_at - time.monotonic(), 0.0))
+                    elif one.broken is None:
+                        poller.register(one.sock, select.POLLIN if one.waits_for_proof else select.POLLOUT)
+                    waiting[one.sock.fileno()] = one
+                if not waiting:
+                    self._thread = None
+                    self._progressed()
+                    return
+                poller.register(self._wake, select.POLLIN)
+            events = poller.poll(patience_s * 1000)
+            with self._lock:
+                self._send(waiting, events)
+
+    def _send(self, waiting: dict[int, Outgoing], events: list[tuple[int, int]]) -> None:
+        before = sum(one.backlog_bytes for one in waiting.values())
+        for fd, _mask in events:
+            if fd in waiting:
+                waiting[fd].flush()
+            elif fd == self._wake:
+                os.eventfd_read(self._wake)
+        if sum(one.backlog_bytes for one in waiting.values()) != before:
+            self._progressed()
+        elif any(fd in waiting for fd, _mask in events):
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait where the kernel says that a connection can be written to and takes nothing: too many descriptors."""
+        self._lock.release()
+        try:
+            threading.Event().wait(_RETRY_S)
+        finally:
+            self._lock.acquire()

@@ -1,0 +1,113 @@
+"""Frames between ranks: 40 bytes of header, then tag, meta and body.
+
+    u8 kind | u8 form | u16 tag bytes | u32 meta bytes | u64 body bytes | u64 sequence | u64 context | u64 segment id
+
+All little-endian. A rank sends on connections that it made and reads on those that it accepted; FREE goes back.
+
+    HELLO    the first frame in a node: form is the version, context the sender's rank, meta the run's name
+    DATA     a message with its body behind it
+    SEGMENT  a message whose body lies in a segment; body bytes counts those in the segment
+    PART     the next piece of a long body, in a segment; a DATA or SEGMENT frame with the rest follows
+    WINDOW   the memory that goes along with the next message; body bytes is its size
+    DROP     the sender has closed a segment
+    FREE     the receiver has copied a segment's contents
+    BYE      the sender sends nothing more
+
+FD in the kind says that the segment's file descriptor comes along: it is passed once for each segment and peer.
+CHECKED in the form says that the meta ends with a CRC-32 of the body (LLSUB_CHECK=1). The sequence counts the frames of
+a connection from 0. Values only.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .errors import TransportError
+from .names import META_BYTES, TAG_BYTES
+from .transport import PICKLE5, Tag
+
+HELLO, DATA, SEGMENT, PART, WINDOW, DROP, FREE, BYE = range(1, 9)
+FD = 0x80
+CHECKED = 0x40
+CHECKSUM_BYTES = 4
+HEADER = struct.Struct("<BBHIQQQQ")
+BODY_BYTES = 1 << 47
+"""No body is longer: this is what a process can address."""
+_NUMBER = struct.Struct("<cq")
+
+
+class Frame(NamedTuple):
+    """One header, read and checked."""
+
+    kind: int
+    form: int
+    tag_bytes: int
+    meta_bytes: int
+    body_bytes: int
+    sequence: int
+    context: int
+    segment: int
+    has_fd: bool
+
+
+def pack(
+    kind: int,
+    sequence: int,
+    *,
+    form: int = 0,
+    tag: bytes = b"",
+    meta: bytes = b"",
+    body_bytes: int = 0,
+    context: int = 0,
+    segment: int = 0,
+) -> bytes:
+    """Return header, tag and meta of a frame."""
+    return HEADER.pack(kind, form, len(tag), len(meta), body_bytes, sequence, context, segment) + tag + meta
+
+
+def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
+    """Return the header at a place of `data`. Raises TransportError where it cannot be one."""
+    kind, form, tag_bytes, meta_bytes, body_bytes, sequence, context, segment = HEADER.unpack_from(data, at)
+    has_fd, kind = bool(kind & FD), kind & ~FD
+    if not HELLO <= kind <= BYE or (form & ~CHECKED > PICKLE5 and kind != HELLO):
+        raise TransportError(f"a frame of unknown kind {kind} or form {form}")
+    if tag_bytes > TAG_BYTES + 1 or meta_bytes > META_BYTES or body_bytes > BODY_BYTES:
+        raise TransportError(f"a frame with impossible lengths: tag {tag_bytes}, meta {meta_bytes}, body {body_bytes}")
+    return Frame(kind, form, tag_bytes, meta_bytes, body_bytes, sequence, context, segment, has_fd)
+
+
+def tag_to_bytes(tag: Tag) -> bytes:
+    """Return a tag as bytes. Raises ValueError where it is too long or too large."""
+    if isinstance(tag, str):
+        data = b"s" + tag.encode("utf-8", "surrogatepass")
+        if len(data) > TAG_BYTES + 1:
+            raise ValueError(f"a tag has at most {TAG_BYTES} bytes: {tag[:40]!r}... has {len(data) - 1}")
+        return data
+    try:
+        return _NUMBER.pack(b"i", tag)
+    except struct.error:
+        raise ValueError(f"a tag is a string or a number of 64 bits, not {tag!r}") from None
+
+
+def tag_of_bytes(data: bytes) -> Tag:
+    """Return the tag of its bytes. Raises TransportError where they are none."""
+    try:
+        if data[:1] == b"s":
+            return data[1:].decode("utf-8", "surrogatepass")
+        kind, number = _NUMBER.unpack(data)
+        if kind == b"i":
+            return int(number)
+    except (struct.error, UnicodeDecodeError):
+        pass
+    raise TransportError(f"a tag that cannot be read: {data[:40]!r}")
+
+
+def checksum(parts: Iterable[memoryview]) -> bytes:
+    """Return the CRC-32 of a body."""
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return value.to_bytes(CHECKSUM_BYTES, "little")

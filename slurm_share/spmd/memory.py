@@ -1,0 +1,67 @@
+"""How much memory this process may still take: the node's, and that of its control groups (a Slurm job's limit).
+
+The kernel ends a process that takes more, and no call of a program fails before; so what can be asked for less is asked
+for after a look at this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def total_bytes() -> int:
+    """Return the memory of the node, or what the control groups allow of it."""
+    limits = [limit for limit, _used in _limits()]
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
+
+
+def available_bytes() -> int:
+    """Return how much can be taken now."""
+    left = [limit - used for limit, used in _limits()]
+    return max(0, min([_available_in_node(), *left]))
+
+
+def _available_in_node() -> int:
+    for line in _text(Path("/proc/meminfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yield limit and use of this process's control groups that have a limit; what the kernel can drop is not used."""
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, limit_file, used_file, dropped = _CGROUPS, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            root, dropped = _CGROUPS / "memory", "total_inactive_file"
+            limit_file, used_file = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = root / path.lstrip("/")
+        while folder != root:
+            limit, used = _text(folder / limit_file).strip(), _text(folder / used_file).strip()
+            if limit.isdecimal() and used.isdecimal() and int(limit) < 1 << 60:
+                yield int(limit), int(used) - _stat(folder, dropped)
+            folder = folder.parent
+
+
+def _stat(folder: Path, name: str) -> int:
+    for line in _text(folder / "memory.stat").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""  # a container shows only some of them

@@ -1,0 +1,208 @@
+"""Shared memory between the ranks of a node: segments of a memfd, which have no name and end with the processes.
+
+The sender owns a segment: it makes it, writes it, passes its file descriptor once to each peer, and reuses it when the
+peer has answered that it copied the contents. A fresh segment is slower than the socket, because the kernel must clear
+its pages, so only segments that have been touched are used for messages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import memory
+from .errors import NoRoom, TransportError
+from .names import SEGMENT_IDLE, SEGMENT_MIN
+
+MOST_SEGMENTS = 128
+"""Segments that one rank has for messages; each needs a file descriptor."""
+_RESERVE = 4
+"""A segment for the next message is made only where so many times its size is available."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_Bytes = NDArray[np.uint8]
+
+
+def class_of(size: int) -> int:
+    """Return the size of the segments that hold so many bytes: a power of two."""
+    return max(SEGMENT_MIN, 1 << (size - 1).bit_length()) if size > 1 else SEGMENT_MIN
+
+
+class Segment:
+    """One memfd of the sender."""
+
+    def __init__(self, number: int, size: int) -> None:
+        """Make and touch it. Raises NoRoom."""
+        self.number, self.size = number, size
+        self.busy = True
+        self.lent_to: int | None = None
+        """The rank that has to answer."""
+        self.passed: set[int] = set()
+        """Ranks that have its file descriptor."""
+        self.fd = -1
+        if size > memory.available_bytes():  # the kernel would not refuse it, but end a process
+            raise NoRoom(f"no shared memory of {size} bytes: only {memory.available_bytes()} are available")
+        try:
+            self.fd = os.memfd_create("slurm-share", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(self.fd, size)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            os.posix_fallocate(self.fd, 0, size)
+            self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        except (OSError, ValueError) as error:
+            if self.fd >= 0:
+                os.close(self.fd)
+            raise NoRoom(f"no shared memory of {size} bytes: {error}") from error
+        self.memory = memoryview(self._map)
+        self._bytes: _Bytes = np.frombuffer(self._map, np.uint8)
+
+    def write(self, buffers: Sequence[memoryview]) -> None:
+        """Copy buffers into it one behind the other."""
+        at = 0
+        for buffer in buffers:
+            copy(self._bytes[at : at + buffer.nbytes], buffer)
+            at += buffer.nbytes
+
+    def close(self) -> None:
+        """Close the file descriptor; the mapping goes with its last view."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class SharedWindow:
+    """A segment that this rank shares with others of its node."""
+
+    def __init__(self, segment: Segment, give_back: Callable[[Segment], None]) -> None:
+        self.segment: Segment | None = segment
+        self.memory = segment.memory
+        self._give_back = give_back
+
+    def release(self) -> None:
+        """Let it be used for something else. The caller knows that nobody reads or writes it any more."""
+        segment, self.segment = self.segment, None
+        if segment is not None:
+            self._give_back(segment)
+
+
+class Pool:
+    """The segments of one rank."""
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._all: dict[int, Segment] = {}
+        self._free: dict[int, list[Segment]] = {}
+        """By size; the one that was used last, whose pages are in the cache, is the last."""
+        self.dropped: list[Segment] = []
+        """Closed segments of which the peers that have them must still be told."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._all.values())
+
+    @property
+    def busy(self) -> int:
+        """Segments that somebody has to answer for."""
+        return sum(segment.busy for segment in self._all.values())
+
+    def take(self, size: int) -> Segment | None:
+        """Return a free segment that holds so many bytes; None: there is none."""
+        free = self._free.get(class_of(size))
+        if not free:
+            return None
+        segment = free.pop()
+        segment.busy = True
+        return segment
+
+    def grow(self, size: int) -> None:
+        """Make a free segment for the next message of that size, where the limits allow it."""
+        wanted = class_of(size)
+        if not self._make_room(wanted) or _RESERVE * wanted > memory.available_bytes():
+            return
+        try:
+            segment = self._made(wanted)
+        except NoRoom:
+            return  # messages go through the socket
+        self.give_back(segment)
+
+    def window(self, size: int) -> Segment:
+        """Return a segment to share for longer, outside the limits. Raises NoRoom."""
+        return self.take(size) or self._made(class_of(size))
+
+    def freed(self, number: int) -> None:
+        """Take note that a peer has copied what it was sent. Raises TransportError where it was sent nothing."""
+        segment = self._all.get(number)
+        if segment is None or not segment.busy:
+            raise TransportError(f"segment {number} was given back that was not lent")
+        self.give_back(segment)
+
+    def give_back(self, segment: Segment) -> None:
+        """Make a segment free; close it where more would be idle than is allowed."""
+        segment.busy, segment.lent_to = False, None
+        if sum(free.size for frees in self._free.values() for free in frees) + segment.size > SEGMENT_IDLE:
+            self._drop(segment)
+        else:
+            self._free.setdefault(segment.size, []).append(segment)
+
+    def abandon(self, rank: int) -> None:
+        """Close what was lent to a rank that does not answer any more."""
+        for segment in [one for one in self._all.values() if one.busy and one.lent_to == rank]:
+            segment.passed.discard(rank)
+            self._drop(segment)
+
+    def close(self) -> None:
+        """Close all file descriptors. Peers keep what they have mapped."""
+        for segment in self._all.values():
+            segment.close()
+        self._all.clear()
+        self._free.clear()
+
+    def _make_room(self, wanted: int) -> bool:
+        """Drop free segments of other sizes until one of `wanted` bytes is within the limits; False: it cannot be."""
+        while self.total_bytes + wanted > SEGMENT_IDLE or len(self._all) >= MOST_SEGMENTS:
+            others = [frees for size, frees in self._free.items() if size != wanted and frees]
+            if not others:
+                return False
+            self._drop(others[0].pop(0))
+        return True
+
+    def _made(self, size: int) -> Segment:
+        self._numbers += 1
+        segment = Segment(self._numbers, size)
+        self._all[segment.number] = segment
+        return segment
+
+    def _drop(self, segment: Segment) -> None:
+        del self._all[segment.number]
+        segment.close()
+        if segment.passed:
+            self.dropped.append(segment)
+
+
+class Mapped:
+    """A peer's segment, mapped here."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        """Takes the file descriptor over and closes it. Raises TransportError where it is not what was said."""
+        try:
+            if os.fstat(fd).st_size < size or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                raise TransportError(f"a segment that is smaller than {size} bytes, or could become so")
+            self.size = os.fstat(fd).st_size
+            self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        except (OSError, ValueError) as error:
+            raise TransportError(f"a segment that cannot be mapped: {error}") from error
+        finally:
+            os.close(fd)
+        self.memory = memoryview(self._map)
+
+
+def copy(target: _Bytes | memoryview, source: memoryview) -> None:
+    """Copy bytes; large ones without holding up other threads."""
+    if source.nbytes < 1 << 16 and source.format == "B":
+        (target if isinstance(target, memoryview) else target.data)[:] = source
+    else:
+        np.frombuffer(target, np.uint8)[:] = np.frombuffer(source, np.uint8)

@@ -1,0 +1,498 @@
+"""The transport of our own: Unix sockets and shared memory in a node, TCP between nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from . import frames, memory, wire
+from .bodies import Received, joined, split
+from .channels import Outgoing
+from .control import Ends, Wait
+from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
+from .joining import Joined
+from .matching import Queues
+from .names import ENV_CHECK, ENV_LOCAL_SIZE, ENV_SEND_LIMIT, INLINE_BYTES, PIECE_BYTES, WAITING_S
+from .peers import Peers, note
+from .segments import Segment, SharedWindow
+from .transport import Envelope, Message, Tag, Window
+from .turns import Turn
+
+_SPIN_S = 20e-6
+_SPINS_IN_VAIN, _WAITS_BETWEEN_SPINS = 8, 256
+_GROW = 2
+"""Segments that one send makes for the next at most."""
+_GONE_S = 10.0
+"""How long after a rank has closed its connections the rendezvous process may take to say why."""
+_END_S = 2.0
+"""How long a rank that fails tries to deliver what it has sent, and a send waits to learn why its receiver is gone."""
+_SAY_AGAIN_S = 0.2
+_TICK_S = 0.5
+_Buffers = Sequence[memoryview]
+
+
+class SocketTransport:
+    """Messages between the ranks of a run."""
+
+    has_windows = True
+
+    def __init__(self, joined: Joined, environ: Mapping[str, str]) -> None:
+        self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.nodes
+        self._turn = Turn()
+        self._ends = Ends(self.rank, self.nodes)
+        self._queues = Queues(self.rank)
+        self._peers = Peers(joined, self._turn, self._ends, self._queues.put)
+        self._changed = threading.Condition(self._turn.lock)
+        self._others = 0
+        """Threads that wait while another one waits for the kernel."""
+        self._polling = False
+        self._closed = False
+        self._refusal = "messages cannot be sent or received any more: the transport is closed"
+        self._sent = 0
+        self._sent_to_self = 0
+        local = int(environ.get(ENV_LOCAL_SIZE, "1"))
+        self._limit = int(environ.get(ENV_SEND_LIMIT) or memory.total_bytes() // 4 // max(local, 1))
+        self._may_spin = len(os.sched_getaffinity(0)) >= local
+        self._spins = 0
+        """Waits since spinning has last spared one."""
+        self._checks = environ.get(ENV_CHECK) == "1"
+        self._progress_at = 0.0
+
+    def send(
+        self,
+        dest: int,
+        context: int,
+        tag: Tag,
+        form: int,
+        meta: bytes,
+        buffers: _Buffers,
+        window: Window | None = None,
+    ) -> None:
+        """Send a message; never waits for its receiver, unless this rank keeps more than LLSUB_SEND_LIMIT already."""
+        if not 0 <= dest < self.size:
+            raise UsageError(f"there is no rank {dest}; the run has ranks 0 to {self.size - 1}")
+        size = sum(buffer.nbytes for buffer in buffers)
+        try:
+            tag_bytes = frames.tag_to_bytes(tag)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        segment = window.segment if isinstance(window, SharedWindow) else None
+        if window is not None and segment is None:
+            raise UsageError("this window has been released, or belongs to another transport")
+        with self._turn:
+            self._begin()
+            if dest == self.rank:
+                self._send_to_self(Envelope(dest, context, tag, form, size, meta), buffers, segment)
+                return
+            self._check_receiver(dest)
+            if size > self._limit:
+                raise NoRoom(f"a message of {size} bytes is more than LLSUB_SEND_LIMIT, {self._limit} bytes")
+            try:
+                channel = self._peers.to(dest)
+                if segment is not None:
+                    self._send_window(channel, segment)
+                if self._checks:
+                    form, meta = form | frames.CHECKED, meta + frames.checksum(buffers)
+                self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
+            except TransportError as error:
+                self._raise_broken(dest, error)
+            self._sent += 1
+            self._peers.keep_going()
+            if self._peers.to_free:
+                self._peers.answer_free()
+            self._look_now_and_then()
+
+    def receive(
+        self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
+    ) -> Message:
+        """Wait for the first message of that source and tag, and return it. None: of any."""
+        if source is not None and not 0 <= source < self.size:
+            raise UsageError(f"there is no rank {source}; the run has ranks 0 to {self.size - 1}")
+        message: Message | None = None
+        try:
+            with self._turn:
+                self._begin()
+                if self._peers.to_free:
+                    self._peers.answer_free()
+                message = self._queues.take(source, context, tag)
+                if message is None:
+                    message = self._receive(Wait(call, context, source, tag, time.monotonic(), timeout_s))
+        except KeyboardInterrupt:
+            if message is not None:
+                self.put_back(message)
+            raise
+        return message
+
+    def put_back(self, message: Message) -> None:
+        """Make a message that was not taken the first of its source and tag again."""
+        with self._turn:
+            self._queues.put_back(message)
+
+    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
+        """Return the first message of that source and tag, which stays; None: there is none yet. Does not wait."""
+        with self._turn:
+            self._begin()
+            self._look()
+            found = self._queues.find(source, context, tag)
+            if found is None and not self._ends.quiet:
+                self._raise_if_over(source, context)
+                found = self._queues.find(source, context, tag)
+            return found
+
+    def waiting(self) -> tuple[Envelope, ...]:
+        """Return all of the users' messages that wait here, in the order in which they came. Does not wait."""
+        with self._turn:
+            self._begin()
+            self._look()
+            return tuple(self._queues.waiting())
+
+    def finish(self, context: int) -> None:
+        """Close a collective call: raise CollectiveMismatch if a message of it is left."""
+        with self._turn:
+            self._queues.finish(context)
+
+    def window(self, size: int) -> SharedWindow:
+        """Return memory to share with ranks of this node. Raises NoRoom."""
+        with self._turn:
+            self._begin()
+            segment = self._peers.pool.window(size)
+            self._peers.tell_dropped()
+            return SharedWindow(segment, self.release)
+
+    def release(self, segment: Segment) -> None:
+        """Take a window's segment back."""
+        with self._turn:
+            if not self._closed:
+                self._peers.pool.give_back(segment)
+                self._peers.tell_dropped()
+
+    def abort(self, code: int, why: str) -> None:
+        """End the run: every rank's next or present call raises Aborted. Returns; the caller exits."""
+        with self._turn:
+            self._peers.control.say(wire.Abort(code, why))
+            self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
+            self._wake_others()
+
+    def close(self) -> None:
+        """Deliver what was sent, say goodbye, close."""
+        with self._turn:
+            if self._closed:
+                return
+            try:
+                self._deliver()
+            finally:
+                self._closed = True
+                self._peers.close()
+
+    def leave(self, why: str) -> None:
+        """Close this process's copies of all sockets, in a forked child of the rank; later calls raise `why`."""
+        self._closed, self._refusal = True, why
+        self._turn = Turn()
+        self._peers.close()
+
+    def _send_to_self(self, envelope: Envelope, buffers: _Buffers, segment: Segment | None) -> None:
+        body = joined(buffers, envelope.size)
+        self._sent_to_self += 1
+        memory_of = segment.memory if segment is not None else None
+        self._queues.put(Received(envelope, [body], memory_of, lambda _lent: None))
+        self._wake_others()
+
+    def _send_window(self, channel: Outgoing, segment: Segment) -> None:
+        if not channel.in_node:
+            raise UsageError(f"rank {channel.rank} is on another node: memory cannot be shared with it")
+        channel.write(frames.WINDOW, body_bytes=segment.size, segment=segment)
+
+    def _send_body(
+        self,
+        channel: Outgoing,
+        context: int,
+        tag: bytes,
+        form: int,
+        meta: bytes,
+        buffers: _Buffers,
+        size: int,
+    ) -> None:
+        missing = 0
+        while size > INLINE_BYTES and channel.in_node:
+            piece = min(size, PIECE_BYTES)
+            segment = self._free_segment(piece)
+            if segment is None:
+                missing = -(-size // PIECE_BYTES)
+                break
+            begun, buffers = split(buffers, piece) if piece < size else (buffers, ())
+            segment.write(begun)
+            segment.lent_to = channel.rank
+            size -= piece
+            if not size:
+                channel.write(
+                    frames.SEGMENT, form=form, tag=tag, meta=meta, body_bytes=piece, context=context, segment=segment
+                )
+                return
+            channel.write(frames.PART, body_bytes=piece, segment=segment)
+        self._wait_for_room(channel, size)
+        channel.write(frames.DATA, buffers, form=form, tag=tag, meta=meta, body_bytes=size, context=context)
+        if missing:
+            self._peers.keep_going()  # the kernel's part goes on while pages are cleared
+            for _ in range(min(missing, _GROW)):
+                self._peers.pool.grow(min(size, PIECE_BYTES))
+            self._peers.tell_dropped()
+
+    def _free_segment(self, size: int) -> Segment | None:
+        pool = self._peers.pool
+        segment = pool.take(size)
+        if segment is None and pool.busy:
+            self._look()
+            segment = pool.take(size)
+        return segment
+
+    def _wait_for_room(self, channel: Outgoing, size: int) -> None:
+        """Wait until the backlog has room for a message, reading meanwhile."""
+        kept = self._peers.kept
+        if not kept.bytes or kept.bytes + size <= self._limit:
+            return
+        began = time.monotonic()
+        wait = Wait("send", 0, channel.rank, None, began, None)
+        said = False
+        try:
+            while kept.bytes and kept.bytes + size > self._limit:
+                self._pause(wait)
+                self._begin()
+                self._check_receiver(channel.rank)
+                if channel.broken is not None:
+                    raise TransportError(channel.broken)
+                if not said and time.monotonic() - began > WAITING_S:
+                    said = True
+                    note(
+                        f"rank {self.rank} waits in send to rank {channel.rank}: {kept.bytes} bytes of its messages "
+                        f"have not been taken, LLSUB_SEND_LIMIT is {self._limit}"
+                    )
+        finally:
+            self._gone_on(wait)
+
+    def _check_receiver(self, dest: int) -> None:
+        if not self._ends.quiet:
+            error = self._ends.error_of(dest)
+            if error is not None:
+                raise error
+
+    def _raise_broken(self, dest: int, error: TransportError) -> None:
+        """Raise why a rank's connection has broken: its end, as the rendezvous process says it."""
+        wait = Wait("send", 0, dest, None, time.monotonic(), _END_S)
+        self._check_receiver(dest)
+        while not self._peers.control.lost and self._pause(wait):
+            self._check_receiver(dest)
+        if dest in self._peers.gone or self._peers.control.lost:
+            self._ends.closed(dest, self._peers.gone.get(dest, (0.0, False))[1])
+        self._check_receiver(dest)
+        raise error
+
+    def _receive(self, wait: Wait) -> Message:
+        try:
+            return self._wait_for(wait)
+        finally:
+            self._gone_on(wait)
+
+    def _wait_for(self, wait: Wait) -> Message:
+        while True:
+            if not self._ends.quiet or self._peers.gone:
+                self._raise_if_over(wait.source, wait.context)
+                message = self._queues.take(wait.source, wait.context, wait.tag)
+                if message is not None:
+                    return message
+            in_time = self._pause(wait)
+            if not in_time:
+                self._look()
+            message = self._queues.take(wait.source, wait.context, wait.tag)
+            if message is not None:
+                return message
+            if not in_time:
+                waited_s = time.monotonic() - wait.began
+                raise ReceiveTimeout(f"rank {self.rank} has waited {waited_s:.3g} s in {wait.call} for {wait.what}")
+
+    def _pause(self, wait: Wait) -> bool:
+        """Let go until something may have changed; return False when the call's time is over."""
+        now = time.monotonic()
+        if wait.limit_s is not None and now >= wait.began + wait.limit_s:
+            return False
+        if self._polling:
+            self._pause_beside()
+            return True
+        peers = self._peers
+        self._polling = True
+        try:
+            if self._may_spin and not wait.spun:
+                wait.spun = True
+                if self._spin(now):
+                    return True
+            peers.handle(self._turn.asleep(peers.epoll, self._patience(wait, now)))
+            if peers.is_busy_accepting:
+                peers.tick(time.monotonic())
+        finally:
+            self._polling = False
+            if self._others:
+                self._changed.notify_all()
+        self._report(wait)
+        return True
+
+    def _spin(self, now: float) -> bool:
+        """Ask the kernel for a moment without sleeping; not for a while after this has often been in vain."""
+        self._spins += 1
+        if self._spins >= _SPINS_IN_VAIN:
+            if self._spins < _WAITS_BETWEEN_SPINS:
+                return False
+            self._spins = 0
+        while time.monotonic() - now < _SPIN_S:
+            events = self._peers.epoll.poll(0)
+            if events:
+                self._peers.handle(events)
+                self._spins = 0
+                return True
+        return False
+
+    def _pause_beside(self) -> None:
+        """Wait while another thread waits for the kernel."""
+        self._others += 1
+        try:
+            self._changed.wait(_SAY_AGAIN_S)
+        finally:
+            self._others -= 1
+        self._turn.raise_interrupt()
+
+    def _patience(self, wait: Wait, now: float) -> float | None:
+        """Return how long the kernel may be waited for; None: until something comes."""
+        due = None
+        if wait.limit_s is not None:
+            due = wait.began + wait.limit_s - now
+        elif wait.said is None:
+            due = wait.began + WAITING_S - now
+        elif wait.said != self._counts():
+            due = wait.said_at + _SAY_AGAIN_S - now
+        if self._peers.gone or self._peers.is_busy_accepting or not self._ends.quiet:
+            due = _TICK_S if due is None else min(due, _TICK_S)
+        return None if due is None else max(due, 0.0)
+
+    def _report(self, wait: Wait) -> None:
+        """Tell the rendezvous process what this rank waits for. Not while other threads could send a message."""
+        now = time.monotonic()
+        if wait.limit_s is not None or now - wait.began < WAITING_S:
+            return
+        counts = self._counts()
+        if wait.said == counts:
+            return
+        if wait.said is not None and now - wait.said_at < _SAY_AGAIN_S:
+            return
+        wait.said, wait.said_at = counts, now
+        if threading.active_count() - self._peers.drains == 1:
+            source = wait.source
+            self._peers.control.say(
+                wire.Waiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
+            )
+
+    def _gone_on(self, wait: Wait) -> None:
+        self._ends.stuck = None
+        if wait.said is not None:
+            self._peers.control.say(wire.Working())
+
+    def _counts(self) -> tuple[int, int]:
+        return self._sent, self._queues.taken - self._sent_to_self
+
+    def _raise_if_over(self, source: int | None, context: int) -> None:
+        """Raise why no message of that source can come any more, once what has come is read."""
+        self._note_gone()
+        if self._ends.quiet:
+            return
+        error = self._ends.error_for_receive(source, context)
+        if error is None:
+            return
+        if self._ends.fatal is None:
+            taken = self._queues.taken
+            self._peers.read_all_from(source)
+            if self._queues.taken != taken:
+                return
+            if self._has_more_to_read(source):
+                return
+        raise error
+
+    def _has_more_to_read(self, source: int | None) -> bool:
+        """Whether a rank that ended in good order has a connection whose end has not come yet, such as over TCP."""
+        return source is not None and self._ends.in_good_order(source) and self._peers.is_open_from(source)
+
+    def _note_gone(self) -> None:
+        """Believe closed connections where the rendezvous process says nothing about them."""
+        now = time.monotonic()
+        for rank, (since, said_bye) in self._peers.gone.items():
+            if not self._ends.has_ended(rank) and (self._peers.control.lost or now - since > _GONE_S):
+                self._ends.closed(rank, said_bye)
+
+    def _begin(self) -> None:
+        if self._closed:
+            raise UsageError(self._refusal)
+        if self._ends.fatal is not None:
+            raise self._ends.fatal
+
+    def _look(self) -> None:
+        """Do what the kernel says can be done, without waiting."""
+        self._progress_at = time.monotonic()
+        taken = self._queues.taken
+        self._peers.handle(self._peers.epoll.poll(0))
+        if self._queues.taken != taken:
+            self._wake_others()
+
+    def _look_now_and_then(self) -> None:
+        """Notice ends and answers in a program that only sends."""
+        if time.monotonic() - self._progress_at > 0.05:
+            self._look()
+
+    def _wake_others(self) -> None:
+        if self._polling:
+            self._peers.wake()
+        if self._others:
+            self._changed.notify_all()
+
+    def _deliver(self) -> None:
+        """Send what is kept, then say goodbye. Waits as long as the receivers live; a failing rank only a moment."""
+        failing = self._ends.fatal is not None or getattr(sys, "last_value", None) is not None
+        wait = Wait("exit", 0, None, None, time.monotonic(), _END_S if failing else None)
+        try:
+            self._empty(wait)
+            if not failing:
+                for channel in self._peers.outgoing.values():
+                    if channel.broken is None:
+                        self._write_bye(channel)
+                self._empty(wait)
+        except SpmdError as error:
+            note(f"rank {self.rank}: {error}")
+        untaken = self._tell_untaken()
+        if not failing:
+            self._peers.control.say(wire.Bye(untaken, *self._counts()))
+        for _ in range(20):
+            if self._peers.control.send_rest():
+                break
+            time.sleep(0.05)
+
+    def _write_bye(self, channel: Outgoing) -> None:
+        try:
+            channel.write(frames.BYE)
+        except TransportError:
+            pass  # its receiver has ended
+
+    def _empty(self, wait: Wait) -> None:
+        """Wait until the kernel has everything, or the receivers have ended."""
+        self._peers.keep_going()
+        while self._peers.kept.bytes:
+            for channel in self._peers.outgoing.values():
+                if channel.backlog_bytes and self._ends.has_ended(channel.rank):
+                    channel.give_up("it has ended")
+            if self._peers.kept.bytes and not self._pause(wait):
+                return
+
+    def _tell_untaken(self) -> int:
+        kept = {one.rank: one.untaken + one.kept_messages for one in self._peers.outgoing.values()}
+        untaken = {rank: count for rank, count in sorted(kept.items()) if count}
+        if untaken:
+            shown = ", ".join(f"{count} for rank {rank}" for rank, count in list(untaken.items())[:8])
+            note(f"rank {self.rank} has sent messages that were never taken: {shown}")
+        return sum(untaken.values())

@@ -1,0 +1,486 @@
+"""What the ranks of the transport's tests run; each function gets the transport."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_share.spmd import codec, world
+from slurm_share.spmd.errors import SpmdError, UsageError
+from slurm_share.spmd.transport import RAW, USER
+
+
+def send(transport: Any, dest: int, tag: Any, value: Any) -> None:
+    transport.send(dest, USER, tag, *codec.encode(value))
+
+
+def recv(transport: Any, source: int | None, tag: Any, timeout_s: float | None = None) -> Any:
+    message = transport.receive(source, USER, tag, "recv", timeout_s)
+    return codec.decode(message.envelope.form, message.envelope.meta, message.take())
+
+
+def several(transport: Any, programs: list[str]) -> dict[str, Any]:
+    """Run several programs one after the other; return what each returned."""
+    return {name: globals()[name](transport) for name in programs}
+
+
+def who(transport: Any) -> tuple[int, int, list[str]]:
+    return transport.rank, transport.size, [node.name for node in transport.nodes]
+
+
+def run_file(transport: Any, path: str, *args: str) -> None:
+    """Run a program that uses COMM_WORLD; its arguments are in `sys.argv`."""
+    sys.argv = [path, *args]
+    runpy.run_path(path, run_name="__main__")
+
+
+def all_first(transport: Any, count: int, size: int) -> int:
+    """Send messages to every other before the first receive; return how many came right."""
+    rng = np.random.default_rng(transport.rank)
+    body = rng.integers(0, 255, size, dtype=np.uint8)
+    others = [rank for rank in range(transport.size) if rank != transport.rank]
+    for number in range(count):
+        body[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
+        for other in others:
+            transport.send(other, USER, 5, RAW, b"", [body.data])
+    right = 0
+    for other in others:
+        expected = np.random.default_rng(other).integers(0, 255, size, dtype=np.uint8)
+        for number in range(count):
+            body = np.frombuffer(transport.receive(other, USER, 5, "recv").take(), np.uint8)
+            expected[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
+            right += bool(np.array_equal(body, expected))
+    return right
+
+
+def ping_pong(transport: Any, size: int, rounds: int) -> float:
+    """Return the median time of one way in seconds."""
+    body = np.ones(max(size // 8, 1))
+    taken = []
+    other = 1 - transport.rank
+    into = memoryview(bytearray(body.nbytes))
+    for _ in range(rounds):
+        began = time.perf_counter()
+        if transport.rank == 0:
+            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
+            transport.receive(other, USER, 0, "recv").take_into(into)
+        else:
+            transport.receive(other, USER, 0, "recv").take_into(into)
+            transport.send(other, USER, 0, RAW, b"", [body.view(np.uint8).data])
+        taken.append((time.perf_counter() - began) / 2)
+    return sorted(taken[2:])[len(taken[2:]) // 2]
+
+
+def array_cases(transport: Any, first: int, count: int) -> None:
+    """Compare random distributed arrays with NumPy."""
+    from array_cases import run_cases
+
+    from slurm_share.spmd.comm import Comm
+
+    run_cases(Comm(transport), first, count)
+
+
+def objects(transport: Any) -> list[Any]:
+    """Rank 0 sends one of each kind; rank 1 returns what came."""
+    structured = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "i4"), ("b", "f8")])
+    values = [
+        {"a": [1, 2, (3, "x")]},
+        np.arange(24.0).reshape(2, 3, 4),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(20)[::3],
+        np.array(7),
+        structured,
+        b"bytes",
+        {"inside": np.arange(100_000)},
+        np.zeros((0, 5)),
+    ]
+    if transport.rank == 0:
+        for number, value in enumerate(values):
+            send(transport, 1, number, value)
+        return []
+    return [recv(transport, 0, number) for number in range(len(values))]
+
+
+def order(transport: Any) -> list[Any]:
+    """Mixed sizes under one tag come in the order in which they were sent, over and past the backlog."""
+    sizes = [10, 5_000_000, 20, 100_000, 70_000_000, 0, 3_000_000, 17_000, 1, 5_000_000, 5_000_000, 8] * 2
+    if transport.rank == 0:
+        for number, size in enumerate(sizes):
+            transport.send(1, USER, "t", RAW, str(number).encode(), [memoryview(bytes([number]) * size)])
+        recv(transport, 1, "done")
+        return []
+    found = []
+    for number, size in enumerate(sizes):
+        message = transport.receive(0, USER, "t", "recv")
+        body = np.frombuffer(message.take(), np.uint8)
+        found.append((int(message.envelope.meta), body.nbytes == size, bool(np.all(body == number))))
+    send(transport, 0, "done", None)
+    return found
+
+
+def tags(transport: Any) -> Any:
+    """Rank 0 sends under several tags; rank 1 takes them in another order, probes, and puts one back."""
+    if transport.rank == 0:
+        for tag, value in ((1, "one"), ("1", "string one"), (-5, "minus"), ("", "empty"), ("é" * 100, "long")):
+            send(transport, 1, tag, value)
+        send(transport, 1, 9, "last")
+        return recv(transport, 1, 0)
+    last = recv(transport, 0, 9)
+    waiting = [(one.source, one.tag) for one in transport.waiting()]
+    missing = transport.probe(0, USER, 2)
+    found = transport.probe(None, USER, "1")
+    message = transport.receive(0, USER, "1", "recv")
+    transport.put_back(message)
+    values = [recv(transport, 0, tag) for tag in ("é" * 100, "1", 1)]
+    rest = [recv(transport, None, None), recv(transport, None, None)]
+    send(transport, 0, 0, "done")
+    return last, waiting, missing, found.tag, values, rest
+
+
+def any_source(transport: Any) -> Any:
+    """All send to rank 0, which takes whatever comes."""
+    count = 300
+    if transport.rank:
+        for number in range(count):
+            send(transport, 0, transport.rank, (transport.rank, number))
+        return None
+    found = [recv(transport, None, None) for _ in range(count * (transport.size - 1))]
+    by_rank = {rank: [n for r, n in found if r == rank] for rank in range(1, transport.size)}
+    return all(numbers == list(range(count)) for numbers in by_rank.values())
+
+
+def to_self(transport: Any) -> Any:
+    array = np.arange(300_000.0)
+    send(transport, transport.rank, 3, array)
+    send(transport, transport.rank, 3, "second")
+    array[:] = 0
+    return float(recv(transport, transport.rank, 3).sum()), recv(transport, None, None)
+
+
+def window(transport: Any) -> Any:
+    """Every rank writes its block into rank 0's window; used three times over."""
+    found = []
+    for turn in range(3):
+        if transport.rank == 0:
+            made = transport.window(transport.size * 8)
+            made.memory[: transport.size * 8] = bytes(transport.size * 8)
+            for rank in range(1, transport.size):
+                transport.send(rank, USER, "window", RAW, b"", [], made)
+            for rank in range(1, transport.size):
+                recv(transport, rank, "written")
+            found.append(list(np.frombuffer(made.memory[: transport.size * 8], np.int64)))
+            made.release()
+        else:
+            memory = transport.receive(0, USER, "window", "recv").window
+            np.frombuffer(memory, np.int64)[transport.rank] = transport.rank * 10 + turn
+            send(transport, 0, "written", None)
+    return found
+
+
+def many_times(transport: Any, size: int, count: int) -> Any:
+    """Rank 0 sends one message many times; return what both have open and how much of it is shared memory."""
+    body = np.ones(size, np.uint8)
+    for number in range(count):
+        if transport.rank == 0:
+            transport.send(1, USER, 0, RAW, b"", [body.data])
+            if number % 4 == 3:
+                recv(transport, 1, "taken")
+        else:
+            transport.receive(0, USER, 0, "recv").take()
+            if number % 4 == 3:
+                send(transport, 0, "taken", None)
+    return len(list(Path("/proc/self/fd").iterdir())), shared_bytes()
+
+
+def shared_bytes() -> int:
+    """Return how many bytes of memfd segments this process has mapped."""
+    total = 0
+    with open("/proc/self/maps") as stream:
+        for line in stream:
+            if "memfd:slurm-share" in line:
+                begin, end = line.split()[0].split("-")
+                total += int(end, 16) - int(begin, 16)
+    return total
+
+
+def into_the_void(transport: Any, size: int, count: int) -> Any:
+    """Rank 0 sends; rank 1 never receives, it waits for a file's end in standard input's place: a long sleep."""
+    if transport.rank == 0:
+        for _ in range(count):
+            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
+        return None
+    time.sleep(3600)
+    return None
+
+
+def sleep_then_receive(transport: Any, size: int, count: int, sleep_s: float) -> Any:
+    """Rank 1 computes first; return how long rank 0's sends took, and how many bytes rank 1 got."""
+    if transport.rank == 0:
+        began = time.monotonic()
+        for _ in range(count):
+            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
+        return time.monotonic() - began
+    time.sleep(sleep_s)
+    return sum(transport.receive(0, USER, 0, "recv").take().nbytes for _ in range(count))
+
+
+def send_and_leave(transport: Any, count: int, size: int) -> Any:
+    """Rank 0 sends and ends at once; rank 1 takes all of it late, and then waits for more."""
+    if transport.rank == 0:
+        for number in range(count):
+            transport.send(1, USER, number, RAW, b"", [memoryview(bytes([number % 256]) * size)])
+        return None
+    time.sleep(1.0)
+    right = 0
+    for number in range(count):
+        body = transport.receive(0, USER, number, "recv").take()
+        right += bytes(body) == bytes([number % 256]) * size
+    try:
+        transport.receive(0, USER, None, "recv")
+    except SpmdError as error:
+        return right, str(error)
+    return right, None
+
+
+def wait_for(transport: Any, source: int | None, context: int, sleeper: int) -> Any:
+    """Rank `sleeper` sleeps; the others wait for a message that never comes, and return the error and when it came."""
+    if transport.rank == sleeper:
+        time.sleep(3600)
+    try:
+        if source == transport.rank:
+            source = None
+        transport.receive(source, context, "x", "recv")
+    except SpmdError as error:
+        return error, time.time()
+    return None
+
+
+def send_until_error(transport: Any, size: int) -> Any:
+    """Rank 1 sleeps; rank 0 sends without an end."""
+    if transport.rank == 1:
+        time.sleep(3600)
+    body = memoryview(bytes(size))
+    try:
+        while True:
+            transport.send(1, USER, 0, RAW, b"", [body])
+            time.sleep(0.001)
+    except SpmdError as error:
+        return error, time.time()
+
+
+def leave_one_by_one(transport: Any) -> Any:
+    """The others send one message and end; rank 0 takes them from any source until nobody is left."""
+    if transport.rank:
+        time.sleep(0.2 * transport.rank)
+        send(transport, 0, 0, transport.rank)
+        return None
+    found = []
+    try:
+        while True:
+            found.append(recv(transport, None, None))
+    except SpmdError as error:
+        return sorted(found), str(error)
+
+
+def aborts(transport: Any) -> Any:
+    if transport.rank == 1:
+        transport.abort(3, "no more data")
+        return None
+    try:
+        transport.receive(1, USER, 0, "recv")
+    except SpmdError as error:
+        return str(error)
+    return None
+
+
+def forks(transport: Any) -> Any:
+    """The child's call raises; the parent's messages go on."""
+    other = 1 - transport.rank
+    send(transport, other, 0, "before")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            world.transport()
+            said = "no error"
+        except UsageError as error:
+            said = str(error)
+        try:
+            transport.send(other, USER, 0, RAW, b"", [])
+            said = "the child could send"
+        except UsageError:
+            pass
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    said = os.read(reading, 4096).decode()
+    os.waitpid(child, 0)
+    send(transport, other, 1, "after")
+    return said, recv(transport, other, 0), recv(transport, other, 1)
+
+
+def threads(transport: Any) -> Any:
+    """Eight threads send and receive at once, each under a tag of its own, started in another order on each rank."""
+    count = 40
+    other = 1 - transport.rank
+    found: dict[int, bool] = {}
+
+    def work(number: int) -> None:
+        right = True
+        for turn in range(count):
+            send(transport, other, number, (number, turn, np.full(number * 4000, turn)))
+            got = recv(transport, other, number)
+            right = right and got[:2] == (number, turn) and bool(np.all(got[2] == turn))
+        found[number] = right
+
+    numbers = range(8) if transport.rank == 0 else range(7, -1, -1)
+    workers = [threading.Thread(target=work, args=(number,)) for number in numbers]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sorted(found.items())
+
+
+def thread_feeds_itself(transport: Any) -> Any:
+    """A thread waits for what the main thread of the same rank sends later."""
+    found: list[Any] = []
+    waiter = threading.Thread(target=lambda: found.append(recv(transport, transport.rank, "late")))
+    waiter.start()
+    time.sleep(0.2)
+    send(transport, transport.rank, "late", "came")
+    waiter.join(10)
+    return found
+
+
+def interrupted(transport: Any, count: int) -> Any:
+    """Rank 0 gets SIGINT again and again while it receives; return how many messages came right, and how often."""
+    if transport.rank == 1:
+        for number in range(count):
+            send(transport, 0, 0, (number, np.full(number % 50_000, number)))
+        return None
+    armed, finished = threading.Event(), False
+    interrupts = 0
+    kept: list[Any] = []
+
+    def interrupt() -> None:
+        while not finished:
+            armed.wait(0.1)
+            time.sleep(0.002)
+            if armed.is_set():
+                armed.clear()  # one interrupt each time
+                os.kill(os.getpid(), signal.SIGINT)
+
+    worker = threading.Thread(target=interrupt)
+    worker.start()
+    while not finished:
+        try:
+            armed.set()
+            while len(kept) < count:
+                # One step of the interpreter, so that no interrupt comes between a message and its place in the list.
+                kept.extend(map(transport.receive, (1,), (USER,), (0,), ("recv",)))
+            armed.clear()
+            time.sleep(0.1)
+            finished = True
+        except KeyboardInterrupt:
+            interrupts += 1
+    worker.join()
+    right = 0
+    for number, message in enumerate(kept):
+        got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
+        right += got[0] == number and got[1].size == number % 50_000
+    return right, interrupts
+
+
+def times_out(transport: Any) -> Any:
+    if transport.rank == 1:
+        return recv(transport, 0, 1)
+    began = time.monotonic()
+    try:
+        recv(transport, 1, 0, 0.3)
+    except TimeoutError as error:
+        took = time.monotonic() - began
+        send(transport, 1, 1, "go")
+        return took, str(error)
+    return None
+
+
+def chain_of_waits(transport: Any) -> Any:
+    """Each waits for the one before, rank 0 for the last: Waiting is said to the rendezvous process."""
+    try:
+        transport.receive((transport.rank - 1) % transport.size, USER, "x", "recv")
+    except SpmdError as error:
+        return error
+    return None
+
+
+def idle(transport: Any, wait_s: float) -> Any:
+    """Rank 1 waits for rank 0, which sleeps; return the CPU time of the wait and the threads of rank 1."""
+    if transport.rank == 0:
+        time.sleep(wait_s)
+        send(transport, 1, 0, None)
+        return None
+    before = time.process_time()
+    recv(transport, 0, 0)
+    return time.process_time() - before, threading.active_count()
+
+
+def serve(transport: Any, count: int, patience_s: float) -> Any:
+    """The ranks send each other small and large messages for a while; return how many came right."""
+    other = 1 - transport.rank
+    right = 0
+    for number in range(count):
+        send(transport, other, 0, (number, np.full(number * 1000, number)))
+        got = recv(transport, other, 0, 30)
+        right += got[0] == number and got[1].size == number * 1000
+        time.sleep(patience_s / count)
+    return right
+
+
+def take_from(transport: Any) -> Any:
+    """Rank 0 returns all messages of rank 1, which sleeps, and the error at the end."""
+    found = []
+    try:
+        while True:
+            if transport.rank == 1:
+                time.sleep(3600)
+            message = transport.receive(1, USER, None, "recv", 30)
+            found.append(bytes(message.take()))
+    except SpmdError as error:
+        return found, str(error)
+
+
+def tears_a_body(transport: Any) -> Any:
+    """Rank 0 sends one body through the socket, one through a segment, and one that changes under way."""
+    body = np.arange(100_000.0)
+    if transport.rank == 0:
+        for _ in range(2):
+            send(transport, 1, 0, body)
+            recv(transport, 1, "taken")
+            recv(transport, 1, "free")  # a segment is given back behind the message before it
+        send(transport, 1, 0, body)
+        for segment in transport._peers.pool._all.values():
+            segment.memory[12345] ^= 1
+        send(transport, 1, 1, "torn")
+        recv(transport, 1, "taken")
+        return None
+    found: list[Any] = []
+    for _ in range(2):
+        found.append(bool(np.array_equal(recv(transport, 0, 0), body)))
+        send(transport, 0, "taken", None)
+        send(transport, 0, "free", None)
+    recv(transport, 0, 1)
+    try:
+        recv(transport, 0, 0)
+    except SpmdError as error:
+        found.append(str(error))
+    send(transport, 0, "taken", None)
+    return found

@@ -1,0 +1,109 @@
+"""Queues of messages that have come."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_share.spmd.errors import CollectiveMismatch
+from slurm_share.spmd.matching import Queues
+from slurm_share.spmd.transport import USER, Envelope, Tag
+
+CALL = 1 << 32
+
+
+@dataclass(eq=False)
+class Sent:
+    envelope: Envelope
+    window: None = None
+
+    def take(self) -> memoryview:
+        return memoryview(b"")
+
+    def take_into(self, buffer: memoryview) -> None:
+        pass
+
+
+def message(source: int, tag: Tag, context: int = USER) -> Sent:
+    return Sent(Envelope(source, context, tag, 0, 0))
+
+
+MESSAGES = st.tuples(st.integers(0, 2), st.sampled_from([0, 1, "1", "x"]))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), MESSAGES),
+        st.tuples(
+            st.sampled_from(["take", "find", "back"]),
+            st.tuples(st.none() | st.integers(0, 2), st.none() | st.sampled_from([0, 1, "1", "x"])),
+        ),
+    ),
+    max_size=120,
+)
+
+
+@given(STEPS)
+def test_a_call_gets_what_came_first_of_what_fits(steps: list) -> None:
+    """Compared with a plain list that is looked through."""
+    queues, plain = Queues(0), []
+    for what, (source, tag) in steps:
+        if what == "put":
+            one = message(source, tag)
+            queues.put(one)
+            plain.append(one)
+            continue
+        fitting = [
+            one
+            for one in plain
+            if source in (None, one.envelope.source)
+            and (tag is None or (tag == one.envelope.tag and type(tag) is type(one.envelope.tag)))
+        ]
+        expected = fitting[0] if fitting else None
+        if what == "find":
+            found = queues.find(source, USER, tag)
+            assert found is (expected.envelope if expected else None)
+            continue
+        assert queues.take(source, USER, tag) is expected
+        if expected is not None:
+            plain.remove(expected)
+            if what == "back":
+                queues.put_back(expected)
+                plain.insert(0, expected)
+        assert list(queues.waiting()) == [one.envelope for one in plain]
+
+
+def test_ten_thousand_messages_are_taken_by_tag_from_the_last_to_the_first() -> None:
+    queues = Queues(0)
+    count = 10_000
+    began = time.process_time()
+    for number in range(count):
+        queues.put(message(number % 7, number))
+    for number in reversed(range(count)):
+        assert queues.take(None, USER, number) is not None
+    assert queues.take(None, USER, None) is None
+    assert time.process_time() - began < 5, "each take looks through all messages"
+
+
+def test_another_tag_in_a_collective_call_is_a_mismatch_and_so_is_a_late_message() -> None:
+    queues = Queues(3)
+    queues.put(message(1, "bcast", CALL | 1))
+    assert queues.take(1, CALL | 1, "bcast") is not None
+    for number in range(20):
+        queues.put(message(number, "bcast" if number != 15 else "gather", CALL | 2))
+    with pytest.raises(CollectiveMismatch, match="rank 3 is in bcast, rank 15 in gather"):
+        queues.take(1, CALL | 2, "bcast")
+    queues = Queues(3)
+    queues.finish(CALL | 4)
+    queues.put(message(2, "barrier", CALL | 4))
+    with pytest.raises(CollectiveMismatch, match="rank 2 in barrier"):
+        queues.take(None, USER, None)
+
+
+def test_a_collective_call_that_ends_with_messages_left_is_a_mismatch() -> None:
+    queues = Queues(0)
+    queues.put(message(5, "bcast", CALL | 1))
+    with pytest.raises(CollectiveMismatch, match="rank 5 in bcast"):
+        queues.finish(CALL | 1)

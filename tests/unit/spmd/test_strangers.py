@@ -1,0 +1,203 @@
+"""Connections of others: what is not a rank of this run is closed, and the ranks go on."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_processes import Run
+
+from slurm_share.spmd import frames
+from slurm_share.spmd.handshake import RANKS, Client
+from slurm_share.spmd.names import VERSION
+from slurm_share.spmd.transport import PICKLE5
+
+RUN = "test.0"
+AS_NOBODY = """
+import socket, sys
+sock = socket.socket(socket.AF_UNIX)
+sock.settimeout(10)
+sock.connect("\\0" + sys.argv[1])
+try:
+    sock.sendall(bytes.fromhex(sys.argv[2]))
+    print("closed" if sock.recv(1) == b"" else "open")
+except OSError as error:
+    print("closed")
+"""
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def started(per_node: int | None, program: str = "serve", *args: Any) -> Run:
+    run = Run(2, program, *(args if args or program != "serve" else (40, 4.0)), per_node=per_node)
+    until = time.monotonic() + 30
+    while len(run.hellos) < run.size and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    return run
+
+
+def to_rank(run: Run, rank: int, per_node: int | None) -> socket.socket:
+    if per_node is None:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(f"\0{run.name}/r{rank}")
+    else:
+        sock = socket.create_connection(("127.0.0.1", run.hellos[rank].port))
+    sock.settimeout(20)
+    _opened.append(sock)
+    return sock
+
+
+_opened: list[socket.socket] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_all() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def is_closed(sock: socket.socket, before: int = 0) -> bool:
+    """Whether the other end closes the connection, after at most so many bytes."""
+    got = 0
+    try:
+        while data := sock.recv(4096):
+            got += len(data)
+    except ConnectionError:
+        return True
+    return got <= before
+
+
+def hello(rank: int, *, run: str = RUN, version: int = VERSION) -> bytes:
+    return frames.pack(frames.HELLO, 0, form=version, meta=run.encode(), context=rank)
+
+
+def data(sequence: int, body: bytes, **fields: Any) -> bytes:
+    made = {"tag": frames.tag_to_bytes(0), "body_bytes": len(body), **fields}
+    return frames.pack(frames.DATA, sequence, **made) + body
+
+
+def bomb(path: Path) -> bytes:
+    return data(0, pickle.dumps(Bomb(path)), form=PICKLE5)
+
+
+def test_whoever_sends_something_else_first_is_closed_and_nothing_is_unpickled(tmp_path: Path) -> None:
+    fire = tmp_path / "fire"
+    firsts = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3,
+        bytes(40),
+        bomb(fire),
+        hello(1, version=VERSION + 1),
+        hello(1, run="other.0"),
+        hello(0),
+        hello(7),
+        frames.pack(frames.BYE, 0),
+        hello(1)[:20] + b"\xff" * 60,
+    ]
+    with started(None) as run:
+        for first in firsts:
+            sock = to_rank(run, 0, None)
+            sock.sendall(first)
+            assert is_closed(sock), first
+        assert run.results() == [40, 40]
+    assert not fire.exists()
+
+
+def test_over_tcp_nothing_is_read_before_the_key_is_proved(tmp_path: Path) -> None:
+    fire = tmp_path / "fire"
+    with started(1) as run:
+        for first in (bomb(fire), bytes(300), hello(1) + bomb(fire)):
+            sock = to_rank(run, 0, 1)
+            sock.sendall(first)
+            assert is_closed(sock, before=32), first
+        for key, name, peer in (
+            (bytes(32), RUN, 0),
+            (bytes.fromhex(run.key), "other.0", 0),
+            (bytes.fromhex(run.key), RUN, 1),
+        ):
+            sock = to_rank(run, 0, 1)
+            answer = Client(key, name, 1, peer, RANKS).feed(sock.recv(32))
+            sock.sendall(answer + bomb(fire))
+            assert is_closed(sock)
+        said = Client(bytes.fromhex(run.key), RUN, 1, 0, RANKS).feed(bytes(32))  # a proof for another nonce
+        sock = to_rank(run, 0, 1)
+        sock.sendall(said)
+        assert is_closed(sock, before=32)
+        assert run.results() == [40, 40]
+    assert not fire.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_another_user_of_the_node_is_closed(tmp_path: Path) -> None:
+    with started(None) as run:
+        said = subprocess.run(
+            ["/usr/bin/python3", "-c", AS_NOBODY, f"{run.name}/r0", hello(1).hex()],
+            user=65534,
+            group=65534,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stdout == "closed\n"
+        assert run.results() == [40, 40]
+
+
+@pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
+def test_many_connections_that_say_nothing_stop_nobody(per_node: int | None) -> None:
+    with Run(2, "serve", 40, 4.0, per_node=per_node) as run:
+        socks = []
+        until = time.monotonic() + 30
+        while len(run.hellos) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        for _ in range(200):
+            socks.append(to_rank(run, 0, per_node))
+        assert run.results() == [40, 40]
+        assert all(is_closed(sock, before=32) for sock in socks)
+
+
+BREAKS = {
+    "a gap": data(7, b"x"),
+    "another hello": hello(1),
+    "unknown kind": frames.HEADER.pack(99, 0, 0, 0, 0, 2, 0, 0),
+    "unknown form": frames.HEADER.pack(frames.DATA, 77, 0, 0, 0, 2, 0, 0),
+    "long meta": frames.HEADER.pack(frames.DATA, 0, 0, 1 << 30, 0, 2, 0, 0),
+    "long tag": frames.HEADER.pack(frames.DATA, 0, 60_000, 0, 0, 2, 0, 0),
+    "impossible body": frames.HEADER.pack(frames.DATA, 0, 0, 0, 1 << 60, 2, 0, 0),
+    "too large a body": data(2, b"", body_bytes=1 << 46),
+    "broken tag": data(2, b"x", tag=b"q123"),
+    "segment that is not there": frames.pack(frames.SEGMENT, 2, tag=frames.tag_to_bytes(0), body_bytes=9, segment=5),
+    "descriptor that does not come": frames.pack(
+        frames.SEGMENT | frames.FD, 2, tag=frames.tag_to_bytes(0), body_bytes=9, segment=5
+    ),
+    "free of nothing": frames.pack(frames.FREE, 2, segment=1),
+}
+
+
+@pytest.mark.parametrize("what", list(BREAKS))
+def test_a_broken_frame_ends_the_connection_and_is_named_to_who_waits_for_that_rank(what: str) -> None:
+    with started(None, "take_from") as run:
+        sock = to_rank(run, 0, None)
+        sock.sendall(hello(1) + data(1, b"good") + BREAKS[what])
+        run.processes[0].wait(30)
+        run.processes[1].kill()
+        found, error = run.results()[0]
+    assert found == [b"good"]
+    assert error
+    assert "ended" not in error

@@ -1,0 +1,276 @@
+"""The transport of our own, between real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from in_processes import Run, run_ranks
+
+from slurm_share.spmd import wire
+from slurm_share.spmd.errors import Aborted, CollectiveMismatch, Deadlock, NodeLost, NoRoom, PeerEnded
+
+MIB = 1 << 20
+BOTH = pytest.mark.parametrize("per_node", [None, 1], ids=["one node", "two nodes"])
+"""One node: Unix sockets and shared memory. Two: TCP on 127.0.0.1."""
+
+
+def test_each_rank_knows_who_it_is_and_where() -> None:
+    found = run_ranks(3, "who", per_node=2)
+    assert found == [(0, 3, ["n1", "n2"]), (1, 3, ["n1", "n2"]), (2, 3, ["n1", "n2"])]
+
+
+@pytest.fixture(scope="module", params=[None, 1], ids=["one node", "two nodes"])
+def two(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """What several programs returned that ran one after the other on two ranks."""
+    programs = ["objects", "order", "tags", "to_self", "forks", "threads", "thread_feeds_itself"]
+    return run_ranks(2, "several", programs, per_node=request.param)
+
+
+@pytest.fixture(scope="module", params=[None, 2], ids=["one node", "two nodes"])
+def four(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """The same on four ranks."""
+    programs = ["any_source", *(["window"] if request.param is None else []), "leave_one_by_one"]
+    return run_ranks(4, "several", programs, per_node=request.param)
+
+
+def test_values_of_every_kind_come_as_they_were(two: list[dict[str, Any]]) -> None:
+    found = two[1]["objects"]
+    assert found[0] == {"a": [1, 2, (3, "x")]}
+    assert np.array_equal(found[1], np.arange(24.0).reshape(2, 3, 4))
+    assert np.array_equal(found[2], np.arange(6).reshape(2, 3))
+    assert found[2].flags.f_contiguous
+    assert np.array_equal(found[3], np.arange(20)[::3])
+    assert (found[4].shape, found[4]) == ((), 7)
+    assert found[5].dtype.names == ("a", "b")
+    assert found[5]["b"][1] == 4.5
+    assert found[6] == b"bytes"
+    assert np.array_equal(found[7]["inside"], np.arange(100_000))
+    assert found[8].shape == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "length", "per_node"),
+    [(4, 12, MIB, None), (3, 2000, 8, None), (4, 6, MIB, 2), (3, 500, 8, 1), (2, 3, 70 * MIB, None)],
+    ids=["large", "small", "large over TCP", "small over TCP", "in pieces"],
+)
+def test_all_may_send_to_all_before_the_first_receive(size: int, count: int, length: int, per_node: int | None) -> None:
+    assert run_ranks(size, "all_first", count, length, per_node=per_node) == [count * (size - 1)] * size
+
+
+def test_messages_of_one_pair_stay_in_order_whatever_their_sizes(two: list[dict[str, Any]]) -> None:
+    assert two[1]["order"] == [(number, True, True) for number in range(24)]
+
+
+def test_tags_may_be_numbers_and_strings_in_any_order(two: list[dict[str, Any]]) -> None:
+    last, waiting, missing, probed, values, rest = two[1]["tags"]
+    assert (last, missing, probed) == ("last", None, "1")
+    assert waiting == [(0, 1), (0, "1"), (0, -5), (0, ""), (0, "é" * 100)]
+    assert (values, rest) == (["long", "string one", "one"], ["minus", "empty"])
+
+
+def test_a_receive_from_any_source_keeps_the_order_of_each(four: list[dict[str, Any]]) -> None:
+    assert four[0]["any_source"] is True
+
+
+def test_a_rank_can_send_to_itself_and_change_the_array_afterwards(two: list[dict[str, Any]]) -> None:
+    for found in two:
+        assert found["to_self"] == (float(np.arange(300_000.0).sum()), "second")
+
+
+@pytest.mark.parametrize("four", [None], ids=["one node"], indirect=True)
+def test_a_window_is_written_by_all_ranks_of_the_node_and_used_again(four: list[dict[str, Any]]) -> None:
+    assert four[0]["window"] == [[0, 10 + turn, 20 + turn, 30 + turn] for turn in range(3)]
+
+
+def test_the_same_message_many_times_needs_bounded_memory_and_files() -> None:
+    for fds, shared in run_ranks(2, "many_times", 8 * MIB, 200):
+        assert shared <= 512 * MIB
+        assert fds < 40
+
+
+def test_a_send_does_not_wait_for_a_receiver_that_computes() -> None:
+    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 3.0)
+    assert took < 2.9
+    assert got == 160 * MIB
+
+
+def test_beyond_its_limit_a_send_waits_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    took, got = run_ranks(2, "sleep_then_receive", 4 * MIB, 40, 5.0, environ={"LLSUB_SEND_LIMIT": str(16 * MIB)})
+    assert took > 2.0
+    assert got == 160 * MIB
+    assert "rank 0 waits in send to rank 1" in capfd.readouterr().err
+
+
+def test_one_message_beyond_the_limit_has_no_room() -> None:
+    with Run(2, "into_the_void", 4 * MIB, 1, environ={"LLSUB_SEND_LIMIT": str(MIB)}) as run:
+        run.processes[0].wait(30)
+        run.processes[1].kill()
+        error = run.results()[0]
+    assert isinstance(error, NoRoom)
+    assert "LLSUB_SEND_LIMIT" in str(error)
+
+
+def test_with_checksums_messages_of_all_ways_come_and_a_torn_body_is_an_error() -> None:
+    found = run_ranks(2, "tears_a_body", environ={"LLSUB_CHECK": "1"})[1]
+    assert found[:2] == [True, True]
+    assert "differs from what rank 0 sent" in found[2]
+
+
+@BOTH
+def test_a_rank_that_ends_has_delivered_what_it_sent(per_node: int | None) -> None:
+    _, found = run_ranks(2, "send_and_leave", 60, 300_000, per_node=per_node)
+    assert found[0] == 60
+    assert "rank 0 on n1 has ended and sends nothing more" in found[1]
+
+
+def test_a_receive_from_any_source_ends_when_all_others_have(four: list[dict[str, Any]]) -> None:
+    values, error = four[0]["leave_one_by_one"]
+    assert values == [1, 2, 3]
+    assert "has ended and sends nothing more" in error
+
+
+def test_a_killed_rank_is_named_to_those_who_wait_for_it() -> None:
+    with Run(3, "wait_for", 1, 0, 1) as run:
+        wait_until_all_said_hello(run)
+        killed = time.time()
+        run.processes[1].kill()
+        first, _, third = run.results()
+    for error, when in (first, third):
+        assert isinstance(error, PeerEnded)
+        assert (error.rank, error.signal) == (1, signal.SIGKILL)
+        assert when - killed < 10
+
+
+def test_a_killed_rank_ends_a_collective_call_that_waits_for_another() -> None:
+    with Run(3, "wait_for", 2, 1 << 32 | 1, 1) as run:
+        wait_until_all_said_hello(run)
+        run.processes[1].kill()
+        error, _when = run.results()[0]
+    assert isinstance(error, PeerEnded)
+    assert error.rank == 1
+
+
+@pytest.mark.parametrize("size", [8, 3 * MIB])
+@BOTH
+def test_a_killed_rank_is_named_to_those_who_send_to_it(size: int, per_node: int | None) -> None:
+    with Run(2, "send_until_error", size, per_node=per_node) as run:
+        wait_until_all_said_hello(run)
+        time.sleep(0.5)
+        run.processes[1].kill()
+        error, _when = run.results()[0]
+    assert isinstance(error, PeerEnded)
+    assert (error.rank, error.signal) == (1, signal.SIGKILL)
+
+
+def test_without_a_rendezvous_process_ranks_go_on_and_see_the_end_of_their_peer() -> None:
+    with Run(2, "send_and_leave", 60, 300_000) as run:
+        wait_until_all_said_hello(run)
+        run.stop_rendezvous()
+        found = run.results()[1]
+    assert found == (60, "rank 0 on n1 has ended and sends nothing more")
+
+
+def test_a_stopped_rank_is_no_error() -> None:
+    with Run(2, "sleep_then_receive", MIB, 30, 0.0) as run:
+        wait_until_all_said_hello(run)
+        run.processes[1].send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        run.processes[1].send_signal(signal.SIGCONT)
+        assert run.results()[1] == 30 * MIB
+
+
+def test_abort_reaches_a_call_that_waits() -> None:
+    with Run(3, "aborts") as run:
+        found = run.results()
+    assert found[0] == found[2] == str(Aborted(1, 3, "no more data"))
+
+
+def test_a_rank_says_what_it_waits_for_and_a_deadlock_ends_the_wait() -> None:
+    with Run(3, "chain_of_waits") as run:
+        wait_for_reports(run, 3)
+        waits = {rank: said for rank, said in run.said if isinstance(said, wire.Waiting)}
+        run.tell(wire.Stuck(((0, "for 2"), (1, "for 0"))))
+        found = run.results()
+    assert {rank: (one.call, one.source, one.tag) for rank, one in waits.items()} == {
+        0: ("recv", 2, "x"),
+        1: ("recv", 0, "x"),
+        2: ("recv", 1, "x"),
+    }
+    assert all(isinstance(error, Deadlock) for error in found)
+    assert sum(isinstance(said, wire.Working) for _rank, said in run.said) == 3
+
+
+def test_a_lost_node_and_a_mismatch_are_raised() -> None:
+    with Run(2, "chain_of_waits") as run:
+        wait_for_reports(run, 1)
+        run.tell(wire.Lost("n2", (1,)))
+        assert isinstance(run.results()[0], NodeLost)
+    with Run(2, "chain_of_waits") as run:
+        wait_for_reports(run, 1)
+        run.tell(wire.Mismatch(4, (1, "bcast"), (0, "gather")))
+        error = run.results()[0]
+    assert isinstance(error, CollectiveMismatch)
+    assert (error.rank, error.here, error.there) == (0, "gather", "bcast")
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on(two: list[dict[str, Any]]) -> None:
+    for found in two:
+        said, *rest = found["forks"]
+        assert "forked" in said
+        assert rest == ["before", "after"]
+
+
+def test_threads_may_send_and_receive_at_once(two: list[dict[str, Any]]) -> None:
+    for found in two:
+        assert found["threads"] == [(number, True) for number in range(8)]
+        assert found["thread_feeds_itself"] == ["came"]
+
+
+def test_ctrl_c_loses_no_message() -> None:
+    right, interrupts = run_ranks(2, "interrupted", 3000)[0]
+    assert right == 3000
+    assert interrupts > 10
+
+
+def test_a_receive_ends_after_its_time() -> None:
+    (took, said), gone = run_ranks(2, "times_out")
+    assert 0.25 < took < 5
+    assert "has waited 0.3" in said
+    assert "(1, 0)" in said
+    assert gone == "go"
+
+
+def test_a_rank_that_waits_costs_no_cpu_and_has_no_thread() -> None:
+    cpu_s, threads = run_ranks(2, "idle", 3.0)[1]
+    assert cpu_s < 0.1
+    assert threads == 1
+
+
+def test_nothing_is_left_in_shared_memory_or_temporary_folders() -> None:
+    before = names()
+    run_ranks(3, "all_first", 3, MIB)
+    assert names() == before
+    assert f"slurm-share-test/{os.getpid()}" not in Path("/proc/net/unix").read_text()
+
+
+def names() -> set[Path]:
+    return set(Path("/dev/shm").iterdir()) | set(Path("/tmp").glob("*slurm-share*"))
+
+
+def wait_until_all_said_hello(run: Run) -> None:
+    until = time.monotonic() + 30
+    while len(run.hellos) < run.size and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(0.3)
+
+
+def wait_for_reports(run: Run, count: int) -> None:
+    until = time.monotonic() + 30
+    while sum(isinstance(said, wire.Waiting) for _rank, said in run.said) < count and time.monotonic() < until:
+        time.sleep(0.02)
