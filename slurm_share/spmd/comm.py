@@ -1,21 +1,58 @@
-"""The public face of messages: mpi4py's names and order of arguments."""
+"""The public face of messages: mpi4py's names and order of arguments.
+
+Lower-case calls take any object, upper-case calls arrays and other buffers. A send is always buffered: it returns
+before the receiver has asked. Tags are integers or strings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import operator
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NoReturn
 
-from .transport import Envelope, Tag, Transport
+import numpy as np
+
+from . import buffers, codec, collectives, world
+from .calls import Call, Group
+from .errors import UsageError
+from .names import TAG_BYTES
+from .ops import MAX as MAX
+from .ops import MIN as MIN
+from .ops import PROD as PROD
+from .ops import SUM as SUM
+from .ops import Op as Op
+from .transport import USER, Envelope, Tag, Transport
 
 ANY_SOURCE = -1
 ANY_TAG: Any = None
 
 
-class Op:
-    """A reduction with a name; SUM, PROD, MIN, MAX."""
+class Status:
+    """What is known of a message: `source`, `tag`, and `count`, its size in bytes."""
 
+    def __init__(self) -> None:
+        self.source: int = ANY_SOURCE
+        self.tag: Tag | None = None
+        self.count = 0
 
-SUM = PROD = MIN = MAX = Op()
+    def take(self, envelope: Envelope) -> None:
+        """Describe the message of that envelope."""
+        self.source, self.tag, self.count = envelope.source, envelope.tag, envelope.size
+
+    def Get_source(self) -> int:
+        """Return the rank that sent the message."""
+        return self.source
+
+    def Get_tag(self) -> Tag | None:
+        """Return the tag of the message."""
+        return self.tag
+
+    def Get_count(self, dtype: Any = None) -> int:
+        """Return the size of the message in elements of that type; None: in bytes."""
+        return self.count if dtype is None else self.count // np.dtype(dtype).itemsize
 
 
 class Comm:
@@ -23,41 +60,279 @@ class Comm:
 
     def __init__(self, transport: Transport | Callable[[], Transport]) -> None:
         """A callable is called at the first use: importing connects to nobody."""
-        raise NotImplementedError
+        self._made = transport
 
-    rank: int
-    size: int
-    node: str
-    nodes: tuple[str, ...]
-    node_rank: int
-    """Number of this rank on its node, from 0."""
-    node_size: int
+    @cached_property
+    def group(self) -> Group:
+        """The ranks and the numbers of their collective calls."""
+        return Group(self._made() if callable(self._made) else self._made)
+
+    @property
+    def transport(self) -> Transport:
+        return self.group.transport
+
+    @property
+    def rank(self) -> int:
+        """Number of this process in the run, from 0."""
+        return self.group.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks in the run."""
+        return self.group.size
+
+    @property
+    def node(self) -> str:
+        """Name of this rank's node."""
+        return self.group.nodes[self.group.node].name
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes, in the order of their ranks."""
+        return tuple(place.name for place in self.group.nodes)
+
+    @property
+    def node_rank(self) -> int:
+        """Number of this rank on its node, from 0."""
+        return self.group.rank - self.group.node_ranks[0]
+
+    @property
+    def node_size(self) -> int:
+        """Number of ranks on this rank's node."""
+        return len(self.group.node_ranks)
+
+    def Get_rank(self) -> int:
+        """Return `rank`."""
+        return self.rank
+
+    def Get_size(self) -> int:
+        """Return `size`."""
+        return self.size
+
+    def __repr__(self) -> str:
+        if "group" not in vars(self):
+            return "<Comm, not connected yet>"
+        return f"<Comm: rank {self.rank} of {self.size} on {self.node}>"
+
+    # Messages from rank to rank
 
     def send(self, obj: Any, dest: int, tag: Tag = 0) -> None:
-        raise NotImplementedError
+        """Send any object; returns before the receiver has asked. Raises RunEnded where the receiver has ended."""
+        rank, known = self._rank(dest, "send"), _tag(tag)
+        self.transport.send(rank, USER, known, *codec.encode(obj))
 
     def recv(
-        self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, *, timeout_s: float | None = None, status: Any = None
+        self,
+        source: int = ANY_SOURCE,
+        tag: Any = ANY_TAG,
+        *,
+        timeout_s: float | None = None,
+        status: Status | None = None,
     ) -> Any:
-        raise NotImplementedError
+        """Wait for the first message of that source and tag, and return its object.
 
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        raise NotImplementedError
+        Raises ReceiveTimeout after `timeout_s` seconds, RunEnded where nobody is left who could send it.
+        """
+        message = self.transport.receive(*self._wanted(source, tag), "recv", timeout_s)
+        envelope = message.envelope
+        if status is not None:
+            status.take(envelope)
+        return codec.decode(envelope.form, envelope.meta, message.take())
 
-    def gather(self, obj: Any, root: int = 0) -> list[Any] | None:
-        raise NotImplementedError
+    def Send(self, array: Any, dest: int, tag: Tag = 0) -> None:
+        """Send an array, as it lies in memory. Raises ValueError where it is not contiguous."""
+        rank, known = self._rank(dest, "Send"), _tag(tag)
+        self.transport.send(rank, USER, known, *codec.encode(buffers.sent(array, "Send")))
 
-    def allgather(self, obj: Any) -> list[Any]:
-        raise NotImplementedError
+    def Recv(
+        self,
+        array: Any,
+        source: int = ANY_SOURCE,
+        tag: Any = ANY_TAG,
+        *,
+        timeout_s: float | None = None,
+        status: Status | None = None,
+    ) -> None:
+        """Wait for the first message of that source and tag, and copy its array into the beginning of `array`.
 
-    def alltoall(self, objs: list[Any]) -> list[Any]:
-        raise NotImplementedError
+        Raises MessageMismatch where it is no array, is longer, or has another type; the message stays then. Raises
+        ValueError where `array` is not contiguous, ReceiveTimeout and RunEnded as `recv`.
+        """
+        room = buffers.written(array, "Recv")
+        message = self.transport.receive(*self._wanted(source, tag), "Recv", timeout_s)
+        try:
+            part = buffers.fitting(room, message.envelope)
+        except UsageError:
+            self.transport.put_back(message)
+            raise
+        message.take_into(part)
+        if status is not None:
+            status.take(message.envelope)
 
-    def barrier(self) -> None:
-        raise NotImplementedError
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: Tag = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: Any = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Send one object, and return another that is received. `recvbuf` is not used; mpi4py has it at this place."""
+        self.send(sendobj, dest, sendtag)
+        return self.recv(source, recvtag, status=status)
 
-    def iprobe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG) -> bool:
-        raise NotImplementedError
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: Tag = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: Any = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send one array, and receive another into `recvbuf`."""
+        buffers.written(recvbuf, "Sendrecv")
+        self.Send(sendbuf, dest, sendtag)
+        self.Recv(recvbuf, source, recvtag, status=status)
+
+    def probe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> bool:
+        """Wait until there is a message of that source and tag, which stays. Returns True."""
+        message = self.transport.receive(*self._wanted(source, tag), "probe")
+        self.transport.put_back(message)
+        if status is not None:
+            status.take(message.envelope)
+        return True
+
+    def iprobe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> bool:
+        """Return whether there is a message of that source and tag. It stays."""
+        envelope = self.transport.probe(*self._wanted(source, tag))
+        if envelope is not None and status is not None:
+            status.take(envelope)
+        return envelope is not None
+
+    Probe, Iprobe = probe, iprobe
 
     def waiting(self) -> tuple[Envelope, ...]:
-        raise NotImplementedError
+        """Return what is known of all messages that wait here, in the order in which they came."""
+        return self.transport.waiting()
+
+    # Calls that all ranks make
+
+    def call(self, name: str) -> Call:
+        """Begin a collective call of another module's own; see `Group.call`."""
+        return self.group.call(name)
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        collectives.barrier(self.group)
+
+    Barrier = barrier
+
+    def bcast(self, obj: Any = None, root: int = 0) -> Any:
+        """Return the root's object on every rank."""
+        return collectives.bcast(self.group, obj, self._rank(root, "bcast"))
+
+    def scatter(self, sendobj: Sequence[Any] | None = None, root: int = 0) -> Any:
+        """Return to each rank its element of the root's sequence."""
+        return collectives.scatter(self.group, sendobj, self._rank(root, "scatter"))
+
+    def gather(self, obj: Any, root: int = 0) -> list[Any] | None:
+        """Return the list of all ranks' objects on the root, None elsewhere."""
+        return collectives.gather(self.group, obj, self._rank(root, "gather"))
+
+    def allgather(self, obj: Any) -> list[Any]:
+        """Return the list of all ranks' objects on every rank."""
+        return collectives.allgather(self.group, obj)
+
+    def alltoall(self, objs: Sequence[Any]) -> list[Any]:
+        """Return what every rank has at this rank's place of its sequence."""
+        return collectives.alltoall(self.group, objs)
+
+    def reduce(self, obj: Any, op: Any = SUM, root: int = 0) -> Any:
+        """Return all ranks' objects combined on the root, None elsewhere.
+
+        They are combined in the order of ranks, first on each node, so that the result has the same bits in every run
+        of the same ranks on the same nodes. `op`: SUM, PROD, MIN, MAX or an associative function of two values.
+        """
+        return collectives.reduce(self.group, obj, op, self._rank(root, "reduce"))
+
+    def allreduce(self, obj: Any, op: Any = SUM) -> Any:
+        """Return all ranks' objects combined on every rank; see `reduce`."""
+        return collectives.allreduce(self.group, obj, op)
+
+    def scan(self, obj: Any, op: Any = SUM) -> Any:
+        """Return the objects of rank 0 to this one combined."""
+        return collectives.scan(self.group, obj, op)
+
+    def Bcast(self, array: Any, root: int = 0) -> None:
+        """Copy the root's array into every rank's."""
+        buffers.bcast(self.group, array, self._rank(root, "Bcast"))
+
+    def Gather(self, sendbuf: Any, recvbuf: Any = None, root: int = 0) -> None:
+        """Copy all ranks' arrays, of equal length, into the root's `recvbuf`, one behind the other."""
+        buffers.gather(self.group, sendbuf, recvbuf, self._rank(root, "Gather"))
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Copy all ranks' arrays, of equal length, into every rank's `recvbuf`, one behind the other."""
+        buffers.allgather(self.group, sendbuf, recvbuf)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Copy each rank's part of the root's `sendbuf` into its `recvbuf`."""
+        buffers.scatter(self.group, sendbuf, recvbuf, self._rank(root, "Scatter"))
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one behind the other."""
+        buffers.alltoall(self.group, sendbuf, recvbuf)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any = None, op: Op = SUM, root: int = 0) -> None:
+        """Combine all ranks' arrays element by element into the root's `recvbuf`; see `reduce`."""
+        buffers.reduce(self.group, sendbuf, recvbuf, op, self._rank(root, "Reduce"))
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Combine all ranks' arrays element by element into every rank's `recvbuf`; see `reduce`."""
+        buffers.allreduce(self.group, sendbuf, recvbuf, op)
+
+    def abort(self, code: int = 1, why: str = "") -> NoReturn:
+        """End the run: every rank's next or present call raises Aborted, and this process ends with the code."""
+        self.transport.abort(int(code), why)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(int(code) & 0xFF or 1)
+
+    Abort = abort
+
+    # What users give
+
+    def _rank(self, rank: Any, call: str) -> int:
+        number = _whole(rank)
+        if number is None or not 0 <= number < self.size:
+            raise UsageError(f"{call}: there is no rank {rank!r}; the run has ranks 0 to {self.size - 1}")
+        return number
+
+    def _wanted(self, source: Any, tag: Any) -> tuple[int | None, int, Tag | None]:
+        number = None if source is None or source == ANY_SOURCE else self._rank(source, "recv")
+        return number, USER, None if tag is None else _tag(tag)
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _tag(tag: Any) -> Tag:
+    if isinstance(tag, str):
+        if len(tag.encode()) > TAG_BYTES:
+            raise UsageError(f"the tag {tag[:40]!r}... has {len(tag.encode())} bytes; tags have at most {TAG_BYTES}")
+        return str(tag)
+    number = _whole(tag)
+    if number is None or not -(1 << 63) <= number < 1 << 63:
+        raise UsageError(f"{tag!r} is no tag: tags are strings, or integers of 64 bits")
+    return number
+
+
+COMM_WORLD = Comm(world.transport)

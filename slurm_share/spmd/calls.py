@@ -1,0 +1,148 @@
+"""Collective calls of a group of ranks: their numbers, the tag that all frames of a call bear, sending and receiving.
+
+All ranks make the same calls in the same order. A call's frames have a context of their own, made of its number, and
+one tag, which names the call and those of its arguments that must agree. So a rank that is in another call is noticed
+at the first frame (`matching.Queues`), or, where no frame is sent, by the rendezvous process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from . import codec
+from .names import TAG_BYTES
+from .rules import trees
+from .transport import RAW, Message, Transport, Window
+from .windows import Windows
+
+STAR_RANKS = 16
+"""Up to so many ranks of a node hear from the one that speaks for it straight, more of them along a tree."""
+_COMMUNICATOR = 1 << 32
+
+
+class Group:
+    """All ranks of a run, seen from one of them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.rank, self.size, self.nodes = transport.rank, transport.size, transport.nodes
+        self.node = trees.node_of(self.nodes, self.rank)
+        self.node_ranks = trees.ranks_of(self.nodes[self.node])
+        self.number = 0
+        """Of the last collective call."""
+        self.passed = [0] * self.size
+        """For each rank the highest call of which frames have shown that it has finished it."""
+        self.node_passed = 0
+        """The highest call that all ranks of the node are known to have finished: all have come into a later one."""
+        self.windows = Windows(self)
+        self._inside: dict[int, trees.Branch] = {}
+        self._between: dict[int, trees.Branch] = {}
+
+    def call(self, name: str) -> Call:
+        """Begin the next collective call. `name`: the call and its arguments that must agree, such as "bcast(root=0)".
+
+        To be used with `with`: the call is finished at the end of the block, unless that raises.
+        """
+        self.number += 1
+        return Call(self, self.number, name)
+
+    def has_passed(self, rank: int, number: int) -> bool:
+        """Return whether a rank of this node is known to have finished that call."""
+        return number <= self.node_passed or number <= self.passed[rank]
+
+    def inside(self, speaker: int) -> trees.Branch:
+        """Return this rank's place among those of its node, for which `speaker` speaks.
+
+        A star of few ranks, but without windows a binomial tree: then whole bodies go along it.
+        """
+        found = self._inside.get(speaker)
+        if found is None:
+            most = STAR_RANKS if self.transport.has_windows else 2
+            found = self._inside[speaker] = trees.fan(self.node_ranks, speaker, self.rank, most)
+        return found
+
+    def between(self, root: int) -> trees.Branch:
+        """Return the place of this rank, which speaks for its node, among those that do."""
+        found = self._between.get(root)
+        if found is None:
+            found = self._between[root] = trees.binomial(trees.speakers(self.nodes, root), root, self.rank)
+        return found
+
+    def speaker(self, root: int | None = None) -> int:
+        """Return which rank speaks for this node: `root` on its own node, the first rank elsewhere."""
+        return root if root is not None and root in self.node_ranks else self.node_ranks[0]
+
+
+class Call:
+    """One collective call of this rank."""
+
+    __slots__ = ("_group", "_transport", "context", "name", "number", "tag")
+
+    def __init__(self, group: Group, number: int, name: str) -> None:
+        self._group, self._transport = group, group.transport
+        self.number, self.context = number, _COMMUNICATOR | number
+        self.tag = short(name)
+        self.name = name.partition("(")[0]
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._transport.finish(self.context)
+
+    def send(
+        self,
+        dest: int,
+        meta: bytes = b"",
+        buffers: Sequence[memoryview] = (),
+        form: int = RAW,
+        window: Window | None = None,
+    ) -> None:
+        """Send a frame of this call; see `Transport.send`."""
+        self._transport.send(dest, self.context, self.tag, form, meta, buffers, window)
+
+    def receive(self, source: int) -> Message:
+        """Wait for the next frame of a rank in this call."""
+        message = self._transport.receive(source, self.context, self.tag, self.name)
+        # It makes its calls one after the other.
+        if self._group.passed[source] < self.number - 1:
+            self._group.passed[source] = self.number - 1
+        return message
+
+    def send_object(self, dest: int, value: Any) -> None:
+        """Send any object."""
+        form, meta, buffers = codec.encode(value)
+        self._transport.send(dest, self.context, self.tag, form, meta, buffers)
+
+    def receive_object(self, source: int) -> Any:
+        """Wait for the next object of a rank in this call."""
+        return decoded(self.receive(source))
+
+
+def decoded(message: Message) -> Any:
+    """Return the object that a message holds."""
+    return codec.decode(message.envelope.form, message.envelope.meta, message.take())
+
+
+def short(name: str) -> str:
+    """Return the name of a call as a tag: where it is too long its end is replaced by a digest."""
+    if len(name.encode()) <= TAG_BYTES:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name.encode()[: TAG_BYTES - 24].decode(errors="ignore") + "... " + digest
+
+
+def named(dtype: np.dtype[Any]) -> str:
+    """Return a name that only equal dtypes have: "float64", and a digest of the fields of a structured one."""
+    if dtype.names is None and dtype.subdtype is None:
+        return dtype.str if dtype.kind in "mMSUV" or not dtype.isnative else dtype.name
+    fields = hashlib.sha256(repr(dtype).encode()).hexdigest()[:8]
+    return f"{dtype.itemsize}-byte fields {fields}"
