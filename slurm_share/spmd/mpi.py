@@ -1,0 +1,384 @@
+"""Messages over mpi4py, where `mpiexec` or `srun --mpi=...` has started the ranks.
+
+A send copies the message and gives it to MPI; whether MPI is through with it is asked in later calls. A message that is
+longer than MPI's eager limit therefore moves only while its sender is in a call of this package.
+
+Every message is one MPI message with the same MPI tag: a head (kind, form, context, lengths), tag, meta, body. So
+messages of one rank to another arrive in the order in which they were sent, and `matching.Queues` decides what fits.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from types import TracebackType
+from typing import Any
+
+from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
+from .matching import Queues
+from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
+from .transport import Envelope, Message, NodePlace, Tag, Window
+
+SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
+"""How many processes there are, as Open MPI, MVAPICH, and Hydra (MPICH, Intel MPI) and Slurm's PMI-2 say it."""
+PMIX_RANK, STEP_SIZE = "PMIX_RANK", "SLURM_STEP_NUM_TASKS"
+"""PMIx names the rank alone; the number of processes is that of srun's tasks then."""
+LARGE = 1 << 30
+"""MPI before version 4 counts in 32 bits: longer messages are sent in blocks."""
+BLOCK = 1 << 20
+SPIN_S, SPIN_MOVING_S = 200e-6, 50e-3
+"""How long a call that waits asks MPI without a pause, where every rank has a core; and while a message moves."""
+PAUSE_MIN_S, PAUSE_MAX_S = 20e-6, 1e-3
+PAUSE_MOVING_S = 50e-6
+"""The longest pause while a message moves: MPI moves a large one on piece by piece, when it is asked."""
+MEMORY_PART = 4
+"""Messages that MPI is not through with take at most one part in so many of a node's memory, for all its ranks."""
+
+_HEAD = struct.Struct("<BBHIQQ")
+"""Kind, form, bytes of the tag, of the meta, of the body; context."""
+_DATA, _BYE = 0, 1
+_ALIGNED = 64
+"""The body begins at a multiple of this in the message, as an array's elements may want it."""
+
+
+def wanted(environ: Mapping[str, str]) -> bool:
+    """Return whether messages go over mpi4py: somebody says so, or an MPI has started several processes.
+
+    Raises UsageError where LLSUB_TRANSPORT has a value that there is not.
+    """
+    said = environ.get(ENV_TRANSPORT, "")
+    if said not in ("", "mpi", "own"):
+        raise UsageError(f"{ENV_TRANSPORT}={said}: write mpi (mpi4py) or own (slurm_share's), or leave it away")
+    if said:
+        return said == "mpi"
+    if environ.get(ENV_PPYTHON_MPI) == "1":
+        return True
+    return ENV_RENDEZVOUS not in environ and world_size(environ)[1] > 1
+
+
+def world_size(environ: Mapping[str, str]) -> tuple[str, int]:
+    """Return the variable that says how many processes an MPI has started, and how many; ("", 1) where none does."""
+    names = [*SIZES, *([STEP_SIZE] if PMIX_RANK in environ else [])]
+    found = ((name, int(environ[name])) for name in names if environ.get(name, "").isdecimal())
+    return max(found, key=lambda one: one[1], default=("", 1))
+
+
+def make() -> MpiTransport:
+    """Return the transport of this process; the first call starts MPI.
+
+    An uncaught exception of the program ends all ranks from then on, as under `python -m mpi4py`: MPI would let the
+    others wait for ever. Raises TransportError where there is no mpi4py, or one of another MPI than the ranks'.
+    """
+    name, size = world_size(os.environ)
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        why = f" ({name}={size})" if name else ""
+        raise TransportError(
+            f"messages are to go over MPI{why}, and mpi4py cannot be imported by {sys.executable}: {error}; install it "
+            f"(python3 -m pip install mpi4py), or set {ENV_TRANSPORT}=own"
+        ) from error
+    alone = MPI.COMM_WORLD.Get_size() == 1
+    if alone and ENV_RENDEZVOUS in os.environ and int(os.environ.get(ENV_SIZE) or 1) > 1:
+        raise TransportError(
+            f"messages are to go over mpi4py ({ENV_TRANSPORT}=mpi or {ENV_PPYTHON_MPI}=1), and neither llsub --spmd "
+            f"nor -n starts an MPI: use mpiexec or `srun --mpi=`, or set {ENV_TRANSPORT}=own"
+        )
+    if alone and size > 1:
+        library = MPI.Get_library_version().splitlines()[0].strip("\0 ")
+        raise TransportError(
+            f"{size} processes were started ({name}), and the MPI of mpi4py ({library}) finds itself alone: it does "
+            "not know what started them; use that MPI's own mpiexec, or another `srun --mpi=`"
+        )
+    made = MpiTransport(MPI, MPI.COMM_WORLD.Dup())
+    if made.size > 1:
+        _end_all_with_an_exception(made)
+    return made
+
+
+def _end_all_with_an_exception(transport: MpiTransport) -> None:
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        transport.abort(1, f"{kind.__name__}: {error}")
+
+    sys.excepthook = hook
+
+
+@dataclass(eq=False)
+class MpiMessage:
+    """A message that has arrived whole."""
+
+    envelope: Envelope
+    body: memoryview
+    window: None = None
+
+    def take(self) -> memoryview:
+        return self.body
+
+    def take_into(self, buffer: memoryview) -> None:
+        buffer[:] = self.body
+
+
+class MpiTransport:
+    """One rank of an MPI world."""
+
+    has_windows = False
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        """`mpi`: the module mpi4py.MPI. `comm`: a communicator that nobody else uses."""
+        self._mpi, self._comm = mpi, comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self._queues = Queues(self.rank)
+        self._lock = threading.RLock()
+        self._sent: deque[tuple[Any, bytes]] = deque()
+        """Requests that MPI is not through with, and the bytes that they are about."""
+        self._sent_bytes = 0
+        self._coming: dict[int, deque[tuple[Any, Any]]] = {}
+        """By source: requests of messages that arrive, and their memory; in the order in which they were sent."""
+        self._ended: set[int] = set()
+        self._closed = False
+        self._status = mpi.Status()
+        self._block = mpi.BYTE.Create_contiguous(BLOCK).Commit()
+        self.nodes, local_size, cores = _places(mpi, comm)
+        self._spin_s = SPIN_S if local_size <= cores else 0.0
+        self._limit = int(os.environ.get(ENV_SEND_LIMIT) or 0) or _memory() // MEMORY_PART // local_size
+
+    def send(
+        self,
+        dest: int,
+        context: int,
+        tag: Tag,
+        form: int,
+        meta: bytes,
+        buffers: Sequence[memoryview],
+        window: Window | None = None,
+    ) -> None:
+        if not 0 <= dest < self.size:
+            raise UsageError(f"there is no rank {dest}: this run has ranks 0 to {self.size - 1}")
+        if window is not None:
+            raise UsageError("memory cannot be shared between ranks that talk over mpi4py")
+        data = _packed(_DATA, context, tag, form, meta, buffers)
+        with self._lock:
+            self._check_open()
+            if dest in self._ended:
+                raise self._peer_ended(dest)
+            if dest == self.rank:
+                self._queues.put(_unpacked(self.rank, memoryview(bytearray(data)))[1])
+                return
+            self._wait_for_room(len(data))
+            self._start(dest, data)
+            self._progress()
+
+    def receive(
+        self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
+    ) -> Message:
+        wait = _Wait(self._spin_s)
+        while True:
+            with self._lock:
+                self._check_open()
+                self._progress()
+                message = self._queues.take(source, context, tag)
+                if message is None:
+                    self._raise_if_nobody_sends(source)
+            if message is not None:
+                return message
+            if timeout_s is not None and wait.waited_s() > timeout_s:
+                whom = "any rank" if source is None else f"rank {source}"
+                raise ReceiveTimeout(f"rank {self.rank} has waited {timeout_s:g} s in {call} for {whom}, tag {tag!r}")
+            wait.pause(self._moves())
+
+    def put_back(self, message: Message) -> None:
+        with self._lock:
+            self._queues.put_back(message)
+
+    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
+        with self._lock:
+            self._check_open()
+            self._progress()
+            return self._queues.find(source, context, tag)
+
+    def waiting(self) -> tuple[Envelope, ...]:
+        with self._lock:
+            self._check_open()
+            self._progress()
+            return tuple(self._queues.waiting())
+
+    def finish(self, context: int) -> None:
+        with self._lock:
+            self._queues.finish(context)
+
+    def window(self, size: int) -> Window:
+        raise NoRoom("memory cannot be shared between ranks that talk over mpi4py")
+
+    def abort(self, code: int, why: str) -> None:
+        """End every rank. MPI does it: the others are killed, and raise nothing."""
+        sys.stdout.flush()
+        print(f"rank {self.rank} ends the run with code {code}: {why}", file=sys.stderr, flush=True)  # noqa: T201
+        self._comm.Abort(code or 1)
+
+    def close(self) -> None:
+        """Say goodbye, and wait until all ranks have: meanwhile take what others send, so that they can end too."""
+        with self._lock:
+            if self._closed or self._mpi.Is_finalized():
+                self._closed = True
+                return
+            goodbye = _packed(_BYE, 0, 0, 0, b"", ())
+            for step in range(1, self.size):
+                self._start((self.rank + step) % self.size, goodbye)
+            wait = _Wait(0.0)
+            while len(self._ended) < self.size - 1 or self._sent:
+                self._progress()
+                wait.pause(self._moves())
+            self._closed = True
+            self._block.Free()
+            self._comm.Free()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("this rank has ended its part of the run: no message can be sent or received any more")
+
+    def _peer_ended(self, rank: int) -> PeerEnded:
+        node = next(place.name for place in self.nodes if place.first <= rank < place.first + place.count)
+        return PeerEnded(rank, node, None, None, "has ended and sends nothing more")
+
+    def _raise_if_nobody_sends(self, source: int | None) -> None:
+        if source in self._ended:
+            raise self._peer_ended(source)
+        if source is None and self._ended and len(self._ended) == self.size - 1:
+            raise self._peer_ended(max(self._ended))
+
+    def _wait_for_room(self, size: int) -> None:
+        if size > self._limit:
+            raise NoRoom(
+                f"a message of {size} bytes is larger than what a rank may keep for receivers that have not taken "
+                f"theirs, {self._limit} bytes; send it in parts, or set {ENV_SEND_LIMIT}"
+            )
+        wait = _Wait(self._spin_s)
+        while self._sent_bytes + size > self._limit:
+            self._progress()
+            self._sent = deque(one for one in self._sent if not one[0].Test())
+            self._sent_bytes = sum(len(data) for _, data in self._sent)
+            wait.pause(True)
+
+    def _moves(self) -> bool:
+        return bool(self._sent or self._coming)
+
+    def _start(self, dest: int, data: bytes) -> None:
+        if len(data) > LARGE:
+            data += bytes(-len(data) % BLOCK)
+            what = [data, len(data) // BLOCK, self._block]
+        else:
+            what = [data, self._mpi.BYTE]
+        try:
+            request = self._comm.Isend(what, dest, 0)
+        except self._mpi.Exception as error:
+            raise TransportError(f"MPI cannot send to rank {dest}: {error}") from error
+        self._sent.append((request, data))
+        self._sent_bytes += len(data)
+
+    def _progress(self) -> None:
+        """Ask MPI what has come and what has gone. Does not wait."""
+        try:
+            while (found := self._comm.Improbe(self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, self._status)) is not None:
+                self._begin(found, self._status.Get_source())
+            for source in list(self._coming):
+                self._end(source)
+            while self._sent and self._sent[0][0].Test():
+                self._sent_bytes -= len(self._sent.popleft()[1])
+        except self._mpi.Exception as error:
+            raise TransportError(f"MPI cannot go on: {error}") from error
+
+    def _begin(self, found: Any, source: int) -> None:
+        size = self._status.Get_count(self._mpi.BYTE)
+        if size < 0 or size > LARGE:
+            blocks = self._status.Get_count(self._block)
+            memory, what = _memory_for(blocks * BLOCK), [blocks, self._block]
+        else:
+            memory, what = _memory_for(size), [self._mpi.BYTE]
+        self._coming.setdefault(source, deque()).append((found.Irecv([memory, *what]), memory))
+
+    def _end(self, source: int) -> None:
+        coming = self._coming[source]
+        while coming and coming[0][0].Test():
+            kind, message = _unpacked(source, memoryview(coming.popleft()[1]))
+            if kind == _BYE:
+                self._ended.add(source)
+            else:
+                self._queues.put(message)
+        if not coming:
+            del self._coming[source]
+
+
+class _Wait:
+    """The pauses of one call that waits: none at first, then longer and longer ones."""
+
+    def __init__(self, spin_s: float) -> None:
+        self._began = time.monotonic()
+        self._spin_s = spin_s
+        self._pause_s = PAUSE_MIN_S
+
+    def waited_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def pause(self, moves: bool) -> None:
+        """Pause for a moment; a shorter one where a message `moves`."""
+        spin_s = max(self._spin_s, SPIN_MOVING_S) if moves and self._spin_s else self._spin_s
+        if self.waited_s() >= spin_s:
+            time.sleep(min(self._pause_s, PAUSE_MOVING_S) if moves else self._pause_s)
+            self._pause_s = min(self._pause_s * 1.3, PAUSE_MAX_S)
+
+
+def _packed(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview]) -> bytes:
+    word = f"i{tag}".encode() if isinstance(tag, int) else f"s{tag}".encode()
+    head = _HEAD.pack(kind, form, len(word), len(meta), sum(buffer.nbytes for buffer in buffers), context)
+    head += word + meta
+    return b"".join((head, bytes(-len(head) % _ALIGNED), *buffers))
+
+
+def _unpacked(source: int, data: memoryview) -> tuple[int, MpiMessage]:
+    kind, form, tag_bytes, meta_bytes, size, context = _HEAD.unpack_from(data)
+    after_tag = _HEAD.size + tag_bytes
+    word, meta = str(data[_HEAD.size : after_tag], "utf-8"), bytes(data[after_tag : after_tag + meta_bytes])
+    tag = int(word[1:]) if word[0] == "i" else word[1:]
+    begin = after_tag + meta_bytes
+    begin += -begin % _ALIGNED
+    return kind, MpiMessage(Envelope(source, context, tag, form, size, meta), data[begin : begin + size])
+
+
+def _memory_for(size: int) -> Any:
+    """Return writable memory. Raises NoRoom."""
+    import numpy as np
+
+    try:
+        return np.empty(size, np.uint8)
+    except MemoryError as error:
+        raise NoRoom(f"there is no memory for a message of {size} bytes") from error
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _places(mpi: Any, comm: Any) -> tuple[tuple[NodePlace, ...], int, int]:
+    """Return the nodes, and how many ranks and cores this node has.
+
+    Where ranks of a node do not follow each other, each piece that does counts as a node of that name.
+    """
+    here = (mpi.Get_processor_name(), tuple(os.sched_getaffinity(0)))
+    everywhere = comm.allgather(here)
+    nodes, first = [], 0
+    for name, ranks in groupby(everywhere, key=lambda one: one[0]):
+        count = len(list(ranks))
+        nodes.append(NodePlace(name, first, count))
+        first += count
+    near = [cores for name, cores in everywhere if name == here[0]]
+    return tuple(nodes), len(near), len({core for cores in near for core in cores})
