@@ -1,60 +1,400 @@
-"""Arrays that are spread over the ranks of a run."""
+"""Arrays that are spread over the ranks of a run.
+
+Every rank has the part that the map says, as an ordinary array: `X.local`. Element-wise operations work on the parts
+and send nothing. What needs other ranks' parts is collective: all ranks of the run must call it, in the same order,
+those without a part too. Its docstring says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
-from .comm import Comm
+from . import array_reductions, host
+from .agreement import agree
+from .blocks import gather_blocks
+from .comm import COMM_WORLD, Comm
+from .elementwise import apply_ufunc
+from .errors import UsageError
+from .products import mtimes
+from .redistribute import assign_slice, fill_overlap, move, staged
+from .rules import plans
 from .rules.maps import Indices, Map
 
 
-class Dmat:
+class Dmat(NDArrayOperatorsMixin):
     """An array of which every rank has the part that its map says."""
 
     def __init__(self, shape: Sequence[int], map: Map, local: NDArray[Any], comm: Comm | None = None) -> None:
         """`comm`: None is COMM_WORLD. Raises UsageError where `local` has not the shape that the map gives."""
-        raise NotImplementedError
-
-    comm: Comm
-    shape: tuple[int, ...]
-    map: Map
-    dtype: np.dtype[Any]
+        self.comm = COMM_WORLD if comm is None else comm
+        self.shape: tuple[int, ...] = checked_shape(shape, map)
+        self.map = map
+        if max(map.ranks) >= self.comm.size:
+            raise UsageError(
+                f"the map names rank {max(map.ranks)}, and the run has {self.comm.size}, from 0 on: {map!r}"
+            )
+        self._bind(local if host.is_array(local) else np.asarray(local))
 
     @property
     def local(self) -> NDArray[Any]:
-        """The part of this rank with its overlap: the array itself, not a copy."""
-        raise NotImplementedError
+        """The part of this rank with its overlap: the array itself, not a copy.
+
+        An array that is assigned takes its place and must have its shape; its dtype becomes the dtype. A number fills
+        the array that is there. Other ranks hear nothing of it: call halo() where the map has an overlap.
+        """
+        return self._local
+
+    @local.setter
+    def local(self, value: Any) -> None:
+        array = value if host.is_array(value) else np.asarray(value)
+        if array.ndim == 0:
+            self._refuse_complex(array.dtype)
+            self._local[...] = array[()]
+        else:
+            self._bind(array)
+
+    def _bind(self, array: NDArray[Any]) -> None:
+        expected = self.map.stored_shape(self.shape, self.comm.rank)
+        if tuple(array.shape) != expected:
+            raise UsageError(
+                f"rank {self.comm.rank} has a part of shape {expected} of this array of shape {self.shape}, "
+                f"not {tuple(array.shape)}: {self.map!r}"
+            )
+        if array.dtype.hasobject:
+            raise UsageError("a distributed array holds numbers, not Python objects: they have no place in memory")
+        self._local = array
+
+    def _refuse_complex(self, given: np.dtype[Any], into: np.dtype[Any] | None = None) -> None:
+        """Raise UsageError instead of dropping imaginary parts."""
+        kept = self.dtype if into is None else into
+        if given.kind == "c" and kept.kind in "fiub":
+            raise UsageError(
+                f"complex values do not fit an array of {kept}: X = X.astype(complex) makes one that they do"
+            )
 
     @property
     def owned(self) -> NDArray[Any]:
         """A view of `local` without the overlap."""
-        raise NotImplementedError
+        return self._local[tuple(map(slice, self.map.owned_shape(self.shape, self.comm.rank)))]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of `local`. Where ranks' dtypes differ, collective operations use the one that holds all."""
+        return self._local.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole array."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, without overlaps."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     def indices(self, axis: int) -> Indices:
         """Return the global indices of what is stored here along an axis."""
-        raise NotImplementedError
+        return self.map.stored(self.shape, self.comm.rank)[axis]
+
+    def like(self, local: NDArray[Any]) -> Dmat:
+        """Return a Dmat of the same shape and map with another local part."""
+        return Dmat(self.shape, self.map, local, self.comm)
+
+    def copy(self) -> Dmat:
+        """Return a Dmat with a copy of the local part."""
+        return self.like(self._local.copy())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dmat:
+        return self.copy()
+
+    def astype(self, dtype: DTypeLike) -> Dmat:
+        """Return a copy of that dtype."""
+        return self.like(self._local.astype(dtype))
+
+    @property
+    def real(self) -> Dmat:
+        """A copy of the real parts."""
+        return self.like(self._local.real.copy())
+
+    @property
+    def imag(self) -> Dmat:
+        """A copy of the imaginary parts."""
+        return self.like(self._local.imag.copy())
 
     def redistribute(self, map: Map) -> Dmat:
-        """Return the same array with another map; collective."""
-        raise NotImplementedError
+        """Return the same array with another map; the dtype stays. Collective."""
+        checked_shape(self.shape, map)
+        dtype, _ = agree(self.comm, "redistribute", [self], map)
+        target = host.empty_like(self._local, map.stored_shape(self.shape, self.comm.rank), dtype)
+        move(self.comm, "redistribute", self.shape, self.map, self._local, map, target, dtype)
+        return Dmat(self.shape, map, target, self.comm)
 
     def gather(self, root: int = 0) -> NDArray[Any] | None:
-        """Return the whole array on `root`, None elsewhere; collective."""
-        raise NotImplementedError
+        """Return the whole array on `root`, None elsewhere. Collective."""
+        if not 0 <= root < self.comm.size:
+            raise UsageError(f"there is no rank {root}: the run has {self.comm.size} ranks")
+        return self._gathered(root)
+
+    def gather_all(self) -> NDArray[Any]:
+        """Return the whole array on every rank. Collective."""
+        whole = self._gathered(None)
+        assert whole is not None
+        return whole
+
+    def _gathered(self, root: int | None) -> NDArray[Any] | None:
+        name = "gather_all" if root is None else f"gather(root={root})"
+        dtype, _ = agree(self.comm, name, [self])
+        place = plans.block(self.shape, self.map, self.comm.rank)
+        block = host.of(self.owned).astype(dtype, copy=False)
+        return gather_blocks(self.comm.group, self.shape, dtype, block, None if place is None else place.axes, root)
+
+    def halo(self) -> None:
+        """Fill the overlap of every rank with its owners' values. Collective; nothing where the map has none."""
+        if any(self.map.overlap):
+            dtype, _ = agree(self.comm, "halo", [self])
+            if dtype != self.dtype:
+                self._local = self._local.astype(dtype)
+            fill_overlap(self.comm, self.shape, self.map, self._local)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the selected part as a NumPy array, or a scalar, on all ranks. Collective: all give the same key."""
+        chosen = chosen_ranges(self.shape, key)
+        selection = plans.selection(self.shape, self.map, key, self.comm.rank)
+        if chosen == list(map(range, self.shape)):
+            return self.gather_all()[selection.final]
+        mine = None
+        if selection.owned is not None:
+            mine = selection.owned.take(host.of(self._local))
+        dtype, parts = agree(self.comm, f"X[{chosen}]", [self], extra=mine)
+        whole = np.empty(selection.shape, dtype)
+        for part in selection.parts:
+            part.put(whole, parts[part.rank])
+        return whole[selection.final]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Assign to the selected part.
+
+        A number, or a NumPy array of the selection's shape (or one that broadcasts to it), the same on all ranks:
+        nothing is sent. A Dmat of any map: collective; where the key has a number, it is gathered on all ranks for it.
+        The dtype stays, as in NumPy; complex values for a real array are an error.
+        """
+        if isinstance(value, Dmat):
+            self._assign(key, value)
+            return
+        value = np.asarray(host.of(value))
+        self._refuse_complex(value.dtype)
+        selection = plans.selection(self.shape, self.map, key, self.comm.rank)
+        kept = _kept_shape(selection)
+        while value.ndim > len(kept) and value.shape[0] == 1:
+            value = value[0]  # as NumPy
+        whole = np.broadcast_to(value, kept)[tuple(None if one == 0 else one for one in selection.final)]
+        if selection.stored is not None:
+            there, here = selection.stored
+            with staged(self._local) as room:
+                here.put(room, there.take(whole) if value.ndim else np.broadcast_to(value, here.shape))
+
+    def _assign(self, key: Any, source: Dmat) -> None:
+        chosen = chosen_ranges(self.shape, key)
+        selected = tuple(map(len, chosen))
+        kept = _kept_shape(plans.selection(self.shape, self.map, key, self.comm.rank))
+        if source.shape != kept:
+            raise UsageError(f"an array of shape {source.shape} does not fit a selection of shape {kept}")
+        if kept != selected:
+            self[key] = source.gather_all()
+            return
+        into, dtype, _ = agree(self.comm, f"Y[{chosen}] = X", [self, source])
+        self._refuse_complex(dtype, into)
+        if self._local.dtype != into:
+            self._local = self._local.astype(into)
+        if chosen == list(map(range, self.shape)):
+            move(self.comm, "assignment", self.shape, source.map, source.local, self.map, self._local, dtype)
+        else:
+            assign_slice(self.comm, self.shape, self.map, self._local, chosen, source.map, source.local, dtype)
+
+    def _reduce(self, name: str, axis: Any, dtype: DTypeLike | None, out: Any, keepdims: bool) -> Any:
+        if out is not None:
+            raise UsageError(f"{name} of a distributed array returns a NumPy array and takes no `out`")
+        agreed, _ = agree(self.comm, f"{name}(axis={axis}, dtype={dtype}, keepdims={keepdims})", [self])
+        return array_reductions.reduce_parts(self, name, agreed, axis, dtype, keepdims)
+
+    def sum(self, axis: Any = None, dtype: DTypeLike | None = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the sum on all ranks, the same bits on each: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("sum", axis, dtype, out, keepdims)
+
+    def prod(self, axis: Any = None, dtype: DTypeLike | None = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the product on all ranks: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("prod", axis, dtype, out, keepdims)
+
+    def mean(self, axis: Any = None, dtype: DTypeLike | None = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the mean on all ranks: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("mean", axis, dtype, out, keepdims)
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the least element on all ranks: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("min", axis, None, out, keepdims)
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the greatest element on all ranks: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("max", axis, None, out, keepdims)
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return on all ranks whether any element is true: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("any", axis, None, out, keepdims)
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return on all ranks whether all elements are true: a scalar, with `axis` a NumPy array. Collective."""
+        return self._reduce("all", axis, None, out, keepdims)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Apply a NumPy function element by element: arrays of equal shape and map, and numbers. Sends nothing."""
+        if ufunc is np.matmul and method == "__call__":
+            return _matmul(*inputs, **kwargs)
+        return apply_ufunc(Dmat, ufunc, method, inputs, kwargs)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the array where this rank has all of it; else raise UsageError, instead of gathering it unasked."""
+        if tuple(self._local.shape) != self.shape:
+            raise UsageError(
+                f"rank {self.comm.rank} has a part of shape {tuple(self._local.shape)} of an array of shape "
+                f"{self.shape}: gather_all() returns the whole array on every rank, `local` is the part"
+            )
+        whole: NDArray[Any] = host.of(self._local)
+        wanted = whole.dtype if dtype is None else np.dtype(dtype)
+        if copy is False and (wanted != whole.dtype or whole is not self._local):
+            raise ValueError("a copy is needed for another dtype, or from a GPU, and copy=False forbids it")
+        return whole.astype(wanted, copy=bool(copy))
+
+    def __bool__(self) -> bool:
+        """Return whether the only element is true; collective. Raises ValueError where there are more, as NumPy."""
+        if self.size != 1:
+            raise ValueError(
+                f"the truth value of an array with {self.size} elements is ambiguous: use X.any() or X.all()"
+            )
+        return bool(self.all())
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: a part without the others is of no use elsewhere."""
+        raise UsageError(
+            "a distributed array cannot be pickled or sent: send its `local`, or use slurm_share.spmd.array_files.save"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Dmat(shape={self.shape}, dtype={self.dtype}, map={self.map!r}; "
+            f"rank {self.comm.rank} has {tuple(self._local.shape)})"
+        )
 
 
-def zeros(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", comm: Any = None) -> Any:
-    """Return a Dmat of zeros; without a map a NumPy array."""
-    raise NotImplementedError
+def _matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> Dmat:
+    if kwargs:
+        raise UsageError(f"the product of distributed arrays takes no {', '.join(kwargs)}")
+    product: Dmat = mtimes(left, right)
+    if out is None:
+        return product
+    target: Dmat = out[0] if isinstance(out, tuple) else out
+    target[...] = product
+    return target
 
 
-ones = rand = empty = zeros
+def _kept_shape(selection: plans.Selection) -> tuple[int, ...]:
+    """Return the shape of what is selected, without the dimensions that a number selects."""
+    return tuple(count for count, one in zip(selection.shape, selection.final, strict=True) if one != 0)
+
+
+def chosen_ranges(shape: Sequence[int], key: Any) -> list[range]:
+    """Return the indices that a key selects of each dimension, in the order in which it does."""
+    chosen = []
+    for one in plans.read_key(shape, key):
+        indices = range(one.start, one.start + one.step * one.number, one.step)
+        chosen.append(indices[::-1] if one.final == "backward" else indices)
+    return chosen
+
+
+def checked_shape(shape: Sequence[int], map: Map) -> tuple[int, ...]:
+    """Return the shape as a tuple of ints. Raises UsageError where it does not fit the map."""
+    if not isinstance(map, Map):
+        raise UsageError(f"an array is distributed by a Map, not by {type(map).__name__} {map!r}")
+    return map.check_shape(shape)
+
+
+def _given_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(shape[0]) if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
+
+
+def _made(maker: Any, shape: tuple[Any, ...], map: Any, dtype: DTypeLike, order: str, comm: Comm | None) -> Any:
+    lengths = _given_shape(shape)
+    if map is None or (isinstance(map, int) and map == 1):
+        return maker(lengths, dtype=dtype, order=order)
+    comm = COMM_WORLD if comm is None else comm
+    lengths = checked_shape(lengths, map)
+    return Dmat(lengths, map, maker(map.stored_shape(lengths, comm.rank), dtype=dtype, order=order), comm)
+
+
+def zeros(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any = "C", comm: Any = None) -> Any:
+    """Return a Dmat of zeros. Without a map, or with the map 1, a NumPy array: the program runs serially.
+
+    `shape`: the lengths, or one sequence of them. `order` is that of the local parts in memory.
+    """
+    return _made(np.zeros, shape, map, dtype, order, comm)
+
+
+def ones(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any = "C", comm: Any = None) -> Any:
+    """Return a Dmat of ones; arguments as for `zeros`."""
+    return _made(np.ones, shape, map, dtype, order, comm)
+
+
+def empty(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any = "C", comm: Any = None) -> Any:
+    """Return a Dmat whose elements are not set; arguments as for `zeros`."""
+    return _made(np.empty, shape, map, dtype, order, comm)
+
+
+def rand(
+    *shape: Any,
+    map: Any = None,
+    dtype: DTypeLike = np.float64,
+    order: Any = "C",
+    comm: Any = None,
+    seed: int | None = None,
+) -> Any:
+    """Return a Dmat of random numbers in [0, 1); complex ones have both parts.
+
+    Each rank has a generator of its own: with a `seed` the same numbers for the same rank each time, not for another
+    number of ranks. Collective where the map has an overlap. Other arguments as for `zeros`.
+    """
+    rank = 0
+    if isinstance(map, Map):
+        comm = COMM_WORLD if comm is None else comm
+        rank = comm.rank
+    generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(rank,)))
+
+    def maker(lengths: Sequence[int], dtype: DTypeLike, order: Any) -> NDArray[Any]:
+        kind = np.dtype(dtype)
+        if kind.kind not in "fc":
+            raise UsageError(f"random numbers are real or complex, not {kind}")
+        real = generator.random(lengths)
+        values = real + 1j * generator.random(lengths) if kind.kind == "c" else real
+        return np.asarray(values, dtype=kind, order=order)
+
+    made = _made(maker, shape, map, dtype, order, comm)
+    if isinstance(made, Dmat):
+        made.halo()
+    return made
 
 
 def from_local(local: NDArray[Any], map: Map, shape: Sequence[int], comm: Comm | None = None) -> Dmat:
-    """Return a Dmat of the parts that the ranks have already."""
-    raise NotImplementedError
+    """Return a Dmat of the parts that the ranks have already; the arrays themselves, not copies."""
+    return Dmat(shape, map, local, comm)

@@ -1,0 +1,229 @@
+"""Distributed arrays in one .npy file, which every rank writes and reads its rows of.
+
+A file appears under its name when it is whole: it is written beside it, and renamed by rank 0 after all ranks have
+written. All ranks get the same error where one of them fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from . import host
+from .agreement import agree
+from .comm import COMM_WORLD, Comm
+from .dmat import Dmat, checked_shape
+from .errors import ArrayFileError
+from .rules.maps import Map
+
+_LONGEST_HEADER = 1 << 20
+_ALIGNED = 64
+"""The first element of a .npy file lies at a multiple of so many bytes."""
+
+
+class Header(NamedTuple):
+    """What the beginning of a .npy file says."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran_order: bool
+    offset: int
+    """Bytes before the first element."""
+
+
+def rows_map(map: Map) -> Map:
+    """Return the map of the same ranks in which each has whole rows: block in the first dimension, without overlap."""
+    return Map((len(map.ranks), *(1 for _ in map.grid[1:])), "b", map.ranks)
+
+
+def save(path: str | os.PathLike[str], array: Dmat) -> None:
+    """Write the array to `path`, exactly that name, as a .npy file that numpy.load reads; collective.
+
+    An array that is not distributed by rows is redistributed for it, which needs memory for a second copy. The path is
+    that of rank 0. An older file is replaced when the new one is whole; a link stays, and what it leads to is replaced.
+    Raises ArrayFileError on all ranks where a rank cannot write; then the older file stays, and nothing is left beside
+    it.
+    """
+    comm = array.comm
+    dtype, _ = agree(comm, "save", [array])
+    goal = comm.bcast(str(Path(path).resolve()), 0)
+    rows = array
+    if any(one > 1 for one in array.map.grid[1:]) or array.map.axes[0].same_layout()[0] != "b":
+        rows = array.redistribute(rows_map(array.map))
+    header = _header(dtype, array.shape)
+    total = len(header) + array.size * dtype.itemsize
+    beside = _together(comm, "write", goal, lambda: _begin(goal, header, total) if comm.rank == 0 else None)[0]
+    try:
+        _together(comm, "write", goal, lambda: _write_rows(beside, rows, dtype, len(header)))
+        _together(comm, "write", goal, lambda: _finish(beside, goal) if comm.rank == 0 else None)
+    except BaseException:
+        if comm.rank == 0:
+            Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike[str], map: Map, comm: Comm | None = None) -> Dmat:
+    """Return the array of a .npy file, distributed by `map`; collective. The path is that of rank 0.
+
+    Each rank reads what it stores; where columns are distributed, ranks read rows and redistribute them. Raises
+    ArrayFileError on all ranks where the file cannot be read, is no .npy file, or is shorter than it says; UsageError
+    where its shape does not fit the map.
+    """
+    comm = COMM_WORLD if comm is None else comm
+    agree(comm, "load", [], map)
+    source = comm.bcast(str(Path(path).resolve()), 0)
+    header = _together(comm, "read", source, lambda: _read_header(source) if comm.rank == 0 else None)[0]
+    shape = checked_shape(header.shape, map)
+    split = map.grid[:-1] if header.fortran_order else map.grid[1:]
+    direct = all(one == 1 for one in split) or len(map.ranks) == 1
+    used = map if direct else _reading_map(map, header.fortran_order)
+    local: list[NDArray[Any]] = []
+    _together(comm, "read", source, lambda: local.append(_read_part(source, header, used, comm.rank)))
+    array = Dmat(shape, used, local[0], comm)
+    return array if direct else array.redistribute(map)
+
+
+def _reading_map(map: Map, fortran_order: bool) -> Map:
+    rows = rows_map(map)
+    return Map(rows.grid[::-1], "b", rows.ranks) if fortran_order else rows
+
+
+def _together(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list[Any]:
+    """Do the work on every rank, and return the results of all. Raises ArrayFileError on all where one failed."""
+    result: Any = None
+    why: str | None = None
+    try:
+        result = work()
+    except OSError as error:
+        why = error.strerror or str(error)
+    except ValueError as error:
+        why = str(error)
+    answers = comm.allgather((result, why))
+    for rank, (_, reason) in enumerate(answers):
+        if reason is not None:
+            raise ArrayFileError(f"rank {rank} cannot {verb} {path}: {reason}")
+    return [answer for answer, _ in answers]
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the beginning of a .npy file."""
+    text = repr({"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    try:
+        content, version = text.encode("latin-1"), 1
+    except UnicodeEncodeError:
+        content, version = text.encode(), 3
+    if version == 1 and len(content) + _ALIGNED > 0xFFFF:
+        version = 2
+    width = 2 if version == 1 else 4
+    padding = -(len(npy.MAGIC_PREFIX) + 2 + width + len(content) + 1) % _ALIGNED
+    length = (len(content) + padding + 1).to_bytes(width, "little")
+    return npy.MAGIC_PREFIX + bytes((version, 0)) + length + content + b" " * padding + b"\n"
+
+
+def _begin(goal: str, header: bytes, total: int) -> str:
+    """Make the file beside the final one, with its header and all its length, and return its path."""
+    path = Path(goal)
+    if path.is_dir():
+        raise ValueError("it is a directory")
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no ordinary file")
+    beside = str(path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part"))
+    try:
+        with open(beside, "xb") as stream:
+            stream.write(header)
+            stream.truncate(total)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def _write_rows(path: str, rows: Dmat, dtype: np.dtype[Any], offset: int) -> None:
+    """Write this rank's rows at their place, and have them on disk."""
+    mine = np.ascontiguousarray(host.of(rows.owned), dtype=dtype)
+    if not mine.nbytes:
+        return
+    row_bytes = mine.nbytes // mine.shape[0]
+    first = int(rows.map.owned(rows.shape, rows.comm.rank)[0][0])
+    data = mine.reshape(-1).view(np.uint8).data
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(file, data[done:], offset + first * row_bytes + done)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _finish(beside: str, goal: str) -> None:
+    """Give the file its name, and have that on disk."""
+    Path(beside).replace(goal)
+    folder = os.open(Path(goal).parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read_header(path: str) -> Header:
+    """Return what the file says of itself. Raises ValueError where it is no .npy file or is too short."""
+    with open(path, "rb") as stream:
+        try:
+            version = npy.read_magic(stream)
+        except ValueError:
+            raise ValueError("it is no .npy file") from None
+        length = int.from_bytes(stream.read(2 if version == (1, 0) else 4), "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"its header is {length} bytes long")
+        content = stream.read(length)
+        try:
+            fields = ast.literal_eval(content.decode("utf-8" if version >= (3, 0) else "latin-1").strip())
+            dtype = npy.descr_to_dtype(fields["descr"])
+            header = Header(dtype, tuple(fields["shape"]), bool(fields["fortran_order"]), stream.tell())
+        except (SyntaxError, ValueError, LookupError, TypeError):
+            raise ValueError("it has no header of an array") from None
+        size = os.fstat(stream.fileno()).st_size
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, not numbers")
+    needed = header.offset + int(np.prod(header.shape, dtype=np.int64)) * dtype.itemsize
+    if size < needed:
+        raise ValueError(f"it has {size} bytes, and an array of shape {header.shape} of {dtype} needs {needed}")
+    return header
+
+
+def _read_part(path: str, header: Header, map: Map, rank: int) -> NDArray[Any]:
+    """Return what a rank stores of the array in a file: whole rows, in a file of Fortran order whole columns."""
+    target = np.empty(map.stored_shape(header.shape, rank), header.dtype, order="F" if header.fortran_order else "C")
+    if not target.nbytes:
+        return target
+    view, slowest = (target.T, -1) if header.fortran_order else (target, 0)
+    rows = map.stored(header.shape, rank)[slowest]
+    row_bytes = view.nbytes // view.shape[0]
+    data = view.reshape(-1).view(np.uint8)
+    ends = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
+    with open(path, "rb", buffering=0) as stream:
+        for first, end in itertools.pairwise(ends):
+            stream.seek(header.offset + int(rows[first]) * row_bytes)
+            _read_into(stream, data[first * row_bytes : end * row_bytes].data)
+    return target
+
+
+def _read_into(stream: IO[bytes], data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        count = stream.readinto(data[done:])  # type: ignore[attr-defined]  # of a raw stream
+        if not count:
+            raise ValueError("it ended while it was read")
+        done += count

@@ -1,0 +1,81 @@
+"""Random distributed arrays for tests, and the NumPy arrays that they must equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_share.spmd.comm import Comm
+from slurm_share.spmd.dmat import Dmat, from_local
+from slurm_share.spmd.rules.maps import Map
+
+RECORD = np.dtype([("key", "<i4"), ("value", "<f8"), ("flag", "?")])
+DTYPES = [np.dtype(one) for one in ("f8", "f4", "c8", "c16", "?", "i1", "u2", "i8", "M8[s]", "S3")] + [RECORD]
+
+
+def whole_array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:
+    """Return an array with different elements, as far as the dtype has them."""
+    dtype = np.dtype(dtype)
+    numbers = np.arange(math.prod(shape), dtype=np.int64) + 1 + seed
+    if dtype.names:
+        array = np.zeros(numbers.shape, dtype)
+        for name in dtype.names:
+            array[name] = whole_array(numbers.shape, dtype[name], seed)
+        return array.reshape(shape)
+    if dtype.kind == "b":
+        return (numbers * 2654435761 >> 7 & 1).astype(bool).reshape(shape)
+    if dtype.kind == "c":
+        return (numbers - 1j * numbers[::-1]).astype(dtype).reshape(shape)
+    if dtype.kind == "S":
+        return np.char.mod("%d", numbers).astype(dtype).reshape(shape)
+    return numbers.astype(dtype).reshape(shape)
+
+
+def spread(whole: NDArray[Any], map: Map, comm: Comm) -> Dmat:
+    """Return the array distributed: each rank takes what it stores, found index by index."""
+    stored = map.stored(whole.shape, comm.rank)
+    return from_local(np.ascontiguousarray(whole[np.ix_(*stored)]), map, whole.shape, comm)
+
+
+def assert_is(array: Dmat, whole: NDArray[Any]) -> None:
+    """Check that this rank's part, with its overlap, is what the map says of the whole array."""
+    expected = whole[np.ix_(*array.map.stored(whole.shape, array.comm.rank))]
+    assert array.shape == whole.shape
+    assert array.local.dtype == whole.dtype
+    np.testing.assert_array_equal(array.local, expected)
+
+
+def random_map(generator: np.random.Generator, ndim: int, size: int, overlap: bool = True) -> Map:
+    """Return a map over some of the ranks, in any order."""
+    grid = [1] * ndim
+    for axis in generator.permutation(ndim):
+        room = size // math.prod(grid)
+        grid[axis] = int(generator.integers(1, room + 1))
+    ranks = generator.permutation(size)[: math.prod(grid)].tolist()
+    dist = [("b", "b", "c", ("bc", 2), ("bc", 3))[generator.integers(5)] for _ in range(ndim)]
+    over = [int(generator.integers(0, 4)) if overlap and one == "b" and generator.random() < 0.5 else 0 for one in dist]
+    return Map(grid, dist, ranks, over, "CF"[generator.integers(2)])
+
+
+def random_shape(generator: np.random.Generator, ndim: int, longest: int = 13) -> tuple[int, ...]:
+    return tuple(generator.integers(0, longest, ndim).tolist())
+
+
+def random_key(generator: np.random.Generator, shape: tuple[int, ...], only_slices: bool = False) -> tuple[Any, ...]:
+    """Return what indexes an array of that shape: numbers, slices with steps of both directions, an ellipsis."""
+    key: list[Any] = []
+    for length in shape:
+        kind = generator.integers(4)
+        if kind == 0 and length and not only_slices:
+            key.append(int(generator.integers(-length, length)))
+        elif kind == 1:
+            key.append(slice(None))
+        else:
+            first, last = generator.integers(-length - 1, length + 2, 2).tolist()
+            key.append(slice(first, last, int(generator.choice([-3, -1, 1, 2, 3]))))
+    if generator.random() < 0.2:
+        key[len(key) - 1 :] = [Ellipsis]
+    return tuple(key)

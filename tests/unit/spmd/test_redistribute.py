@@ -1,0 +1,451 @@
+"""Redistribution between any maps, assignment to slices, halos and gathering, compared with NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays import DTYPES, RECORD, assert_is, random_key, random_map, random_shape, spread, whole_array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from in_threads import run_ranks
+
+from slurm_share.spmd import redistribute
+from slurm_share.spmd.comm import Comm
+from slurm_share.spmd.dmat import Dmat, from_local, zeros
+from slurm_share.spmd.errors import CollectiveMismatch, NoRoom, UsageError
+from slurm_share.spmd.rules.maps import Map
+from slurm_share.spmd.rules.plans import Part
+
+SEEDS = st.integers(0, 2**32 - 1)
+FEW = settings(max_examples=60, deadline=None)
+
+
+def run(size: int, program: Any, **options: Any) -> list[Any]:
+    """Run `program(comm)` on so many ranks."""
+    return run_ranks(size, lambda transport: program(Comm(transport)), **options)
+
+
+def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...], Map, Map]:
+    generator = np.random.default_rng(seed)
+    ndim = int(generator.integers(1, 5))
+    shape = random_shape(generator, ndim, 13 if ndim < 4 else 7)
+    return generator, ndim, shape, random_map(generator, ndim, size), random_map(generator, ndim, size)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES), per_node=st.sampled_from([None, 1, 2]))
+def test_any_map_to_any_map_equals_the_whole_array(seed: int, size: int, dtype: Any, per_node: Any) -> None:
+    _, _, shape, source, target = case(seed, size)
+    whole = whole_array(shape, dtype)
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, source, comm)
+        assert_is(array.redistribute(target), whole)
+        goal = from_local(np.zeros(target.stored_shape(shape, comm.rank), dtype), target, shape, comm)
+        goal[...] = array
+        assert_is(goal, whole)
+        assert_is(array, whole)
+
+    run(size, program, per_node=per_node)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
+def test_gather_returns_the_whole_array_on_the_root_only(seed: int, size: int, dtype: Any) -> None:
+    generator, _, shape, source, _ = case(seed, size)
+    whole = whole_array(shape, dtype)
+    root = int(generator.integers(size))
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, source, comm)
+        gathered = array.gather(root)
+        assert (gathered is None) == (comm.rank != root)
+        for one in (gathered, array.gather_all()):
+            if one is not None:
+                assert one.dtype == whole.dtype
+                np.testing.assert_array_equal(one, whole)
+
+    run(size, program)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6))
+def test_halo_fills_the_overlap_from_the_owners(seed: int, size: int) -> None:
+    _, _, shape, source, _ = case(seed, size)
+    whole = whole_array(shape, "f8")
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, source, comm)
+        mine = array.owned.copy()
+        array.local[...] = -1
+        array.owned[...] = mine
+        array.halo()
+        assert_is(array, whole)
+
+    run(size, program)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
+def test_reading_a_selection_gives_it_to_all_ranks(seed: int, size: int, dtype: Any) -> None:
+    generator, _, shape, source, _ = case(seed, size)
+    whole = whole_array(shape, dtype)
+    keys = [random_key(generator, shape) for _ in range(3)]
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, source, comm)
+        for key in keys:
+            found, expected = array[key], whole[key]
+            assert type(found) is type(expected), key
+            np.testing.assert_array_equal(found, expected, err_msg=str(key))
+
+    run(size, program)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6))
+def test_assigning_numbers_and_plain_arrays_equals_numpy(seed: int, size: int) -> None:
+    generator, _, shape, source, _ = case(seed, size)
+    keys = [random_key(generator, shape) for _ in range(3)]
+    whole = whole_array(shape, "f8")
+    after = whole.copy()
+    values: list[Any] = []
+    for number, key in enumerate(keys):
+        values.append(-number if number == 1 else whole_array(after[key].shape, "i4", 1000 * number))
+        after[key] = values[-1]
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, source, comm)
+        for key, value in zip(keys, values, strict=True):
+            array[key] = value
+        assert_is(array, after)
+
+    run(size, program)
+
+
+@FEW
+@given(seed=SEEDS, size=st.integers(1, 6), per_node=st.sampled_from([None, 2]))
+def test_assigning_a_distributed_array_to_a_slice_equals_numpy(seed: int, size: int, per_node: Any) -> None:
+    generator, ndim, shape, target, _ = case(seed, size)
+    key = random_key(generator, shape, only_slices=True)
+    whole = whole_array(shape, "f8")
+    value = whole_array(whole[key].shape, "f4", 1000)
+    source = random_map(generator, ndim, size)
+    after = whole.copy()
+    after[key] = value
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, target, comm)
+        array[key] = spread(value, source, comm)
+        assert_is(array, after)
+
+    run(size, program, per_node=per_node)
+
+
+def test_assigning_to_a_slice_fills_the_overlap_too() -> None:
+    value = whole_array((4,), "f8")
+    after = np.zeros(9)
+    after[1:8:2] = value
+
+    def program(comm: Comm) -> None:
+        array = zeros(9, map=Map((3,), "b", None, (2,)), comm=comm)
+        array[1:8:2] = spread(value, Map((3,), "c"), comm)
+        assert_is(array, after)
+
+    run(3, program)
+
+
+def test_assigning_a_distributed_row_to_a_row_equals_numpy() -> None:
+    whole, row = whole_array((5, 4), "f8"), whole_array((4,), "i4", 70)
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, Map((3, 1), "b", None, (1, 0)), comm)
+        array[2, :] = spread(row, Map((3,), "c"), comm)
+        array[:, 3] = -row[None, :1]
+        after = whole.copy()
+        after[2], after[:, 3] = row, -row[0]
+        assert_is(array, after)
+        with pytest.raises(UsageError, match=r"\(4,\) does not fit a selection of shape \(5,\)"):
+            array[:, 1] = spread(row, Map((3,)), comm)
+
+    run(3, program)
+
+
+@pytest.mark.parametrize("windows", [True, False])
+@pytest.mark.parametrize("per_node", [None, 2])
+def test_large_arrays_go_through_windows_where_there_are_some(windows: bool, per_node: Any) -> None:
+    whole = whole_array((800, 300), "f8")
+    rows, blocks = Map((4, 1)), Map((2, 2), ("c", ("bc", 3)), (3, 0, 2, 1))
+
+    def program(comm: Comm) -> tuple[int, int]:
+        array = spread(whole, rows, comm)
+        for _ in range(3):
+            array = array.redistribute(blocks)
+            assert_is(array, whole)
+            array = array.redistribute(rows)
+            assert_is(array, whole)
+        comm.barrier()
+        array.redistribute(rows)
+        transport: Any = comm.transport
+        return len(transport.windows), sum(one.released for one in transport.windows)
+
+    counts = run(4, program, per_node=per_node, windows=windows)
+    assert any(made for made, _ in counts) == windows
+    assert all(released == made for made, released in counts)
+    if windows and per_node is None:
+        assert [made for made, _ in counts] == [6] * 4
+
+
+def test_a_window_is_not_released_while_a_rank_may_still_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redistribute, "WINDOW_MIN", 1)
+    whole = whole_array((8, 8), "f8")
+
+    def program(comm: Comm) -> list[int]:
+        array = spread(whole, Map((4, 1)), comm)
+        array.redistribute(Map((1, 4)))
+        transport: Any = comm.transport
+        return [one.released for one in transport.windows]
+
+    assert run(4, program) == [[0]] * 4
+
+
+def test_windows_wait_for_readers_that_have_not_shown_that_they_are_past() -> None:
+    part = Part(1, (10_000,), (slice(0, 10_000, 1),))
+    source, target = np.arange(10_000.0), np.zeros(10_000)
+
+    def program(comm: Comm) -> list[int]:
+        sends, receives = ([], [part._replace(rank=0)]) if comm.rank else ([part], [])
+        transport: Any = comm.transport
+        released = []
+        for turn in range(4):
+            if turn == 3:
+                comm.barrier()
+            redistribute.exchange(comm, "test", source, target, source.dtype, sends, receives)
+            released.append(sum(one.released for one in transport.windows))
+        return released
+
+    assert run(2, program)[0] == [0, 0, 0, 3]
+    np.testing.assert_array_equal(target, source)
+
+
+def test_without_memory_for_a_window_blocks_go_by_messages() -> None:
+    whole = whole_array((800, 300), "f8")
+
+    def program(comm: Comm) -> None:
+        def full(size: int) -> Any:
+            raise NoRoom("no shared memory")
+
+        comm.transport.window = full  # type: ignore[method-assign]
+        assert_is(spread(whole, Map((4, 1)), comm).redistribute(Map((1, 4))), whole)
+
+    run(4, program)
+
+
+def test_more_than_the_limit_goes_by_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redistribute, "WINDOW_MAX", 1000)
+    monkeypatch.setattr(redistribute, "WINDOW_MIN", 1)
+    whole = whole_array((40, 40), "f8")
+
+    def program(comm: Comm) -> int:
+        assert_is(spread(whole, Map((4, 1)), comm).redistribute(Map((1, 4))), whole)
+        transport: Any = comm.transport
+        return len(transport.windows)
+
+    assert run(4, program) == [0] * 4
+
+
+@pytest.mark.parametrize("piece", [8, 100, 1 << 20])
+def test_large_blocks_travel_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(redistribute, "PIECE_BYTES", piece)
+    whole = whole_array((12, 10), "f8")
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, Map((3, 1)), comm)
+        array = array.redistribute(Map((1, 3), "c"))
+        assert_is(array, whole)
+        assert_is(array.redistribute(Map((1, 1), "b", (2,))).redistribute(Map((3, 1))), whole)
+
+    run(3, program, windows=False)
+
+
+# ---- what pPython 0.10.4 gets wrong, by name ----
+
+FOUR = ["b", "c", ("bc", 2), ("bc", 3)]
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (12, 10), (13, 11), (3, 3)])
+@pytest.mark.parametrize("grids", [((4, 1), (4, 1)), ((4, 1), (1, 4)), ((2, 2), (4, 1)), ((2, 2), (2, 2))])
+def test_the_48_redistributions_of_four_ranks(shape: tuple[int, int], grids: Any) -> None:
+    whole = whole_array(shape, "f8")
+
+    def program(comm: Comm) -> None:
+        for first in FOUR:
+            for second in FOUR:
+                array = spread(whole, Map(grids[0], first), comm)
+                assert_is(array.redistribute(Map(grids[1], second)), whole)
+
+    run(4, program)
+
+
+@pytest.mark.parametrize("ranks", [(3, 2, 1, 0), (0, 3, 1, 2)])
+@pytest.mark.parametrize("grid", [(4, 1), (1, 4), (2, 2)])
+def test_gather_with_ranks_in_another_order_is_not_permuted(ranks: Any, grid: Any) -> None:
+    whole = whole_array((9, 7), "f8")
+    for root, one in enumerate(run(4, lambda comm: spread(whole, Map(grid, "b", ranks), comm).gather_all())):
+        np.testing.assert_array_equal(one, whole, err_msg=str(root))
+
+
+def test_gather_of_a_map_on_fewer_ranks_than_the_run() -> None:
+    whole = whole_array((9, 7), "f8")
+
+    def program(comm: Comm) -> Any:
+        return spread(whole, Map((1, 2), "c", (2, 1)), comm).gather(0)
+
+    first, *others = run(4, program)
+    np.testing.assert_array_equal(first, whole)
+    assert others == [None, None, None]
+
+
+def test_reading_all_of_an_array_by_colons_gives_all_of_it() -> None:
+    whole = whole_array((4, 3), "f8")
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, Map((2, 1)), comm)
+        for key in (..., (slice(None), slice(None)), slice(None)):
+            np.testing.assert_array_equal(array[key], whole)
+
+    run(2, program)
+
+
+def test_fewer_elements_than_ranks() -> None:
+    whole = whole_array((3, 3), "f8")
+
+    def program(comm: Comm) -> None:
+        array = spread(whole, Map((4, 1)), comm)
+        assert_is(array.redistribute(Map((1, 4), "c")), whole)
+        np.testing.assert_array_equal(array.gather_all(), whole)
+
+    run(4, program)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", "?", RECORD])
+def test_redistribution_keeps_the_dtype(dtype: Any) -> None:
+    whole = whole_array((6, 5), dtype)
+    for one in run(3, lambda comm: spread(whole, Map((3, 1)), comm).redistribute(Map((1, 3))).dtype):
+        assert one == np.dtype(dtype)
+
+
+def test_complex_on_one_rank_makes_the_array_complex_everywhere() -> None:
+    def program(comm: Comm) -> Any:
+        array = zeros(4, 4, map=Map((2, 1)), comm=comm)
+        if comm.rank == 1:
+            array.local = array.local + 1j
+        there = array.redistribute(Map((1, 2)))
+        return there.dtype, there.gather_all()
+
+    expected = np.zeros((4, 4), complex)
+    expected[2:] = 1j
+    for dtype, whole in run(2, program):
+        assert dtype == np.complex128
+        np.testing.assert_array_equal(whole, expected)
+
+
+def test_halo_and_assignment_bring_all_ranks_to_one_dtype() -> None:
+    def program(comm: Comm) -> None:
+        array = zeros(6, map=Map((3,), "b", None, (1,)), comm=comm)
+        if comm.rank == 1:
+            array.local = array.local + 1j
+        array.halo()
+        assert_is(array, np.array([0, 0, 1j, 1j, 0, 0]))
+        array = zeros(6, map=Map((3,)), comm=comm)
+        if comm.rank == 1:
+            array.local = array.local + 1j
+        array[1:4] = zeros(3, map=Map((3,)), comm=comm) + 2j
+        assert_is(array, np.array([0, 2j, 2j, 2j, 0, 0]))
+
+    run(3, program)
+
+
+def test_a_rank_without_a_part_has_no_say_in_the_dtype() -> None:
+    def program(comm: Comm) -> Any:
+        array = zeros(4, map=Map((2,)), comm=comm)
+        if comm.rank < 2:
+            array.local = array.local.astype(np.float32)
+        return array.redistribute(Map((3,))).dtype
+
+    assert run(3, program) == [np.float32] * 3
+
+
+# ---- mistakes ----
+
+
+def test_other_maps_on_one_rank_are_an_error_on_all() -> None:
+    def program(comm: Comm) -> str:
+        array = zeros(8, 8, map=Map((2, 1) if comm.rank else (1, 2)), comm=comm)
+        with pytest.raises(CollectiveMismatch) as error:
+            array.redistribute(Map((1, 2)))
+        return str(error.value)
+
+    first, second = run(2, program)
+    assert first == second
+    assert (
+        "rank 0 is in redistribute of (8, 8) by Map((1, 2), 'b') to Map((1, 2), 'b'), rank 1 in redistribute" in first
+    )
+
+
+def test_another_target_on_one_rank_is_an_error_on_all() -> None:
+    def program(comm: Comm) -> None:
+        array = zeros(8, 8, map=Map((2, 1)), comm=comm)
+        with pytest.raises(CollectiveMismatch):
+            array.redistribute(Map((1, 2), "c" if comm.rank else "b"))
+
+    run(2, program)
+
+
+def test_another_key_on_one_rank_is_an_error_on_all() -> None:
+    def program(comm: Comm) -> None:
+        array = zeros(8, map=Map((2,)), comm=comm)
+        with pytest.raises(CollectiveMismatch):
+            array[comm.rank :]
+
+    run(2, program)
+
+
+def test_other_calls_on_one_rank_are_named_on_all() -> None:
+    def program(comm: Comm) -> None:
+        array = zeros(8, map=Map((2,)), comm=comm)
+        with pytest.raises(CollectiveMismatch, match=r"rank 0 is in gather\(root=0\) of .*, rank 1 in sum\(axis=None"):
+            array.sum() if comm.rank else array.gather()
+
+    run(2, program)
+
+
+def test_dtypes_without_a_common_one_are_an_error_on_all() -> None:
+    def program(comm: Comm) -> None:
+        local = np.zeros(2, "f8" if comm.rank else RECORD)
+        array = Dmat((4,), Map((2,)), local, comm)
+        with pytest.raises(UsageError, match="without a common one"):
+            array.gather()
+
+    run(2, program)
+
+
+def test_a_wrong_shape_or_complex_values_do_not_fit() -> None:
+    def program(comm: Comm) -> None:
+        array, other = zeros(4, 4, map=Map((2, 1)), comm=comm), zeros(3, 4, map=Map((2, 1)), comm=comm)
+        with pytest.raises(UsageError, match=r"\(3, 4\) does not fit a selection of shape \(4, 4\)"):
+            array[...] = other
+        with pytest.raises(UsageError, match="complex"):
+            array[...] = array * 1j
+        with pytest.raises(UsageError, match="complex"):
+            array[0, 0] = 1j
+        with pytest.raises(ValueError, match="broadcast"):
+            array[:, 1] = np.zeros(3)
+        with pytest.raises(UsageError, match="there is no rank 2"):
+            array.gather(2)
+        with pytest.raises(IndexError):
+            array[4, 0]
+
+    run(2, program)
