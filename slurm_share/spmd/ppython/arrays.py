@@ -1,0 +1,237 @@
+"""pPython's distributed array and its constructors, on the arrays of this package.
+
+`Dmat` holds the local part as any NumPy (CuPy, SciPy sparse) array. What needs other ranks makes a `dmat.Dmat` of it,
+whose methods do the work.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike, NDArray
+
+from .. import dmat, host, products
+from ..errors import UsageError
+from ..rules.maps import Map
+from .dmap import Dmap, as_dmap
+from .indices import Falls, PitFalls, falls, index_ranges, pitfalls
+from .world import world
+
+
+class Dmat(NDArrayOperatorsMixin):
+    """An array that is spread over ranks."""
+
+    def __init__(self, shape: Any, map: Map, local: Any) -> None:
+        """Make an array of its parts; `local` is this rank's. Programs call zeros, ones, rand or sparse."""
+        self.shape: list[int] = list(shape)
+        self.map: Dmap = as_dmap(map)
+        self.local: Any = local
+
+    @property
+    def dim(self) -> int:
+        """How many dimensions there are."""
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the local part's elements."""
+        return self.local.dtype
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole array."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the local part."""
+        return int(getattr(self.local, "nbytes", 0))
+
+    @property
+    def local_dim(self) -> list[int]:
+        """The shape that the map gives the local part."""
+        return list(self.map.stored_shape(self.shape, world().comm.rank))
+
+    @property
+    def global_ind(self) -> dict[int, tuple[range, ...]]:
+        """Per dimension the global indices of what is stored here, as ranges."""
+        return dict(enumerate(index_ranges(self.map, self.shape, world().comm.rank)))
+
+    @property
+    def falls(self) -> list[Falls]:
+        """Per dimension the blocks that are stored here."""
+        return falls(self.map, self.shape, world().comm.rank)
+
+    @property
+    def pitfalls(self) -> list[PitFalls]:
+        """Per dimension the blocks of all ranks."""
+        return pitfalls(self.map, self.shape)
+
+    def whole(self) -> dmat.Dmat:
+        """Return the same array as one of this package; it shares the local part."""
+        return dmat.from_local(dense(self.local), self.map, tuple(self.shape), world().comm)
+
+    def copy(self) -> Dmat:
+        """Return an array with a copy of the local part."""
+        return Dmat(self.shape, self.map, self.local.copy())
+
+    def clear(self) -> None:
+        """Let the local part go."""
+        self.local = None
+
+    def show(self) -> None:
+        """Print shapes, map and indices."""
+        import sys
+
+        sys.stdout.write("*** Dmat object\n")
+        self.map.show()
+        sys.stdout.write(
+            f"   global Dmat shape: {self.shape}\n   local array shape: {self.local.shape}\n"
+            f"   global index: {self.global_ind}\n   local dimension: {self.local_dim}\n"
+        )
+
+    def __repr__(self) -> str:
+        return f"Dmat(shape={self.shape}, map={self.map!r}, dtype={self.dtype})"
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return elements as a NumPy array or scalar on every rank; collective."""
+        return self.whole()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set elements: every rank sets those that it stores, so all must do the same; collective with a Dmat."""
+        whole = self.whole()
+        if isinstance(value, Dmat):
+            drops = any(hasattr(one, "__index__") for one in (index if isinstance(index, tuple) else (index,)))
+            value = value.whole().gather_all() if drops else value.whole()
+        whole[index] = value
+        self.local = whole.local
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the array where this rank has all of it; else raise UsageError."""
+        if list(self.local.shape) != self.shape:
+            raise UsageError("a distributed array does not become a NumPy array by itself: use agg(X) or local(X)")
+        return np.array(on_host(self.local), dtype=dtype, copy=bool(copy))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a NumPy function element by element: arrays of equal shape and map, and numbers. Sends nothing."""
+        if ufunc is np.matmul and method == "__call__":
+            return mtimes(*inputs)
+        plain = [value.whole() if isinstance(value, Dmat) else value for value in inputs]
+        if "out" in options:
+            options["out"] = tuple(one.whole() if isinstance(one, Dmat) else one for one in options["out"])
+        return _wrapped(getattr(ufunc, method)(*plain, **options))
+
+    def __bool__(self) -> NoReturn:
+        raise UsageError("a distributed array is neither true nor false: ask its local part, or agg(X)")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    # `X += 1` makes another array, as in pPython: a second name of the first keeps its elements.
+    setattr(Dmat, f"__i{_name}__", getattr(Dmat, f"__{_name}__"))
+
+
+def _wrapped(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_wrapped(one) for one in result)
+    return Dmat(result.shape, result.map, result.local) if isinstance(result, dmat.Dmat) else result
+
+
+def dense(local: Any) -> Any:
+    """Return a local part as an array of NumPy or CuPy: that itself, or what a sparse one stands for."""
+    if host.is_array(local):
+        return local
+    return np.asarray(local.toarray() if hasattr(local, "toarray") else local)
+
+
+def on_host(local: Any) -> NDArray[Any]:
+    """Return a local part as a NumPy array: that itself, or a copy of a sparse one or of one on a GPU."""
+    return np.asarray(host.of(dense(local)))
+
+
+def zeros(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
+    """Return an array of zeros; without a map a NumPy (with `gpu` a CuPy) array."""
+    return _made(lambda library, shape: library.zeros(shape, dtype=dtype, order=order), sizes, map, gpu)
+
+
+def ones(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
+    """Return an array of ones; without a map a NumPy (with `gpu` a CuPy) array."""
+    return _made(lambda library, shape: library.ones(shape, dtype=dtype, order=order), sizes, map, gpu)
+
+
+def rand(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
+    """Return an array of random numbers in [0, 1), from NumPy's generator of each rank, which is not seeded."""
+
+    def make(library: Any, shape: list[int]) -> Any:
+        return library.random.random(shape).astype(dtype, order=order)
+
+    return _made(make, sizes, map, gpu)
+
+
+def sparse(*arguments: Any, map: Any = None) -> Dmat:
+    """Return an array whose local part is a SciPy csr matrix.
+
+    `sparse(X)` changes X. `sparse(m, n, map=)` and `sparse([], [], [], m, n, nzmax, map=)` make an array of zeros;
+    SciPy reserves no room, so that `nzmax` has no meaning.
+    """
+    from scipy.sparse import csr_matrix
+
+    if len(arguments) == 1:
+        (array,) = arguments
+        if not isinstance(array, Dmat):
+            raise UsageError(f"sparse(X) needs a distributed array, not {type(array).__name__}")
+        array.local = csr_matrix(array.local)
+        return array
+    if not isinstance(map, Map):
+        raise UsageError("sparse needs a map: sparse(m, n, map=...)")
+    sizes = arguments if len(arguments) == 2 else arguments[3:5] or (0, 0)
+    shape = [operator.index(size) for size in sizes]
+    return Dmat(shape, map, csr_matrix(tuple(map.stored_shape(shape, world().comm.rank)), dtype=np.float64))
+
+
+def _made(make: Callable[[Any, list[int]], Any], sizes: tuple[Any, ...], map: Any, gpu: bool) -> Any:
+    """Return an array of the given sizes; `make` makes the local part with NumPy or CuPy."""
+    library: Any = np
+    if gpu:
+        import cupy
+
+        library = cupy
+    given = sizes[0] if len(sizes) == 1 and np.ndim(sizes[0]) else sizes
+    shape = [_length(size) for size in given]
+    if not isinstance(map, Map):
+        return make(library, shape)
+    if len(shape) == 1:
+        shape *= 2
+    return Dmat(shape, map, make(library, list(map.stored_shape(shape, world().comm.rank))))
+
+
+def _length(size: Any) -> int:
+    """Return a length as a whole number: programs compute them, and get 240.0."""
+    if isinstance(size, float | np.floating) and float(size).is_integer():
+        return int(size)
+    return operator.index(size)
+
+
+def mtimes(a: Any, b: Any) -> Any:
+    """Return the matrix product, with the map of `a`, or that of `b` where `a` is not distributed; collective.
+
+    A number multiplies element by element.
+    """
+    if math.prod(np.shape(a)) == 1 or math.prod(np.shape(b)) == 1:
+        return a * b
+    if not isinstance(a, Dmat) and not isinstance(b, Dmat):
+        return np.matmul(a, b)
+    left, right = (one.whole() if isinstance(one, Dmat) else one for one in (a, b))
+    map = a.map if isinstance(a, Dmat) else b.map
+    return Dmat((a.shape[0], b.shape[1]), map, products.mtimes(left, right, map).local)

@@ -1,0 +1,61 @@
+"""Import of pPython's modules inside a run.
+
+`pPython` and `pRUN` come from here even where pPython is installed; all other names only where nobody else has a module
+of that name, so that a user's own `zeros.py` wins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from .flat_names import FLAT, NO_COUNTERPART
+
+_FIRST = ("pPython", "pRUN")
+
+
+class _Loader(Loader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        from .module import make_module
+
+        return make_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: names are looked up when they are used."""
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, is_first: bool) -> None:
+        self.is_first = is_first
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        head = fullname.partition(".")[0]
+        if (head in _FIRST) != self.is_first:
+            return None
+        if head == "pPython":
+            from .flat_names import GATHERED
+
+            if fullname not in ("pPython", *(f"pPython.{part}" for part in GATHERED)):
+                return None
+            return ModuleSpec(fullname, _Loader(), is_package=fullname == "pPython")
+        if fullname in FLAT:
+            return ModuleSpec(fullname, _Loader())
+        if fullname in NO_COUNTERPART:
+            raise ModuleNotFoundError(
+                f"pPython's module {fullname!r} belongs to its message files or its schedulers; slurm_share.spmd has "
+                "its own and offers no module of that name",
+                name=fullname,
+            )
+        return None
+
+
+def install() -> None:
+    """Let this process import pPython's modules; does nothing where it can already."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(is_first=True))
+        sys.meta_path.append(_Finder(is_first=False))
