@@ -15,8 +15,8 @@ as one of share.records. The imports by which an __init__.py tells mypy where ea
 modules is found also where it leads through packages.
 
 `--public` also prints the names that each feature package's __init__.py offers, `--private` the imports that reach past
-the __init__.py of another feature package. core, node, slurm and mps are open to all. `--write FILE` writes the figures
-as JSON, under "after", or under `--as before`; the other ones in the file stay.
+the __init__.py of another feature package. core, node, slurm, mps and spmd are open to all. `--write FILE` writes the
+figures as JSON, under "after", or under `--as before`; the other ones in the file stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 import grimp
 
 ROOTS = ("slurm_share", "slurm_share_hooks", "slurm_share_tui")
-OPEN = ("core", "node", "slurm", "mps")
+OPEN = ("core", "node", "slurm", "mps", "spmd")
 """Feature packages whose modules every other one may import by themselves."""
 
 Edge = tuple[str, str]

@@ -14,7 +14,7 @@ from ..core import names, terminal
 from ..core.config import load
 from ..core.nodelist import check_settings
 from ..core.paths import CONFIG_FILE
-from ..core.settings import PER_PARTITION
+from ..core.settings import PER_PARTITION, Messages
 from ..slurm import pyslurm_jobs
 
 
@@ -32,7 +32,13 @@ def print_config(arguments: argparse.Namespace) -> int:
     """Print the settings. Raises ConfigError for a wrong file, so that it can be checked before it is used."""
     configuration = load(arguments.file)
     check_settings(configuration)
-    rows = [(key, getattr(configuration.settings, key), source) for key, source in configuration.sources.items()]
+    rows: list[tuple[str, Any, str]] = []
+    for key, source in configuration.sources.items():
+        value = getattr(configuration.settings, key)
+        if isinstance(value, Messages):  # a table
+            rows += [(f"{key}.{name}", getattr(value, name), source) for name in value.__struct_fields__]
+        else:
+            rows.append((key, value, source))
     for name, settings in configuration.partitions.items():
         differ = [key for key in PER_PARTITION if getattr(settings, key) != getattr(configuration.settings, key)]
         rows += [(f"partition.{name}.{key}", getattr(settings, key), configuration.file) for key in differ]

@@ -34,7 +34,7 @@ from ..triples import (
     submitting,
 )
 from ..triples import triple as rule_triple
-from . import llsub_dry_run, llsub_options
+from . import llsub_dry_run, llsub_options, llsub_spmd
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -62,6 +62,8 @@ examples
                                     room for it, as many at once as fit
   llsub ./train.sh [1,auto] --tasks files.txt
                                     the number of processes is found by trials
+  llsub --spmd prog.py [2,8]        16 ranks of a Python program, which send
+                                    messages to each other
   llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
                                     --retries, --oom-retries, --max-failures,
                                     --env, --options
@@ -121,6 +123,7 @@ def parser() -> argparse.ArgumentParser:
     )
     llsub_options.add_work(top)
     llsub_options.add_packing(top)
+    llsub_spmd.add_option(top)
     how = top.add_argument_group("how")
     how.add_argument(
         "-i",
@@ -262,7 +265,7 @@ def _ordinary(
     if argument is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", *PackOptions.__struct_fields__)  # fmt: skip
+                    "progress", "window", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
@@ -296,7 +299,7 @@ def _triple(
     arguments: argparse.Namespace,
     extra: tuple[str, ...],
 ) -> int:
-    script = None if argument is None else script_reader.read_script(argument, to_execute=True)
+    script = None if argument is None else llsub_spmd.read_script(argument, is_spmd=arguments.spmd)
     own_notes = () if script is None else llsub_options.take_own_lines(script, arguments, is_auto=triple.is_auto)
     asked = planning.Work(
         tasks=arguments.tasks,
@@ -312,6 +315,8 @@ def _triple(
         window_s=arguments.window,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
+    if arguments.spmd:
+        asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
     _say_notes(own_notes)
     if arguments.local:
@@ -339,6 +344,8 @@ def _how_many(run: Run) -> str:
             f"{submission.counted(run.tasks, 'task')}, packed, at most {run.triple.per_node} at once on "
             f"{'the node' if run.triple.nodes == 1 else 'a node'}"
         )
+    if run.together:
+        return f"{submission.counted(run.processes, 'rank')} that start together"
     return f"{submission.counted(run.processes, 'process')}, {submission.counted(run.tasks, 'task')}"
 
 
@@ -381,8 +388,15 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     if plan.run.pack is not None:
         _show_packing(plan.run, packed_dry_run.preview_plan(plan))
         return
+    _show_ranks(plan.run)
     for line in _layout(plan):
         print(line)
+
+
+def _show_ranks(run: Run) -> None:
+    """Print what each rank of a run is, where its ranks send messages to each other."""
+    if run.together:
+        print(f"{_how_many(run)}, each: {shlex.join(run.command)}")
 
 
 def _show_packing(run: Run, preview: DryRun, notes: Sequence[str] = ()) -> None:
@@ -418,7 +432,8 @@ def _layout(plan: planning.Plan) -> list[str]:
 def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *, dry_run: bool) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
     if dry_run:
-        print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
+        print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable, is_together=run.together))
+        _show_ranks(here.run)
         if here.run.pack is not None:
             _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)
         return names.EXIT_OK

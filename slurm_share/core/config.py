@@ -18,7 +18,7 @@ from . import names
 from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
 from .settings import DEFAULT as DEFAULT
-from .settings import PER_PARTITION, Settings, parse_sm
+from .settings import PER_PARTITION, Messages, Settings, parse_sm
 from .settings import Configuration as Configuration
 
 Values = TypeVar("Values", bound=Struct)
@@ -41,6 +41,8 @@ REMOTE_NODE = "NODE"
 """The word of `remote_command` that stands for a node's name."""
 PARTITION = "partition"
 """The table of tables: `[partition.NAME]`."""
+MESSAGES = "messages"
+"""The table of that name in Settings."""
 
 
 def load(file: Path | None = None) -> Configuration:
@@ -124,6 +126,7 @@ def typed(
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's
     keys."""
+    _check_messages(given.get(MESSAGES, {}), file)
     settings = typed(given, Settings, file, where)
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
@@ -157,3 +160,21 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     except OptionError as error:
         raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", where + "sm") from error
     return settings
+
+
+def _check_messages(table: object, file: str) -> None:
+    """Raise ConfigError for a table `[messages]` with an unknown key or a wrong value."""
+    if not isinstance(table, dict):
+        raise ConfigError(file, f"wants a table: [{MESSAGES}]", MESSAGES)
+    where = f"{MESSAGES}."
+    know_all(table, Messages.__struct_fields__, file, where)
+    found = typed(table, Messages, file, where)
+    if not re.fullmatch(r"[A-Za-z0-9_.:@-]{0,15}", found.interface):  # IFNAMSIZ of linux/if.h, with its NUL
+        raise ConfigError(
+            file, f"must be the name of a network interface, or empty; it says {found.interface!r}", where + "interface"
+        )
+    ports = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", found.ports, re.ASCII)
+    if found.ports and (ports is None or not 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
+        raise ConfigError(
+            file, f"must be a range of ports such as 60000-60999, or empty; it says {found.ports!r}", where + "ports"
+        )

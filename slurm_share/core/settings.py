@@ -15,6 +15,23 @@ from .typed import Literal
 _PERCENT = pattern(r"(?a)([1-9][0-9]*)%?")
 
 
+class Messages(Struct, frozen=True):
+    """The table `[messages]`: of runs whose ranks send messages to each other (`llsub --spmd`)."""
+
+    between_nodes: Literal["on", "off"] = "on"
+    """`off`: no rank listens on a TCP port, and a run of several nodes is refused. A rank takes connections only from
+    who has the run's key; what is sent afterwards is neither encrypted nor signed, as with MPI and NCCL."""
+
+    interface: str = ""
+    """The network interface (`ib0`) whose address ranks use between nodes. Empty: the address that the node's own name
+    has."""
+
+    ports: str = ""
+    """The TCP ports (`60000-60999`) on which ranks and the rendezvous processes of nodes listen, where a firewall
+    between nodes lets only some through: one for each rank of a node, and one more. Empty: those that Slurm has
+    reserved for the step (MpiParams=ports=...), else any."""
+
+
 class Settings(Struct, frozen=True):
     """What /etc/slurm-share/config.toml may say. Keys are the field names; those of PER_PARTITION may stand in a table
     `[partition.NAME]` as well, and count for the jobs of that partition."""
@@ -168,6 +185,9 @@ class Settings(Struct, frozen=True):
 
     documentation_url: str = ""
     """The site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
+
+    messages: Messages = Messages()
+    """The table `[messages]`, for `llsub --spmd`. `between_nodes` is also read where llsub is called."""
 
 
 PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")

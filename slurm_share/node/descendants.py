@@ -17,7 +17,7 @@ _STOPPED = (b"T", b"t")
 
 
 class Leader(Struct, frozen=True):
-    """A child of ours that leads a session of its own, alive or ended and not waited for."""
+    """A process that leads a session of its own, alive or ended and not waited for."""
 
     pid: int
     since_boot: float
@@ -108,13 +108,22 @@ def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
 
 def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
     """Return our children that lead sessions."""
-    me, found = os.getpid(), []
-    for pid, stat in _stats(proc):
-        if int(stat[1]) == me and int(stat[3]) == pid:
-            found.append(
-                Leader(pid, int(stat[19]) / _TICKS, _name(proc / str(pid)), _environ(proc / str(pid)), _cpus(pid))
-            )
-    return tuple(found)
+    me = os.getpid()
+    return tuple(_leader(pid, stat, proc) for pid, stat in _stats(proc) if int(stat[1]) == me and int(stat[3]) == pid)
+
+
+def read_leader(pid: int, proc: Path = Path("/proc")) -> Leader | None:
+    """Return a process that leads a session, whoever its parent is; None: it is gone, or leads none."""
+    try:
+        stat = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return _leader(pid, stat, proc) if len(stat) >= 20 and int(stat[3]) == pid else None
+
+
+def _leader(pid: int, stat: list[bytes], proc: Path) -> Leader:
+    folder = proc / str(pid)
+    return Leader(pid, int(stat[19]) / _TICKS, _name(folder), _environ(folder), _cpus(pid))
 
 
 def _cpus(pid: int) -> frozenset[int]:

@@ -13,7 +13,7 @@ from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder
 from .records import Progress, Run
-from .rules import submission, work_rates
+from .rules import submission, together, work_rates
 from .rules.progress import JobState, TaskCounts, all_done
 from .rules.progress import line as progress_line
 
@@ -45,7 +45,7 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
         return True, f"{folder.name}: {all_done(run.tasks)}"
     return False, (
         f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
-        f"{_log_text(folder, run, job)}; llsub --resume {folder.name} runs what is left"
+        f"{_log_text(folder, run, job)}; {together.again_text(run, folder.name)}"
     )
 
 
@@ -91,6 +91,9 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
             asking = None
         rate = None if task_counts is None else task_counts.per_s
         said = progress_line(task_counts, None if known is None else _state(known), rate, reader.silent(now))
+        if said and run.together and known is not None and _state(known).is_running:
+            waits = together.waits_text(run_folder.read_waits(folder, run), time.time())
+            said += f"; {waits}" if waits else ""
         if silent_since is not None:
             said += f"; Slurm does not answer, its word is {span_text(now - silent_since)} old"
         if said:

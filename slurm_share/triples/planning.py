@@ -23,7 +23,7 @@ from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from .records import Distribution, Run, Triple
-from .rules import failing, fitting, pack_options, packed, submission, task_files
+from .rules import failing, fitting, pack_options, packed, submission, task_files, together
 from .rules.fitting import Grant, Sharing
 from .rules.pack_options import PackOptions
 from .rules.submission import Wishes
@@ -49,6 +49,11 @@ class Work(Struct, frozen=True, kw_only=True):
     """As in records.Run."""
     window_s: float | None = None
     pack: PackOptions = PackOptions()
+    python: str | None = None
+    """With `together`: the Python that runs the script; None: the script itself is executed."""
+    together: bool = False
+    keep_going: bool = False
+    """Both as in records.Run."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -123,7 +128,11 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
         progress=asked.progress or "",
         rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
         pack=pack,
+        together=asked.together,
+        keep_going=asked.keep_going,
     )
+    if script is not None and asked.python is not None:
+        run = replace(run, command=together.command_of(asked.python, *run.command))
     return run, found
 
 

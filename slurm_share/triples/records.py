@@ -136,6 +136,11 @@ class Run(Struct, frozen=True, kw_only=True):
     """The length of one window in which the rates of tasks are measured (--window)."""
     pack: PackRequest | None = None
     """The tasks are packed: each gets its GPU when it starts. None: each process has a GPU of its own."""
+    together: bool = False
+    """The tasks are ranks that send messages to each other (--spmd): one for each process, all start at once, and the
+    end of one with a code or a signal ends the others."""
+    keep_going: bool = False
+    """With `together`: such an end ends no other rank."""
 
 
 Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "unfinished"]
@@ -229,3 +234,13 @@ class Progress(Struct, frozen=True, kw_only=True):
     ended: bool = False
     work: WorkRate | None = None
     """None: no running task is measured, or they count different things."""
+
+
+class Wait(Struct, frozen=True):
+    """A rank that waits for a message, or in a collective call."""
+
+    rank: int
+    what: str
+    """Behind "waits ": `for (3, 'x')`, `in barrier`."""
+    since: float
+    """Unix time, seconds."""

@@ -122,6 +122,10 @@ class ResultFiles:
     def __init__(self, folder: Path, run: Run) -> None:
         self._files = sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
         self._tasks = run.tasks
+        self._only: str | None = None
+        """The start (records.Ended.job) whose attempts count; None: those of all starts."""
+        if run.together:
+            self._only = self._last_start()
         self._windows: dict[int, tuple[int, bytes]] = {}
         """File -> (offset, bytes), the one used last at the end."""
 
@@ -131,12 +135,13 @@ class ResultFiles:
     def of_file(self, number: int) -> Iterator[tuple[int, Ended]]:
         """Yield every attempt in a file, by its number from 0, with its place, in the order in which they were written.
 
+        Of ranks that start together only the attempts of the last start: what an earlier one has done counts no more.
         Lines that are no results, cut off by a crash or a full disk, are left out, and so are tasks that the run does
         not have. Raises StateError for a file that cannot be read: without its results, its tasks would run
         again.
         """
         file = self._files[number]
-        place, rest, tasks = number << _OFFSET_BITS, b"", self._tasks
+        place, rest, tasks, only = number << _OFFSET_BITS, b"", self._tasks, self._only
         try:
             with open(file, "rb", buffering=0) as opened:
                 while data := opened.read(BLOCK_BYTES):
@@ -144,7 +149,7 @@ class ResultFiles:
                     for line in lines:
                         try:
                             ended = _decode(line)
-                            if 0 <= ended.task < tasks:
+                            if 0 <= ended.task < tasks and only in (None, ended.job):
                                 yield place, ended
                         except _NOT_A_RESULT:
                             pass
@@ -155,8 +160,14 @@ class ResultFiles:
             ended = _decode(rest)
         except _NOT_A_RESULT:
             return
-        if 0 <= ended.task < tasks:
+        if 0 <= ended.task < tasks and only in (None, ended.job):
             yield place, ended
+
+    def _last_start(self) -> str | None:
+        """Return the start of the latest attempt; None: there is none. Raises StateError."""
+        ends = (ended for number in range(len(self)) for _, ended in self.of_file(number))
+        last = max(ends, key=lambda ended: ended.started, default=None)
+        return None if last is None else last.job
 
     def lines(self, places: Iterable[int]) -> Iterator[bytes]:
         """Yield the lines at places that `of_file` gave, without their ends. Raises StateError."""
@@ -219,6 +230,8 @@ def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> Don
     `before_start`, a job with its requeues as in records.Ended: leave out what that one has done.
     """
     found = bytearray(run.tasks)
+    if run.together and before_start is not None:
+        return DoneTasks(found)
     results = ResultFiles(folder, run)
     for number in range(len(results)):
         for _, ended in results.of_file(number):
@@ -228,9 +241,11 @@ def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> Don
 
 
 def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
-    """Return the tasks that are done, and of those whose last attempt ran out of GPU memory that attempt. Raises
-    StateError."""
+    """Return the tasks that are done, and of those whose last attempt ran out of GPU memory that attempt. None of ranks
+    that start together: all of them run again. Raises StateError."""
     done = bytearray(run.tasks)
+    if run.together:
+        return DoneTasks(done), {}
     out_of_memory: dict[int, Ended] = {}
     results = ResultFiles(folder, run)
     for number in range(len(results)):

@@ -15,9 +15,11 @@
             train.sh.log.0 ...                 a process's or a task's output
             results.jsonl                      how each attempt ended (Ended), one line each, appended
             progress.json                      how far it is (Progress)
+            waits.json                         of ranks: which of them wait for messages (a list of Wait)
             decisions.jsonl                    of a packed run: what each decision saw and did (packing/journal.py)
             sizes.jsonl                        of a packed run on several nodes: sizes of running tasks, for the others
         queue/4711/                            of dynamic distribution: which node took which tasks
+        rendezvous/                            of ranks on several nodes: their secret (rendezvous_files.py)
         summary.json                           every task's last attempt
 
 The names of folder and logs are LLSC's.
@@ -37,11 +39,12 @@ import msgspec
 
 from ..core.errors import StateError
 from ..packing import TaskSpec
-from .records import Ended, Progress, Run
+from .records import Ended, Progress, Run, Wait
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
 PROGRESS = "progress.json"
+WAITS = "waits.json"
 SUMMARY = "summary.json"
 TASKS = "tasks"
 SPECS = "specs.jsonl"
@@ -251,4 +254,22 @@ def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progre
             continue
         if job is None or progress.job == job:
             found.append(progress)
+    return found
+
+
+def write_waits(folder: Path, waits: Sequence[Wait]) -> None:
+    """Write whole which ranks of a node wait for messages. Raises OSError."""
+    new = (folder / WAITS).with_suffix(".new")
+    new.write_bytes(_encoder.encode(waits))
+    new.replace(folder / WAITS)
+
+
+def read_waits(folder: Path, run: Run) -> list[Wait]:
+    """Return the ranks that wait for messages, on all nodes. Missing and damaged files are left out."""
+    found: list[Wait] = []
+    for file in sorted((folder / run.log_folder).glob(f"p*_*/{WAITS}")):
+        try:
+            found += msgspec.json.decode(file.read_bytes(), type=list[Wait])
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
     return found

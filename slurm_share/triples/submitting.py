@@ -19,10 +19,10 @@ from ..node import processes
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import planning, result_files, run_files, run_folder
+from . import planning, rendezvous_files, result_files, run_files, run_folder
 from .planning import Plan
 from .records import Run
-from .rules import failing, submission
+from .rules import failing, submission, together
 from .rules.progress import all_done
 from .rules.submission import Wishes
 from .rules.task_files import Tasks
@@ -82,13 +82,17 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
     for note in plan.notes:
         output.note(note)
     try:
+        if together.is_between_nodes(plan.run):
+            rendezvous_files.make(folder)
         output.command(argv)
         job = submit.submit(argv, say=output.sbatch)
     except UsageError:
+        rendezvous_files.remove(folder)
         run_files.remove(folder)
         raise
     except SlurmShareError as error:
-        raise SlurmShareError(f"{error}\nllsub --resume {folder.name} submits it again if it is not there") from error
+        again = f"llsub --resume {folder.name} submits it again" if not plan.run.together else "submit it anew"
+        raise SlurmShareError(f"{error}\n{again} if it is not there") from error
     _note(folder, job, output)
     return folder, job
 
@@ -109,7 +113,8 @@ def _note(folder: Path, job: int, output: Output) -> None:
 def make_here(run: Run, tasks: Tasks) -> Path:
     """Make the folder of a run without a scheduler."""
     folder = run_files.make_folder(Path.cwd())
-    script, environ = submission.local_script(str(folder), sys.executable), submission.recorded_environment(os.environ)
+    script = submission.local_script(str(folder), sys.executable, is_together=run.together)
+    environ = submission.recorded_environment(os.environ)
     run_files.write(folder, run, tasks.lines, script, environ=environ, specs=tasks.specs)
     return folder
 
@@ -173,6 +178,8 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
     Raises UsageError where a job of it is still in the queue, SlurmShareError where that cannot be seen.
     """
     run = run_folder.read_run(folder)
+    if run.together:
+        raise UsageError(f"{folder.name} has ranks that talk to each other; {together.AGAIN}")
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
         queued = [job.job_id for job in _queued(folder, jobs)]

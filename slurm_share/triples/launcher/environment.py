@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...core import names
 from ...core.text import fold
+from ...spmd import names as spmd
 from ..records import (
     ENV_FOLDER,
     ENV_PROGRESS,
@@ -38,6 +39,8 @@ ONE_TASK = {
 (PyTorch Lightning, JAX and mpi4py look there). Each is told that it is alone; its number is in LLSUB_RANK."""
 REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
 """Beginnings of names that belong to the launcher: a task's MPI_Init is not to join the launcher's step."""
+OF_RANKS = (spmd.ENV_START_S, spmd.ENV_SEND_LIMIT, spmd.ENV_TRANSPORT, spmd.ENV_CHECK)
+"""Names of that kind which a user sets for ranks that send messages."""
 
 
 def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -47,6 +50,8 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
         for name, value in environ.items()
         if name and "=" not in name and not name.startswith(REMOVED_PREFIXES)  # exec takes no variable without a name
     }
+    if run.together:
+        found |= {name: environ[name] for name in OF_RANKS if name in environ}
     if "SLURM_JOB_ID" in found:
         found.update({name: value for name, value in ONE_TASK.items() if name in found})
         found["SLURM_NTASKS"], found["SLURM_PROCID"] = "1", "0"
@@ -67,6 +72,18 @@ def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worke
         found[names.ENV_THREADS] = str(worker.place.threads)
     if node.progress_folder:
         found[ENV_PROGRESS] = f"{node.progress_folder}/{worker.place.local}"
+    if node.rendezvous:
+        found |= {
+            spmd.ENV_RENDEZVOUS: node.rendezvous,
+            spmd.ENV_NODE: str(node.index),
+            spmd.ENV_NODES: str(node.count),
+            spmd.ENV_LOCAL_RANK: str(worker.place.local),
+            spmd.ENV_LOCAL_SIZE: str(len(node.workers)),
+        }
+        if node.address:
+            found[spmd.ENV_ADDRESS] = node.address
+        if node.ports:
+            found[spmd.ENV_PORTS] = node.ports
     if run.bind:
         found[names.ENV_CORES] = fold(worker.place.cpus)
     if run.kind == "llmapreduce":

@@ -32,7 +32,7 @@ from ...node import descendants
 from .. import result_files, run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Progress, Run
 from ..result_files import Results
-from ..rules import deal, memory_caps, outcomes
+from ..rules import deal, memory_caps, outcomes, together
 from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
@@ -41,6 +41,10 @@ from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
 from .start_errors import NO_PROCESSES
 from .table import Row, Table
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from .rendezvous import Rendezvous
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN = 70
@@ -51,8 +55,6 @@ GRACE_S = 5.0
 """For the tasks of a loop that was killed, until SIGKILL."""
 UNNAMED_S = 0.5
 """For a task that was just being started, to show itself."""
-CLOCK_TICK_S = 0.02
-"""The kernel tells a process's start in clock ticks of 10 ms."""
 
 
 def launch_node(
@@ -86,10 +88,11 @@ def launch_node(
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.workers))
-        pause_watchdog = None
-        if run.pack is not None and run.pack.settings.undo == "pause":
-            pause_watchdog = watchdog.start(table)
-            if pause_watchdog is None:
+        its_watchdog = None
+        is_pausing = run.pack is not None and run.pack.settings.undo == "pause"
+        if is_pausing or run.together:
+            its_watchdog = watchdog.start(table, ends_all=run.together)
+            if its_watchdog is None and is_pausing:
                 say(f"{node.name} cannot start one more process, so no task is paused there: {NO_PROCESSES}")
         task_process.become_subreaper()
         guard = os.getpid()
@@ -102,10 +105,15 @@ def launch_node(
 
             def work() -> int:
                 _stay_with(guard)
+                try:
+                    rendezvous, its = _begin_rendezvous(run, node, environ, settings, say)
+                except LaunchError as error:
+                    say(str(error))
+                    return 1
                 loop = Loop(
                     run,
                     folder,
-                    node,
+                    its,
                     feeder,
                     results,
                     table,
@@ -116,7 +124,8 @@ def launch_node(
                     was_here=was_here,
                     say=say,
                     show=show,
-                    watchdog=pause_watchdog,
+                    watchdog=its_watchdog,
+                    rendezvous=rendezvous,
                 )
                 code = loop.run()
                 _say_lost(results, say)
@@ -128,8 +137,8 @@ def launch_node(
         status, heard = _watch(pid)
         if status not in (0, 1):
             status = _take_over(run, node, table, results, status, say)
-        if pause_watchdog is not None:
-            pause_watchdog.close()
+        if its_watchdog is not None:
+            its_watchdog.close()
         leftovers.end_children(GRACE_S, lambda pid, status: None)
         return EXIT_INTERRUPTED if status and signal.SIGINT in heard else status
     finally:
@@ -225,6 +234,21 @@ def _stay_with(guard: int) -> None:
     task_process.become_subreaper()
 
 
+def _begin_rendezvous(
+    run: Run, node: Node, environ: Mapping[str, str], settings: Settings, say: Callable[[str], None]
+) -> tuple[Rendezvous | None, Node]:
+    """Start the rendezvous process of ranks; return it, and the node with its names. None: the run has no ranks.
+
+    In the loop's process, which alone holds its pipes: it ends with the loop. Raises LaunchError.
+    """
+    if not run.together:
+        return None, node
+    from . import rendezvous  # here: a plain run need not wait for what it does not use
+
+    made = rendezvous.start(run, node, environ, settings.messages, say)
+    return made, rendezvous.named(node, made, rendezvous.ports_of(settings.messages, environ))
+
+
 def _say_lost(results: Results, say: Callable[[str], None]) -> None:
     results.close()
     if results.lost:
@@ -301,7 +325,7 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with {status}, which is a defect"
     say(
         f"the launcher on {node.name} ended {how}; unfinished there: {fold(unfinished) or 'nothing that ran'}; "
-        f"what had ended is written down, the rest runs with llsub --resume"
+        f"what had ended is written down; {together.unfinished_text(run)}"
     )
     return 1
 
@@ -352,7 +376,11 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
         leaders = descendants.read_leaders()
         for row in {cpus[row.worker]: row for row in unnamed}.values():
             its = cpus[row.worker]
-            begun = [one for one in leaders if one.pid not in known and one.since_boot >= row.since_boot - CLOCK_TICK_S]
+            begun = [
+                one
+                for one in leaders
+                if one.pid not in known and one.since_boot >= row.since_boot - watchdog.CLOCK_TICK_S
+            ]
             one = next((one for one in begun if _is_task(run, row, one, its)), None)
             if one is None and its in alone:
                 ended = [one for one in begun if one.cpus == its and not one.environ and not _is_failed_start(one.pid)]

@@ -36,7 +36,7 @@ from ..records import (
     Run,
 )
 from ..result_files import Results
-from ..rules import deal, failing, outcomes, task_command
+from ..rules import deal, failing, outcomes, task_command, together
 from . import environment, leftovers, start_errors, task_logs, task_process
 from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
@@ -53,6 +53,7 @@ from .watchdog import Watchdog
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from ...packing import TaskSpec
+    from .rendezvous import Rendezvous
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """No further task, and those that run are told to end."""
@@ -108,11 +109,13 @@ class Loop:
         say: Callable[[str], None],
         show: Callable[[Progress], None],
         watchdog: Watchdog | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         """`folder` is the run's, `lines` are those of the tasks file. `specs`: what each task of a packed run asks for;
         empty: all the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier jobs.
         `was_here`: logs of an earlier job may be there, and are appended to. `say` gives a sentence to the person who
         reads the job's log; `show` is given the progress about once a second. `watchdog` None: no task may be paused.
+        `rendezvous`: of a run of ranks.
         """
         self.what = run
         self.began = round(time.time(), 3)
@@ -136,7 +139,12 @@ class Loop:
         self.run_folder = folder
         common = environment.of_run(run, folder, environ)
         self.strategy: Strategy
-        if run.pack is None:
+        if rendezvous is not None:
+            from .together import Together
+
+            of_even_caps = (run, node, feeder, common, self.host, self.running, self.starting, say)
+            self.strategy = Together(*of_even_caps, rendezvous=rendezvous)
+        elif run.pack is None:
             self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
         else:
             from .packed import Packed  # here: a plain run need not wait for what it does not use
@@ -565,8 +573,8 @@ class Loop:
             self._tell_to_stop(pid)
         running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
         self.say(
-            f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
-            "tasks run again with llsub --resume"
+            f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; "
+            f"{together.unfinished_text(self.what)}"
         )
 
     def _tell_to_stop(self, pid: int) -> None:

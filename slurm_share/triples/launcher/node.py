@@ -20,7 +20,7 @@ from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
 from ...share import Leases, Plan, Slot, limits, registry
-from .. import run_folder
+from .. import rendezvous_files, run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
 from ..rules.memory_caps import Budget
@@ -71,6 +71,14 @@ class Node(Struct, frozen=True, kw_only=True):
     """Where each worker's tasks have a file for their progress, named by its number on the node; empty: nowhere."""
     estimate_history: str = ""
     """The site's folder of sizes, as in its settings."""
+    rendezvous: str = ""
+    """Of ranks that send messages: the socket of this node's rendezvous process, as LLSUB_RENDEZVOUS has it."""
+    address: str = ""
+    """Where the ranks of this node listen, for those of other nodes; empty: there are none."""
+    ports: str = ""
+    """The ports for that, as LLSUB_PORTS has them; empty: any."""
+    rendezvous_folder: Path | None = None
+    """With the key of ranks on several nodes; None: they need none."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -121,11 +129,17 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         bookings=None if packed is None else packed.bookings,
         tmp=paths.tmp,
         estimate_history=settings.estimate_history,
+        rendezvous_folder=rendezvous_files.folder_of(folder) if run.together and here.count > 1 else None,
     )
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons, give slots and bookings back; return what went wrong, in sentences. May be called twice."""
+    """End the daemons, give slots and bookings back; return what went wrong, in sentences. May be called twice.
+
+    The key of ranks goes with node 0, which is the last to end.
+    """
+    if node.rendezvous_folder is not None and node.index == 0:
+        rendezvous_files.remove(node.rendezvous_folder.parent)
     if node.bookings is not None:
         node.bookings.close()
     if node.leases is not None:

@@ -16,6 +16,7 @@ from ...core.text import amount, fold_some
 from .. import run_folder
 from ..records import Ended, Run
 from ..result_files import ResultFiles
+from ..rules import together
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
 from ..rules.submission import counted
@@ -164,7 +165,9 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     left = len(found.failed) + len(found.unfinished)
     if found.unfinished and is_too_much(len(found.failed), run.max_failures):
         said.append(f"stopped by --max-failures {run.max_failures}")
-    if left:
+    if left and run.together:
+        said.append(together.AGAIN)
+    elif left:
         said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'}, and no other")
     if summary.unwritten:
         said.append(

@@ -15,6 +15,7 @@ from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
 from ..records import Run, Triple
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
+from . import together
 from . import triple as rule_triple
 from .fitting import Grant
 
@@ -378,6 +379,7 @@ def launch_script(
     """
     what = shlex.join(run.command) if run.command else "the commands in the file `tasks`"
     further = "" if run.task_kind == "rank" and run.tasks == run.processes else f", {counted(run.tasks, 'task')}"
+    further += ", which are ranks that send messages to each other" * run.together
     triple = f"triple {run.triple}" if run.triple is not None else "processes where Slurm put the job's tasks"
     lines = [
         "#!/bin/bash",
@@ -389,7 +391,9 @@ def launch_script(
         f"#     {_one_line(shlex.join(scheduler_command))}",
         "# One job with one launcher on each node. The launcher starts the processes there, gives each its cores, its",
         "# GPU, its number of threads and its log, and records how each task ended.",
-        f"# What is unfinished when the job is over is run by:  llsub --resume {_one_line(shlex.quote(folder))}",
+        together.COMMENT
+        if run.together
+        else f"# What is unfinished when the job is over is run by:  llsub --resume {_one_line(shlex.quote(folder))}",
         "",
         f"folder={shlex.quote(folder)}",
         f"python={shlex.quote(python)}",
@@ -488,10 +492,11 @@ exit "$ended"
 """
 
 
-def local_script(folder: str, python: str) -> str:
-    """Return the script of a run on this machine."""
+def local_script(folder: str, python: str, *, is_together: bool = False) -> str:
+    """Return the script of a run on this machine. `is_together`: as in records.Run."""
+    again = "all of it anew" if is_together else "what is unfinished"
     return f"""#!/bin/bash
-# A run on one machine, without a scheduler. Started again, it runs what is unfinished.
+# A run on one machine, without a scheduler. Started again, it runs {again}.
 trap '' USR1 USR2  # they are for the tasks; the launcher takes them as soon as it has begun
 exec {shlex.quote(python)} -I -m slurm_share.cli.main launch {shlex.quote(folder)}
 """

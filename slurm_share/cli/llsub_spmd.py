@@ -1,0 +1,67 @@
+"""`llsub --spmd`: a run whose processes are ranks of one program, which send messages to each other."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..core.errors import UsageError
+from ..slurm import script as script_reader
+from ..slurm.script import Script
+from ..triples import PackOptions, Triple, pack_options, planning, rank_python, together
+
+PYTHON_ENDING = ".py"
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add --spmd."""
+    spmd = parser.add_argument_group("ranks (processes that send messages to each other: slurm_share.spmd, pPython)")
+    spmd.add_argument(
+        "--spmd",
+        action="store_true",
+        help="the processes are ranks of one program and start together; when one fails the others are ended, unless "
+        f"there is --keep-going. A {PYTHON_ENDING} file that is not executable runs in ${rank_python.ENV_PYTHON}, or "
+        "the python3 of your PATH",
+    )
+
+
+def read_script(given: str, *, is_spmd: bool) -> Script:
+    """Return the script. With --spmd a Python program need not be executable. Raises UsageError."""
+    return script_reader.read_script(given, to_execute=not (is_spmd and _is_python(given)))
+
+
+def _is_python(given: str) -> bool:
+    """Return whether a Python runs this program: its name ends in .py, and it is not executable."""
+    return given.endswith(PYTHON_ENDING) and not os.access(given, os.X_OK)
+
+
+def with_ranks(
+    asked: planning.Work,
+    script: Script | None,
+    triple: Triple,
+    arguments: argparse.Namespace,
+    *,
+    note: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> planning.Work:
+    """Return what is asked for as a run of ranks. `note` says what is worth a look. Raises UsageError for what does not
+    go with --spmd, and for a Python without our package."""
+    if script is None:
+        raise UsageError(f"--spmd goes with a program: llsub --spmd PROG {triple}")
+    options = ("tasks", "ntasks", "distribution", "retries", "max_failures", *PackOptions.__struct_fields__)
+    together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)
+    if not arguments.local:
+        settings = planning.read_settings(arguments.partition)
+        together.check_nodes(triple.nodes, settings.messages.between_nodes)
+    python = None
+    if _is_python(script.path):
+        python = rank_python.find(environ)
+        said = rank_python.check(python, environ)
+        if said:
+            note(said)
+    ranks: dict[str, Any] = {"python": python, "together": True, "keep_going": arguments.keep_going}
+    return replace(asked, pack=PackOptions(), **ranks)

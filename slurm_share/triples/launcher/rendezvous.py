@@ -1,0 +1,244 @@
+"""The rendezvous process of a node, as its parent sees it: the launcher of a run of ranks (`llsub --spmd`).
+
+It is `slurm_share.spmd.rendezvous`, started before the ranks and in a session of its own. It ends by itself when the
+ranks of its node have ended (on node 0: those of all nodes), and at once when its standard input ends, which only the
+loop holds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from ...core import nodelist
+from ...core.errors import CommandError, LaunchError, UsageError, shown
+from ...core.process import Deadline, Stream, stream
+from ...core.settings import Messages
+from ...spmd import key_folder, names, wire
+from ...spmd.errors import SpmdError, TransportError
+from ...spmd.rules import ends
+from .. import rendezvous_files
+from ..records import Run, Wait
+from .node import Node
+
+MODULE = "slurm_share.spmd.rendezvous"
+READY_S = 30.0
+"""For the process to start and listen, on a node that is busy."""
+KEY_S = 90.0
+"""For the key that node 0 makes after a requeue, to be seen here through a network file system."""
+KEY_PAUSE_S = 0.2
+_SIOCGIFADDR = 0x8915
+"""netdevice(7): the IPv4 address of an interface."""
+
+
+class Rendezvous:
+    """The launcher's end of its pipes. Nothing of it waits, once it is ready."""
+
+    def __init__(self, node: Node, process: Stream, say: Callable[[str], None]) -> None:
+        self._node = node
+        self._process = process
+        self._say = say
+        self._told: set[int] = set()
+        self.ready: wire.Ready | None = None
+        self.ending: wire.Ending | None = None
+        """Why the run has to end; None: it goes on."""
+        self.waits: dict[int, Wait] = {}
+        """The ranks of this node that wait for messages."""
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
+    @property
+    def lives(self) -> bool:
+        """Return whether it is there: its outputs are open. As of the last `read`."""
+        return bool(self._process.files)
+
+    @property
+    def said(self) -> str:
+        """Return the last line that it wrote to standard error."""
+        return shown(self._process.said.strip().rpartition("\n")[2], 300)
+
+    def setup(self, setup: wire.Setup) -> None:
+        """Give it its first line, and wait until it takes connections. Raises LaunchError."""
+        self._process.say(wire.encode(setup))
+        deadline = Deadline.after(READY_S)
+        while self.ready is None and self.lives and deadline.left() > 0:
+            poll = select.poll()
+            for file in self._process.files:
+                poll.register(file, select.POLLIN)
+            poll.poll(deadline.left() * 1000)
+            self.read()
+        if self.ready is None:
+            why = self.said or ("it ended" if not self.lives else f"it was not ready within {READY_S:g} s")
+            self._process.kill()
+            self._process.stop(Deadline.after(1.0))
+            raise LaunchError(f"{self._node.name} cannot start the process in which its ranks find each other: {why}")
+
+    def read(self) -> None:
+        """Take in all that it has said."""
+        if not self.lives:
+            return
+        for line in self._process.take_lines():
+            try:
+                message = wire.decode(line)
+            except TransportError as error:
+                self._say(f"{self._node.name}: {error}")
+                continue
+            if isinstance(message, wire.Ready):
+                self.ready = message
+            elif isinstance(message, wire.Ending):
+                self.ending = self.ending or message
+            elif isinstance(message, wire.RankWaits):
+                self._note_wait(message)
+            elif isinstance(message, wire.Note):
+                self._say(f"{self._node.name}: {shown(message.text, 300)}")
+
+    def _note_wait(self, message: wire.RankWaits) -> None:
+        if message.what:
+            self.waits[message.rank] = Wait(message.rank, message.what, round(time.time() - message.since_s, 3))
+        else:
+            self.waits.pop(message.rank, None)
+
+    def tell_ended(self, rank: int, code: int | None, number: int | None, why: str) -> None:
+        """Tell it how a rank of this node has ended, once. `why`: a clause behind "rank 5 on n2 "."""
+        if rank not in self._told:
+            self._told.add(rank)
+            self.waits.pop(rank, None)
+            self._process.say(wire.encode(wire.Ended(rank, self._node.name, code, number, why)))
+
+    def was_told(self, rank: int) -> bool:
+        """Return whether it knows that this rank has ended."""
+        return rank in self._told
+
+    def close(self, patience_s: float) -> None:
+        """Let it end, with force after so many seconds."""
+        self._process.stop(Deadline.after(patience_s))
+
+
+def start(
+    run: Run, node: Node, environ: Mapping[str, str], settings: Messages, say: Callable[[str], None]
+) -> Rendezvous:
+    """Start the process for the ranks of this node. Call it where the signals that the loop waits for are blocked: the
+    process then goes on when the whole step gets one of them. Raises LaunchError."""
+    setup = setup_of(run, node, environ, settings)
+    if node.rendezvous_folder is not None:
+        _wait_for_key(node)
+    argv = [sys.executable, "-I", "-m", MODULE]
+    try:
+        process = stream(argv, line_most=names.CONTROL_BYTES)
+    except CommandError as error:
+        raise LaunchError(f"{node.name} cannot start a process: {error}") from error
+    made = Rendezvous(node, process, say)
+    made.setup(setup)
+    return made
+
+
+def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Messages) -> wire.Setup:
+    """Return what the process has to know. Raises LaunchError where that cannot be known."""
+    if node.count > 1 and settings.between_nodes == "off":
+        raise LaunchError(
+            "this site lets ranks send no messages between nodes (messages.between_nodes); use one node, or mpi4py "
+            "with the site's MPI"
+        )
+    return wire.Setup(
+        run=node.job,
+        node=node.index,
+        nodes=_nodes(run, node, environ),
+        folder="" if node.rendezvous_folder is None else str(node.rendezvous_folder),
+        interface=_address_of(settings.interface) if settings.interface and node.count > 1 else "",
+        ports=ports_of(settings, environ),
+        keep_going=run.keep_going,
+        start_s=_seconds(environ.get(names.ENV_START_S, ""), names.START_S),
+    )
+
+
+def _nodes(run: Run, node: Node, environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return name and number of ranks of every node of the run."""
+    if node.count == 1:
+        return ((node.name, len(node.workers)),)
+    assert run.triple is not None
+    text = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
+    try:
+        found = nodelist.unfold(text)
+    except UsageError as error:
+        raise LaunchError(f"Slurm does not say which nodes the run has: {error}") from error
+    if len(found) != node.count or found[node.index] != node.name:
+        raise LaunchError(
+            f"{node.name} is node {node.index} of {node.count}, and Slurm's list of the step's nodes says otherwise: "
+            f"{shown(text)}"
+        )
+    return tuple((name, run.triple.per_node) for name in found)
+
+
+def named(node: Node, rendezvous: Rendezvous, ports: tuple[int, int] | None) -> Node:
+    """Return the node with what its ranks are told of its rendezvous process, and of the ports on which they listen."""
+    assert rendezvous.ready is not None
+    return replace(
+        node,
+        rendezvous=rendezvous.ready.name,
+        address=rendezvous.ready.address,
+        ports="" if ports is None or not rendezvous.ready.address else f"{ports[0]}-{ports[1]}",
+    )
+
+
+def _wait_for_key(node: Node) -> None:
+    """Wait until the folder with the key is there, and check it. Node 0 makes it anew after a requeue, whose start
+    before has removed it. Raises LaunchError."""
+    place = node.rendezvous_folder
+    assert place is not None
+    try:
+        if node.index == 0 and "." in node.job and not place.exists():
+            rendezvous_files.make(place.parent)
+        deadline = Deadline.after(KEY_S if "." in node.job else 0)
+        while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # reads it anew on NFS
+            time.sleep(KEY_PAUSE_S)
+        key_folder.read_key(str(place))
+    except (OSError, SpmdError, UsageError) as error:
+        raise LaunchError(f"{node.name} cannot use the key of the run: {error}") from error
+
+
+def _address_of(interface: str) -> str:
+    """Return the IPv4 address of a network interface. Raises LaunchError where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            found = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+        except OSError as error:
+            raise LaunchError(
+                f"the network interface {interface} (messages.interface) has no address here: {error.strerror}"
+            ) from error
+    return socket.inet_ntoa(found[20:24])
+
+
+def ports_of(settings: Messages, environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the first and the last port for ranks: the site's, else those that Slurm has reserved; None: any."""
+    first, _, last = (settings.ports or environ.get("SLURM_STEP_RESV_PORTS", "")).partition(",")[0].partition("-")
+    return (int(first), int(last or first)) if first.isdecimal() and (last or first).isdecimal() else None
+
+
+def _seconds(text: str, default: float) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        return default
+    return found if 0 < found < 1e9 else default
+
+
+def clause(code: int | None, number: int | None, outcome: str) -> str:
+    """Return how a rank ended, behind "rank 5 on n2 "."""
+    cause = {"host memory": "out of host memory", "gpu memory": "out of GPU memory"}.get(outcome, "")
+    if code is None and number is None:
+        return "could not be started"
+    if outcome == "host memory" and number is None:
+        number = signal.SIGKILL
+    return ends.reason(code, number, cause)

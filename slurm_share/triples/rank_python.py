@@ -1,0 +1,69 @@
+"""Find the Python that runs a program of ranks, and see whether it has our package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..core.errors import CommandError, UsageError, shown
+from ..core.process import finish
+from ..spmd.names import VERSION
+from .rules import together
+
+ENV_PYTHON = "LLSUB_PYTHON"
+"""Path or name of the Python of programs that `llsub --spmd` starts."""
+OUR_PREFIX = "/opt/slurm-share"
+"""The packages' own Python: it is not for users' programs."""
+INSTALL = "slurm-share pip-line"
+"""Prints the line that installs the package."""
+CHECK_S = 20.0
+"""For a Python on a file server that is slow; more, and the ranks will say themselves what is missing."""
+_CHECK = "from slurm_share.spmd.names import VERSION; print('version', VERSION)"
+
+
+def find(environ: Mapping[str, str]) -> str:
+    """Return the absolute path of the user's Python: LLSUB_PYTHON, else the first python3, else python, of PATH.
+
+    Links are not followed: a virtual environment's Python is a link. Raises UsageError where there is none.
+    """
+    asked = environ.get(ENV_PYTHON)
+    if asked:
+        found = shutil.which(Path(asked).expanduser(), path=environ.get("PATH", os.defpath))
+        if found is None:
+            raise UsageError(
+                f"{ENV_PYTHON}={shown(asked, 200)} is no program that can be executed; write the path of a Python"
+            )
+        return os.path.abspath(found)  # noqa: PTH100  # not through links
+    folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if not _is_ours(folder)]
+    for name in ("python3", "python"):
+        found = shutil.which(name, path=os.pathsep.join(folders))
+        if found is not None:
+            return os.path.abspath(found)  # noqa: PTH100
+    raise UsageError(f"there is no python3 on your PATH; write its path: export {ENV_PYTHON}=/path/to/python3")
+
+
+def _is_ours(folder: str) -> bool:
+    return sys.prefix == OUR_PREFIX and Path(folder).is_relative_to(OUR_PREFIX)
+
+
+def check(python: str, environ: Mapping[str, str]) -> str:
+    """Look whether a Python has our package in this release; return a note where that cannot be seen, else nothing.
+
+    Raises UsageError where it has not, with the line that installs it.
+    """
+    try:
+        done = finish([python, "-c", _CHECK], timeout_s=CHECK_S, env=environ)
+    except CommandError as error:
+        return f"cannot see whether {python} has {together.MODULE} ({error}); the ranks will say so"
+    word, _, version = done.stdout.strip().rpartition("\n")[2].partition(" ")
+    if done.code == 0 and word == "version":
+        if version != str(VERSION):
+            raise UsageError(together.version_text(python, version, INSTALL))
+        return ""
+    if together.is_module_missing(done.stderr.encode()):
+        raise UsageError(together.missing_text(python, INSTALL))
+    last = done.stderr.strip().rpartition("\n")[2]
+    raise UsageError(f"{python} cannot import {together.MODULE}: {shown(last, 200)}")

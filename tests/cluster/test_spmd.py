@@ -1,0 +1,293 @@
+"""`llsub --spmd` on a real cluster: ranks of two nodes that send messages, what ends them, and what is left then."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import WITHOUT, name_for
+from test_triples_mode import Submitted, processes
+
+from localcluster import Cluster, paths, process
+from localcluster.errors import ClusterError
+from localcluster.layers import download_argv
+from localcluster.records import CURRENT
+from slurm_share.spmd import names
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spmd")]
+
+ROOT = Path(__file__).parents[2]
+HEAD = """import os, signal, sys, time
+import numpy as np
+from slurm_share.spmd import COMM_WORLD as comm
+print("ready", comm.rank, flush=True)
+"""
+STAY = HEAD + "comm.barrier()\nprint('together', flush=True)\ntime.sleep(3600 * (comm.rank == 0))\ncomm.barrier()\n"
+"""Rank 0 computes for long, and the others wait for it."""
+
+
+@pytest.fixture(scope="module")
+def site(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster of two nodes, whose users have NumPy and our package for their own Python, as `pip install --user`
+    puts them."""
+    if "python" in WITHOUT:
+        pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
+    with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra="JobRequeue=0", without=WITHOUT) as made:
+        version = made.root_facts.python_version
+        for user in ("alice", "bob"):
+            home = made.home / user
+            packages = home / ".local" / "lib" / f"python{version}" / "site-packages"
+            packages.mkdir(parents=True)
+            for wheel in numpy_wheels(version):
+                zipfile.ZipFile(wheel).extractall(packages)
+            shutil.copytree(
+                ROOT / "slurm_share", packages / "slurm_share", ignore=shutil.ignore_patterns("__pycache__")
+            )
+            made.exec("login", ["chown", "-R", user, f"/home/{user}/.local"], check=True)
+        yield made
+
+
+def numpy_wheels(version: str) -> list[Path]:
+    """NumPy for the Python of the cluster's users, fetched once."""
+    folder = paths.cache() / f"numpy-{version}"
+    if not list(folder.glob("*.whl")):
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = folder / "numpy.txt"
+        wanted.write_text("numpy\n")
+        try:
+            process.run(download_argv(sys.executable, version, "x86_64", folder, [wanted]))
+        except ClusterError as error:
+            pytest.skip(f"NOT TESTED: there is no NumPy for Python {version} ({error})")
+    return list(folder.glob("*.whl"))
+
+
+class Ranks(Submitted):
+    """One use of `llsub --spmd`, by default alice's; the program is a file of Python that is not executable."""
+
+    def __init__(self, cluster: Cluster, text: str, *words: str, user: str = "alice") -> None:
+        self.cluster = cluster
+        self.user = user
+        self.home = f"/home/{user}/{uuid.uuid4().hex[:10]}"
+        cluster.as_user(user, f"mkdir -p {self.home} && cat >{self.home}/prog.py", input=text, check=True)
+        line = " ".join(f"'{word}'" for word in words)
+        self.said = cluster.as_user(user, f"cd {self.home} && llsub --spmd prog.py {line}", timeout=60)
+        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
+        assert found, self.said.stdout + self.said.stderr
+        self.job = int(found[1])
+
+    def rank_log(self, rank: int) -> str:
+        """What a rank printed."""
+        return self.read(f"p*/prog.py.log.{rank}")
+
+    def are_all(self, word: str, count: int) -> bool:
+        """Whether so many ranks have printed the word."""
+        return self.read("p*/prog.py.log.*").count(word) == count
+
+    def rank_pid(self, node: str, rank: int) -> int:
+        """A rank's process on its node."""
+        find = f"grep -lz '^LLSUB_RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3"
+        pids = set(map(int, self.cluster.exec(node, ["/bin/bash", "-c", find]).stdout.split()))
+        return next(pid for pid in processes(self.cluster, node, "slurm_share.spmd .*prog.py") if pid in pids)
+
+
+def traces(cluster: Cluster) -> dict[str, str]:
+    """What runs may leave on the nodes: files of users, and sockets without a file."""
+    # A launcher that was killed cannot remove the folder in which its tasks wrote their progress.
+    look = (
+        "ls -A /tmp /dev/shm | grep -v '^slurm-share-[0-9]*$'; grep -ao '@slurm-share[^ ]*' /proc/net/unix; "
+        "pgrep -af 'spmd|prog.py' | grep -v pgrep"
+    )
+    return {node: cluster.exec(node, ["/bin/bash", "-c", look]).stdout for node in cluster.compute_nodes}
+
+
+def check_nothing_is_left(made: Ranks, before: dict[str, str]) -> None:
+    """No file, socket or process on the nodes, and no key."""
+    process.wait_until(lambda: traces(made.cluster) == before, "nothing left of the ranks", 30, every_s=0.5,
+                       why=lambda: f"{traces(made.cluster)}, and before: {before}")  # fmt: skip
+    assert made.cluster.as_user(made.user, f"ls {made.folder}/rendezvous").returncode != 0
+
+
+def test_ranks_on_two_nodes_send_and_sum(site: Cluster) -> None:
+    """Small and large messages in both directions between all of them; one job, no key and nothing else left."""
+    before = traces(site)
+    text = HEAD + (
+        "for peer in range(comm.size):\n"
+        "    comm.send(np.full(300_000, comm.rank), peer, tag=('to', peer)[1])\n"
+        "got = [int(comm.recv(source=peer, tag=comm.rank)[-1]) for peer in range(comm.size)]\n"
+        "assert got == list(range(comm.size)), got\n"
+        "print('sum', comm.allreduce(comm.rank), comm.node, flush=True)\n"
+    )
+    made = Ranks(site, text, "[2,4,1]")
+    assert made.wait() == "COMPLETED", made.log()
+    said = [re.search(r"sum (\d+) (\w+)", made.rank_log(rank)) for rank in range(8)]
+    assert [found and (found[1], found[2]) for found in said] == [("28", "n1")] * 4 + [("28", "n2")] * 4
+    assert {tried[-1].outcome for tried in made.attempts().values()} == {"done"}
+    assert "8 of 8 ranks done" in made.log()
+    check_nothing_is_left(made, before)
+
+
+def test_eight_ranks_on_two_gpus_sum(site: Cluster) -> None:
+    """Each has its slot of the share, and a GPU that three others have too."""
+    text = HEAD + (
+        "mine = (os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_SHARE_SLOT'])\n"
+        "print('all', comm.allgather(mine), flush=True)\n"
+        "total = np.empty(1000)\n"
+        "comm.Allreduce(np.full(1000, comm.rank + 1.0), total)\n"
+        "print('sum', total[0], total[-1], flush=True)\n"
+    )
+    made = Ranks(site, text, "[1,8,1]", "-g", "2")
+    assert made.wait() == "COMPLETED", made.log()
+    for rank in range(8):
+        log = made.rank_log(rank)
+        assert "sum 36.0 36.0" in log
+        gpus = re.findall(r"\('(GPU-[^']+)', '([0-9:]+)'\)", log)
+        assert sorted(Counter(gpu for gpu, _ in gpus).values()) == [4, 4]
+    assert Counter(tried[-1].gpu for tried in made.attempts().values()) == {0: 4, 1: 4}
+
+
+def test_a_killed_rank_ends_the_run_on_both_nodes(site: Cluster) -> None:
+    """Every survivor says who it was; one sentence in the job's log; exit code 1; nothing left."""
+    before = traces(site)
+    made = Ranks(site, STAY, "[2,3,1]")
+    made.wait_for(lambda: made.are_all("together", 6))
+    site.exec("n2", ["kill", "-9", str(made.rank_pid("n2", 5))], check=True)
+    assert made.wait() == "FAILED", made.log()
+    assert "ExitCode=1:0" in site.job(made.job)
+    for rank in range(1, 5):
+        assert "rank 5 on n2 was killed by SIGKILL" in made.rank_log(rank)
+    assert made.log().count("slurm-share launch: rank 5 on n2 was killed by SIGKILL; the other 5 were ended\n") == 1
+    outcomes = {rank: tried[-1].outcome for rank, tried in made.attempts().items()}
+    assert outcomes == {**dict.fromkeys(range(5), "unfinished"), 5: "signal"}
+    check_nothing_is_left(made, before)
+
+
+def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
+    """A ring of receives: each rank learns who waits for whom."""
+    text = HEAD + "comm.recv((comm.rank + 1) % comm.size, 'x')\n"
+    made = Ranks(site, text, "[2,2,1]")
+    assert made.wait() == "FAILED", made.log()
+    for rank in range(4):
+        assert all(f"rank {one} waits in recv for ({(one + 1) % 4}, 'x')" in made.rank_log(rank) for one in range(4))
+    assert "all ranks wait for each other" in made.log()
+
+
+def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
+    """By llsub --watch, from both nodes' files."""
+    made = Ranks(site, HEAD + "if comm.rank:\n    comm.recv(0, 'x')\nelse:\n    time.sleep(3600)\n", "[2,1,1]")
+    made.wait_for(lambda: "(0, 'x')" in made.read("p*/waits.json"))
+    watch = f"cd {made.home} && timeout 5 llsub --watch LLSUB.1"
+    assert "rank 1 waits in recv for (0, 'x') since " in site.as_user("alice", watch).stdout
+    site.as_user("alice", ["scancel", str(made.job)], check=True)
+    assert made.wait() == "CANCELLED", made.log()
+
+
+@pytest.mark.parametrize("who", ["launcher", "rendezvous"])
+def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> None:
+    """Of a launcher: its node is lost to the other one, whose ranks are told. Of the rendezvous process alone: the run
+    goes on to its end."""
+    before = traces(site)
+    text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
+    text += "time.sleep(5)\n" if who == "rendezvous" else "time.sleep(3600 * comm.rank)\ncomm.barrier()\n"
+    made = Ranks(site, text, "[2,2,1]")
+    made.wait_for(lambda: made.are_all("together", 4))
+    if who == "rendezvous":
+        pids = processes(site, "n2", "slurm_share.spmd.rendezvous")
+        assert len(pids) == 1
+    else:
+        pids = guard_and_loop(site, "n2")
+    site.exec("n2", ["kill", "-9", *map(str, pids)])
+    state = made.wait()
+    if who == "rendezvous":
+        assert state in ("COMPLETED", "FAILED"), made.log()
+        assert "the rendezvous process on n2 has ended" in made.log()
+    else:
+        assert state == "FAILED", made.log()
+        assert "n2" in made.rank_log(0)
+    check_nothing_is_left(made, before)
+
+
+def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
+    """The two processes of a launcher, of which one is the other's parent."""
+    pids = processes(cluster, node, "cli.main launch /home")
+    parents = {pid: int(cluster.exec(node, ["ps", "-o", "ppid=", "-p", str(pid)]).stdout) for pid in pids}
+    return next((parent, pid) for pid, parent in parents.items() if parent in pids)
+
+
+def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
+    """Its power is cut; they know after LOST_S, long before Slurm does."""
+    made = Ranks(site, STAY, "[2,2,1]")
+    made.wait_for(lambda: made.are_all("together", 4))
+    began = time.monotonic()
+    site.kill("n2")
+    try:
+        made.wait_for(lambda: "node n2 with ranks 2 to 3 does not answer any more" in made.rank_log(1), 60)
+        assert time.monotonic() - began < names.LOST_S + 15
+        made.wait_for(lambda: "node n2 with ranks 2 to 3 does not answer any more" in made.log(), 60)
+    finally:
+        site.as_user("alice", ["scancel", str(made.job)])
+        site.reboot("n2")
+        made.wait(120)
+
+
+def test_two_users_at_once_and_one_is_no_rank_of_the_other(site: Cluster) -> None:
+    """Each has a node. Who connects to the sockets of another user's run hears nothing."""
+    text = HEAD + "while not os.path.exists('go'): time.sleep(0.1)\nprint('sum', comm.allreduce(1), flush=True)\n"
+    runs = [Ranks(site, text, "[1,3,1]", user=user) for user in ("alice", "bob")]
+    for made in runs:
+        made.wait_for(lambda made=made: made.are_all("ready", 3))
+    node = next(node for node in site.compute_nodes if processes(site, node, f"{runs[0].home}/prog.py"))
+    heard = site.as_user("bob", ["python3", "-c", STRANGER], node=node)
+    assert heard.returncode == 0, heard.stderr
+    tried = heard.stdout.split()
+    assert len(tried) >= 4, "three ranks and a rendezvous process listen"
+    assert set(tried) <= {"nothing", "refused"}
+    for made in runs:
+        site.as_user(made.user, f"touch {made.home}/go", check=True)
+        assert made.wait() == "COMPLETED", made.log()
+        assert made.are_all("sum 3", 3)
+
+
+STRANGER = """
+import os, re, socket
+text = open("/proc/net/unix").read()
+for name in sorted(set(re.findall("@(slurm-share[^ \\n]*)", text))):
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(3)
+    try:
+        link.connect("\\0" + name)
+        link.sendall(b'{"kind": "Hello", "rank": 0, "pid": 1, "port": 0, "version": 1}\\n')
+        print(link.recv(1).hex() or "nothing")
+    except (ConnectionError, BrokenPipeError):
+        print("refused")
+    except TimeoutError:
+        print("nothing")  # a rank that computes looks at who connects when it waits for a message
+"""
+
+
+def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None:
+    """What its ranks did before counts no more."""
+    text = HEAD + (
+        "first = not os.path.exists('begun')\n"
+        "comm.barrier()\n"
+        "open('begun', 'w').close()\n"
+        "print('start', os.environ.get('SLURM_RESTART_COUNT', '0'), flush=True)\n"
+        "time.sleep(3600 * first)\n"
+        "comm.barrier()\n"
+    )
+    made = Ranks(site, text, "[2,1,1]", "--options=--requeue")
+    made.wait_for(lambda: made.are_all("start 0", 2))
+    site.exec("ctl", ["scontrol", "requeue", str(made.job)], check=True)
+    made.wait_for(lambda: "RUNNING" not in site.job(made.job))
+    site.exec("ctl", ["scontrol", "update", f"JobId={made.job}", "StartTime=now"])
+    assert made.wait(240) == "COMPLETED", made.log()
+    assert made.are_all("start 1", 2)
+    assert "2 of 2 ranks done" in made.log()
+    assert site.as_user("alice", f"ls {made.folder}/rendezvous").returncode != 0

@@ -1,0 +1,261 @@
+"""`llsub --spmd` as far as it goes without a cluster: what is written down, what is refused, and the key of the run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from llsub_desk import call, make_desk, run_of, submitted
+
+from slurm_share.core import config
+from slurm_share.core.settings import Messages, Settings
+from slurm_share.spmd.names import VERSION
+from slurm_share.triples import planning, rank_python, run_folder
+from slurm_share.triples.rules import together
+
+GOOD = f"#!/bin/sh\necho version {VERSION}\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program of ranks, and a python3 that has the package."""
+    made = make_desk(tmp_path, monkeypatch)
+    (made / "prog.py").write_text("print('hello')\n")
+    put_python(made, GOOD)
+    monkeypatch.delenv(rank_python.ENV_PYTHON, raising=False)
+    return made
+
+
+def put_python(desk: Path, text: str, name: str = "python3") -> Path:
+    """A program in the place of the user's Python."""
+    file = desk / "bin" / name
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+def test_a_python_file_runs_in_the_python_of_the_path(desk: Path) -> None:
+    """Absolute in run.json, though PATH names it otherwise; ranks are tasks, one for each process."""
+    assert call("--spmd", "prog.py", "[1,8]", "--", "-v", "3") == 0
+    run = run_of(desk)
+    command = (str(desk / "bin/python3"), "-u", "-m", "slurm_share.spmd", str(desk / "prog.py"), "-v", "3")
+    assert run.command == command
+    assert (run.together, run.keep_going) == (True, False)
+    assert (run.tasks, run.processes, run.distribution, run.retries, run.task_kind) == (8, 8, "block", 0, "rank")
+    assert run.name == "prog.py"
+    assert together.python_of(run) == command[0]
+
+
+def test_an_executable_program_is_started_itself(desk: Path) -> None:
+    """Also one that ends in .py; its Python is its own choice."""
+    put_python(desk, "#!/bin/sh\nexit 3\n")
+    (desk / "prog.py").write_text("#!/bin/sh\n")
+    (desk / "prog.py").chmod(0o755)
+    assert call("prog.py", "[1,2]", "--spmd", "--keep-going") == 0
+    run = run_of(desk)
+    assert run.command == (str(desk / "prog.py"),)
+    assert run.keep_going
+    assert together.python_of(run) is None
+
+
+def test_a_program_of_the_user_has_the_python_that_a_variable_names(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLSUB_PYTHON, as a path or as a name; links are not followed, for a virtual environment's Python is one."""
+    real = put_python(desk, GOOD, "mine")
+    (desk / "venv").symlink_to(real)
+    monkeypatch.setenv(rank_python.ENV_PYTHON, str(desk / "venv"))
+    assert call("--spmd", "prog.py", "[1,2]") == 0
+    assert run_of(desk).command[0] == str(desk / "venv")
+    assert rank_python.find({"PATH": f"{desk}/bin", rank_python.ENV_PYTHON: "mine"}) == str(real)
+
+
+def test_a_python_that_is_not_there_is_refused(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the variable's name; nothing is made."""
+    monkeypatch.setenv(rank_python.ENV_PYTHON, "/no/python")
+    assert call("--spmd", "prog.py", "[1,2]") == 2
+    assert "LLSUB_PYTHON=/no/python is no program" in capsys.readouterr().err
+    monkeypatch.delenv(rank_python.ENV_PYTHON)
+    monkeypatch.setenv("PATH", "")
+    assert call("--spmd", "prog.py", "[1,2]") == 2
+    assert "no python3 on your PATH" in capsys.readouterr().err
+    assert not (desk / "LLSUB.1").exists()
+
+
+def test_the_python_of_our_packages_is_not_for_programs(monkeypatch: pytest.MonkeyPatch, desk: Path) -> None:
+    """It has no NumPy, and no packages of the user's."""
+    (desk / "ours" / "bin").mkdir(parents=True)
+    (desk / "bin/python3").rename(desk / "ours/bin/python3")
+    put_python(desk, GOOD, "python")
+    monkeypatch.setattr(rank_python, "OUR_PREFIX", str(desk / "ours"))
+    monkeypatch.setattr(sys, "prefix", str(desk / "ours"))
+    assert rank_python.find({"PATH": f"{desk}/ours/bin:{desk}/bin"}) == str(desk / "bin/python")
+
+
+MISSING = "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'slurm_share'\" >&2\nexit 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (MISSING, "has no slurm_share.spmd, through which ranks send messages; install it there with: slurm-share"),
+        ("#!/bin/sh\necho version 0\n", f"with version 0 of its messages, and this slurm-share has {VERSION}"),
+        ("#!/bin/sh\necho 'ImportError: bad' >&2\nexit 1\n", "cannot import slurm_share.spmd: ImportError: bad"),
+    ],
+)
+def test_a_python_without_the_package_is_refused(
+    desk: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
+) -> None:
+    """Before anything is made, with the line that installs it."""
+    put_python(desk, text)
+    assert call("--spmd", "prog.py", "[1,2]") == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert str(desk / "bin/python3") in said
+    assert not (desk / "LLSUB.1").exists()
+    assert not submitted(desk)
+
+
+def test_a_python_that_does_not_answer_is_worth_a_note(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may on the nodes."""
+    monkeypatch.setattr(rank_python, "CHECK_S", 0.2)
+    put_python(desk, "#!/bin/sh\nexec sleep 60\n")
+    assert call("--spmd", "prog.py", "[1,2]") == 0
+    assert "cannot see whether" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--tasks", "lines"),
+        ("--ntasks", "9"),
+        ("--retries", "0"),
+        ("--max-failures", "1"),
+        ("--distribution", "block"),
+        ("--pack",),
+        ("--gpu-mem", "1G"),
+        ("--compare-sharing",),
+        ("--oom-retries", "1"),
+    ],
+)
+def test_what_ranks_cannot_have_is_refused(
+    desk: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """With a sentence that says why."""
+    (desk / "lines").write_text("a\nb\n")
+    assert call("--spmd", "prog.py", "[1,2]", *words) == 2
+    said = capsys.readouterr().err
+    assert f"{words[0]} does not go with --spmd: " in said
+    assert not submitted(desk)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("prog.py", "[1,auto]"), "[1,auto] does not go with --spmd"),
+        (("prog.py", "[8,256]"), "2048 ranks"),
+        (("prog.py", "[1,257]"), "256 on a node"),
+        (("prog.py",), "--spmd goes with a triple"),
+        (("[1,2]",), "--spmd goes with a program"),
+    ],
+)
+def test_a_triple_that_ranks_cannot_have_is_refused(
+    desk: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+) -> None:
+    """All ranks start at once, and each knows every other."""
+    assert call("--spmd", *words) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_without_the_option_a_python_file_has_to_be_executable(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As ever."""
+    assert call("prog.py", "[1,2]") == 2
+    assert "it is not executable" in capsys.readouterr().err
+    assert call("task.sh", "[1,2]", "--keep-going") == 2
+    assert "--keep-going goes with --pack" in capsys.readouterr().err
+
+
+def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its ranks would wait for those that have ended."""
+    assert call("--spmd", "prog.py", "[1,2]") == 0
+    assert call("--resume", "LLSUB.1") == 2
+    assert "a run of ranks that talk is submitted anew" in capsys.readouterr().err
+    assert len(submitted(desk)) == 1
+    script = (desk / "LLSUB.1" / run_folder.LAUNCH_SCRIPT).read_text()
+    assert "--resume" not in script
+    assert "the run is submitted anew" in script
+
+
+def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) -> None:
+    """Made with the run, whatever the umask is; 32 random bytes. One node needs none."""
+    before = os.umask(0)
+    try:
+        assert call("--spmd", "prog.py", "[2,2]") == 0
+        assert call("--spmd", "prog.py", "[1,2]") == 0
+    finally:
+        os.umask(before)
+    folder = desk / "LLSUB.1" / "rendezvous"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    key = folder / "key"
+    assert (stat.S_IMODE(key.stat().st_mode), len(key.read_bytes())) == (0o600, 32)
+    assert not (desk / "LLSUB.2" / "rendezvous").exists()
+    text = "".join(file.read_text() for file in (desk / "LLSUB.1").iterdir() if file.is_file())
+    assert key.read_bytes().hex() not in text
+
+
+def test_a_refused_submission_leaves_no_key(desk: Path) -> None:
+    """Nothing of the run is left."""
+    (desk / "refuse").touch()
+    assert call("--spmd", "prog.py", "[2,2]") == 2
+    assert not (desk / "LLSUB.1").exists()
+
+
+def test_a_site_can_refuse_messages_between_nodes(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the way out; runs of one node go on."""
+    monkeypatch.setattr(planning, "read_settings", lambda partition: Settings(messages=Messages(between_nodes="off")))
+    assert call("--spmd", "prog.py", "[2,2]") == 2
+    assert "mpi4py" in capsys.readouterr().err
+    assert call("--spmd", "prog.py", "[1,2]") == 0
+
+
+def test_a_dry_run_shows_the_ranks(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each of them is, and that they start together; nothing is made."""
+    assert call("--spmd", "prog.py", "[2,4]", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert f"8 ranks that start together, each: {desk}/bin/python3 -u -m slurm_share.spmd {desk}/prog.py" in said
+    assert "# triple [2,4]: 8 processes, which are ranks that send messages to each other." in said
+    assert call("--spmd", "prog.py", "[1,4]", "--dry-run", "--local") == 0
+    assert "4 ranks that start together" in capsys.readouterr().out
+    assert not (desk / "LLSUB.1").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('between_nodes = "no"', "messages.between_nodes"),
+        ('interface = "a b"', "messages.interface: must be the name of a network interface"),
+        ('ports = "5-2"', "messages.ports: must be a range of ports"),
+        ("port = 1", "messages.port: unknown key; did you mean ports?"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, why: str) -> None:
+    """With its table."""
+    with pytest.raises(config.ConfigError, match=why):
+        config.parse(f"[messages]\n{text}\n", "f")
+    with pytest.raises(config.ConfigError, match=r"wants a table: \[messages\]"):
+        config.parse("messages = 1\n", "f")
+
+
+def test_settings_of_messages_are_read() -> None:
+    """As a table, or with dots."""
+    read = config.parse('messages.between_nodes = "off"\nmessages.ports = "60000-60010"\n', "f").settings
+    assert read.messages == Messages(between_nodes="off", ports="60000-60010")

@@ -1,0 +1,213 @@
+"""Runs of ranks for tests of the launcher: programs that speak with their node's rendezvous process by hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slurm_share.triples import rendezvous_files, run_folder
+from slurm_share.triples.records import Ended, Run, Triple, Wait
+
+PATIENCE_S = 120
+"""For what takes seconds on a machine that has nothing else to do."""
+QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
+ROOT = Path(__file__).parents[4]
+
+RANK = f"""#!{sys.executable}
+import json, os, signal, socket, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from slurm_share.spmd import wire
+rank = int(os.environ["LLSUB_RANK"])
+link = socket.socket(socket.AF_UNIX)
+link.connect("\\0" + os.environ["LLSUB_RENDEZVOUS"])
+lines = link.makefile("rb")
+def say(message):
+    link.sendall(wire.encode(message))
+def hear():
+    line = lines.readline()
+    return wire.decode(line) if line else None
+say(wire.Hello(rank, os.getpid(), 1234))
+welcome = hear()
+print("socket", os.environ["LLSUB_RENDEZVOUS"])
+print("ready", welcome, flush=True)
+"""
+"""The beginning of a rank: it has said hello and has been welcomed."""
+FOLLOW = RANK + "message = hear()\nprint('heard', message, flush=True)\nsys.exit(3)\n"
+"""A rank that waits until it hears of an end, and gives up."""
+
+
+class Ranks:
+    """A run's folder, and the launchers of its nodes on this machine."""
+
+    def __init__(self, folder: Path, text: str, per_node: int, nodes: int = 1, **more: Any) -> None:
+        self.folder = folder / "LLSUB.1"
+        self.folder.mkdir()
+        script = folder / "prog.py"
+        script.write_text(text)
+        script.chmod(0o755)
+        count = per_node * nodes
+        what = {"command": (str(script),), "together": True, **more}
+        self.run = Run(
+            name="prog.py", cwd=str(folder), triple=Triple(nodes, per_node), processes=count, tasks=count, **what
+        )
+        (self.folder / run_folder.RUN).write_bytes(run_folder.render_run(self.run))
+        if nodes > 1:
+            rendezvous_files.make(self.folder)
+        self.nodes = nodes
+        self.launchers: list[subprocess.Popen[str]] = []
+
+    def start(self, restart: int = 0, only: tuple[int, ...] | None = None, **environ: str) -> Ranks:
+        """Begin. Several nodes are several addresses of this machine."""
+        for node in range(self.nodes) if only is None else only:
+            slurm = {}
+            if self.nodes > 1:
+                names = [f"127.0.0.{number + 1}" for number in range(self.nodes)]
+                slurm = {
+                    "SLURM_JOB_ID": "4711",
+                    "SLURM_NODEID": str(node),
+                    "SLURM_NNODES": str(self.nodes),
+                    "SLURMD_NODENAME": names[node],
+                    "SLURM_STEP_NODELIST": ",".join(names),
+                    "SLURM_RESTART_COUNT": str(restart),
+                }
+            argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(self.folder)]
+            self.launchers.append(
+                subprocess.Popen(
+                    argv,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    cwd=self.folder.parent,
+                    env={**QUIET, **slurm, **environ},
+                    start_new_session=True,
+                )
+            )
+        return self
+
+    def end(self) -> tuple[list[int], str]:
+        """Wait; exit codes, and all that was said."""
+        said = [launcher.communicate(timeout=PATIENCE_S)[0] for launcher in self.launchers]
+        codes = [launcher.returncode for launcher in self.launchers]
+        self.launchers = []
+        return codes, "\n".join(said)
+
+    def go(self, **environ: str) -> tuple[list[int], str]:
+        """Begin and wait."""
+        return self.start(**environ).end()
+
+    def log(self, rank: int) -> str:
+        """What a rank printed."""
+        found = list(self.folder.glob(f"p*/prog.py.log.{rank}"))
+        return found[0].read_text() if found else ""
+
+    def are_ready(self) -> bool:
+        """Whether every rank has been welcomed."""
+        return all("ready" in self.log(rank) for rank in range(self.run.processes))
+
+    def results(self) -> dict[int, Ended]:
+        """rank -> its last attempt."""
+        found: dict[int, Ended] = {}
+        for file in self.folder.glob("p*/results.jsonl"):
+            found |= {ended.task: ended for ended in run_folder.parse_results(file.read_bytes())}
+        return found
+
+    def outcomes(self) -> list[str]:
+        """How each rank ended."""
+        found = self.results()
+        return [found[rank].outcome for rank in sorted(found)]
+
+    def sockets(self) -> set[str]:
+        """The abstract sockets of its rendezvous processes."""
+        logs = "".join(self.log(rank) for rank in range(self.run.processes))
+        return {f"@{line.split()[1]}" for line in logs.splitlines() if line.startswith("socket ")}
+
+    def open_sockets(self) -> set[str]:
+        """Those of them that are open, and of its ranks."""
+        mine = tuple(self.sockets())
+        return {name for name in sockets() if name.startswith(mine)}
+
+    def waits(self) -> list[Wait]:
+        """Which ranks wait, by the run's files."""
+        return run_folder.read_waits(self.folder, self.run)
+
+    def pid(self, rank: int) -> int:
+        """A rank's process."""
+        return wait_for(lambda: [pid for pid in self.processes() if variable(pid, "LLSUB_RANK") == str(rank)])[0]
+
+    def loop_pid(self, node: int = 0) -> int:
+        """The loop: the guard's child."""
+        return wait_for(lambda: children(self.launchers[node].pid))[0]
+
+    def rendezvous_pid(self, node: int = 0) -> int:
+        """The rendezvous process: a child of the loop."""
+        loop = self.loop_pid(node)
+        return wait_for(lambda: [pid for pid in children(loop) if "spmd.rendezvous" in command(pid)])[0]
+
+    def processes(self) -> list[int]:
+        """Pids of the ranks that live."""
+        return [pid for pid in living() if str(self.folder.parent / "prog.py") in command(pid)]
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """End one process."""
+    os.kill(pid, number)
+
+
+def living() -> list[int]:
+    """Pids of all processes that are no zombies."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+            except OSError:
+                continue
+            if state != b"Z":
+                found.append(int(folder.name))
+    return found
+
+
+def command(pid: int) -> str:
+    """A process's command line."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def variable(pid: int, name: str) -> str | None:
+    """A variable of a process."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), None)
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the children of all threads of a process."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for one in found for word in one.read_text().split()]
+
+
+def sockets() -> set[str]:
+    """The abstract sockets of rendezvous processes and ranks on this machine."""
+    names = (line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines())
+    return {name for name in names if name.startswith("@slurm-share")}
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    """What `what` answers, as soon as it is something."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")

@@ -1,0 +1,343 @@
+"""Runs of ranks outside Slurm, as processes: how they meet, what ends them, and what is left."""
+
+from __future__ import annotations
+
+import functools
+import re
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from ranks import FOLLOW, RANK, Ranks, command, kill, living, wait_for
+
+from slurm_share.core.settings import Messages
+from slurm_share.spmd import joining, names
+from slurm_share.spmd.errors import TransportError
+from slurm_share.triples import rendezvous_files
+from slurm_share.triples.launcher import rendezvous
+from slurm_share.triples.launcher.report import summarize
+from slurm_share.triples.records import Wait
+from slurm_share.triples.rules import together as rules
+
+MEET = RANK + "time.sleep(0.2)\nsay(wire.Bye(0))\n"
+STAY = RANK + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\nwhile True: time.sleep(0.1)\n"
+"""A rank that computes for ever, and hears nothing."""
+
+
+def check_nothing_is_left(made: Ranks) -> None:
+    """No process of the run, no socket of its ranks."""
+    mark = str(made.folder.parent)
+    wait_for(lambda: not [pid for pid in living() if mark in command(pid)])
+    assert made.sockets()
+    wait_for(lambda: not made.open_sockets())
+
+
+def test_ranks_meet_and_find_who_they_are(tmp_path: Path) -> None:
+    """Each is welcomed by its node's rendezvous process; the variables hold no secret and nothing of MPI."""
+    text = MEET + "print(json.dumps(dict(os.environ)))\n"
+    made = Ranks(tmp_path, text, 4)
+    codes, said = made.go(LLSUB_START_S="60", LLSUB_SEND_LIMIT="1000", PMI_RANK="3", LLSUB_OTHER="x")
+    assert codes == [0], said
+    assert made.outcomes() == ["done"] * 4
+    for rank in range(4):
+        log = made.log(rank)
+        assert "size=4" in log
+        found = dict(re.findall(r'"([A-Z_]+)": "([^"]*)"', log))
+        assert found["LLSUB_RENDEZVOUS"].startswith("slurm-share/")
+        assert (found["LLSUB_RANK"], found["LLSUB_SIZE"], found["LLSUB_TASK"]) == (str(rank), "4", str(rank))
+        assert (found["LLSUB_LOCAL_RANK"], found["LLSUB_LOCAL_SIZE"]) == (str(rank), "4")
+        assert (found["LLSUB_NODE"], found["LLSUB_NODES"]) == ("0", "1")
+        assert (found["LLSUB_START_S"], found["LLSUB_SEND_LIMIT"]) == ("60", "1000")
+        assert not {"PMI_RANK", "LLSUB_OTHER", "LLSUB_ADDRESS"} & set(found)
+    assert "4 of 4 ranks done" in said
+    check_nothing_is_left(made)
+
+
+def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
+    """They hear who it was and why; what they do then is no failure of their own."""
+    made = Ranks(tmp_path, FOLLOW, 4).start()
+    wait_for(made.are_ready)
+    assert made.open_sockets()
+    kill(made.pid(2))
+    codes, said = made.end()
+    assert codes == [1]
+    assert made.outcomes() == ["unfinished", "unfinished", "signal", "unfinished"]
+    for rank in (0, 1, 3):
+        assert re.search(
+            r"heard Ended\(rank=2, node='.+', code=None, signal=9, why='was killed by SIGKILL'\)", made.log(rank)
+        )
+        assert re.fullmatch(r"exit code 3; rank 2 on .+ was killed by SIGKILL", made.results()[rank].why)
+    assert (
+        len(re.findall("^slurm-share launch: rank 2 on .+ was killed by SIGKILL; the other 3 were ended$", said, re.M))
+        == 1
+    )
+    assert "ended by a signal: 2" in said
+    assert "a run of ranks that talk is submitted anew" in said
+    assert "--resume" not in said
+    check_nothing_is_left(made)
+
+
+def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
+    """SIGTERM ten seconds after the end of another one; not before."""
+    made = Ranks(tmp_path, STAY, 3).start()
+    wait_for(made.are_ready)
+    began = time.monotonic()
+    kill(made.pid(0))
+    codes, said = made.end()
+    assert time.monotonic() - began >= names.END_GRACE_S
+    assert codes == [1]
+    assert made.outcomes() == ["signal", "unfinished", "unfinished"]
+    assert made.results()[1].code == 5
+    assert "a run of ranks that talk is submitted anew" in said
+
+
+def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:
+    """They are told all the same, and their own end is their own."""
+    text = RANK + "if rank == 1: sys.exit(7)\nprint('heard', hear())\n"
+    made = Ranks(tmp_path, text, 3, keep_going=True)
+    codes, said = made.go()
+    assert codes == [1]
+    assert made.outcomes() == ["done", "failed", "done"]
+    assert "why='ended with code 7'" in made.log(0)
+    assert "failed: 1" in said
+
+
+def test_the_loss_of_the_rendezvous_process_alone_is_no_error(tmp_path: Path) -> None:
+    """Its ranks go on to their end."""
+    text = RANK + f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\n"
+    made = Ranks(tmp_path, text, 3).start()
+    wait_for(made.are_ready)
+    kill(made.rendezvous_pid())
+    (tmp_path / "go").touch()
+    codes, said = made.end()
+    assert codes == [0], said
+    assert made.outcomes() == ["done"] * 3
+
+
+def test_without_a_rendezvous_process_the_launcher_ends_the_run(tmp_path: Path) -> None:
+    """At the next end of a rank, after the same time."""
+    made = Ranks(tmp_path, STAY, 3).start()
+    wait_for(made.are_ready)
+    kill(made.rendezvous_pid())
+    time.sleep(0.5)
+    kill(made.pid(1))
+    codes, said = made.end()
+    assert codes == [1]
+    assert made.outcomes() == ["unfinished", "signal", "unfinished"]
+    assert "the rendezvous process on" in said
+    assert "rank 1 on" in said
+
+
+@pytest.mark.parametrize("who", ["loop", "guard", "both"])
+def test_nothing_is_left_of_a_launcher_that_is_killed(tmp_path: Path, who: str) -> None:
+    """Neither ranks nor the rendezvous process, also where both are killed at once and the ranks hear nothing."""
+    made = Ranks(tmp_path, STAY, 3).start()
+    wait_for(made.are_ready)
+    its, loop, guard = made.rendezvous_pid(), made.loop_pid(), made.launchers[0].pid
+    for pid in {"loop": [loop], "guard": [guard], "both": [guard, loop]}[who]:
+        kill(pid)
+    made.end()
+    wait_for(lambda: not made.processes() and "rendezvous" not in command(its))
+    check_nothing_is_left(made)
+
+
+def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> None:
+    """Nobody waits for a rank that could not be started."""
+    made = Ranks(tmp_path, MEET, 3, command=("/no/program",))
+    began = time.monotonic()
+    codes, said = made.go()
+    assert codes == [1]
+    assert made.outcomes() == ["not started"] * 3
+    assert "No such file" in said
+    assert time.monotonic() - began < 60
+
+
+def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp_path: Path) -> None:
+    """As Python itself says it on the node."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$0: No module named slurm_share.spmd" >&2\nexit 1\n')
+    python.chmod(0o755)
+    made = Ranks(tmp_path, MEET, 1, command=rules.command_of(str(python), "prog.py"))
+    codes, said = made.go()
+    assert codes == [1]
+    assert f"{python} has no slurm_share.spmd" in made.results()[0].why
+    assert "slurm-share pip-line" in " ".join(said.split())
+
+
+def test_a_word_to_end_reaches_all_ranks(tmp_path: Path) -> None:
+    """SIGTERM, as at a time limit."""
+    made = Ranks(tmp_path, STAY, 3).start()
+    wait_for(made.are_ready)
+    kill(made.launchers[0].pid, signal.SIGTERM)
+    codes, _ = made.end()
+    assert codes == [1]
+    assert made.outcomes() == ["unfinished"] * 3
+
+
+def test_only_the_last_start_of_a_run_counts(tmp_path: Path) -> None:
+    """What ranks did before a requeue is done again, and may fail then."""
+    text = RANK + f"sys.exit(os.path.exists({str(tmp_path / 'again')!r}) and rank == 1)\n"
+    made = Ranks(tmp_path, text, 2)
+    assert made.go()[0] == [0]
+    (tmp_path / "again").touch()
+    codes, _ = made.go()
+    assert codes == [1]
+    found = summarize(made.folder, made.run)
+    assert 1 in found.account.failed
+    assert found.account.tries[1] == 1
+
+
+def test_who_waits_for_what_can_be_watched(tmp_path: Path) -> None:
+    """As the rank says itself, after two seconds in a call."""
+    text = (
+        RANK + f"if rank == 1:\n"
+        f"    say(wire.Waiting('recv', 0, 3, 'x', 2.5, 0, 0))\n"
+        f"    while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\n"
+        f"    say(wire.Working())\n"
+        f"while not os.path.exists({str(tmp_path / 'end')!r}): time.sleep(0.05)\n"
+    )
+    made = Ranks(tmp_path, text, 2).start()
+    found = wait_for(made.waits)
+    assert [(one.rank, one.what) for one in found] == [(1, "in recv for (3, 'x')")]
+    assert rules.waits_text(found, time.time()).startswith("rank 1 waits in recv for (3, 'x') since ")
+    (tmp_path / "go").touch()
+    wait_for(lambda: made.waits() == [])
+    (tmp_path / "end").touch()
+    assert made.end()[0] == [0]
+
+
+def test_the_longest_wait_comes_first() -> None:
+    """With the number of the others."""
+    waits = [Wait(7, "in recv for (3, 'x')", 60.0), Wait(2, "in barrier", 90.0)]
+    assert rules.waits_text(waits, 100.0) == "rank 7 waits in recv for (3, 'x') since 40 s and 1 rank more"
+    assert rules.waits_text([], 100.0) == ""
+
+
+# ---- Several nodes -------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_two_nodes_meet_and_the_key_goes(tmp_path: Path) -> None:
+    """Two launchers; ranks are numbered from node to node. Nothing of the key is left, and no port."""
+    text = MEET + "print(json.dumps(dict(os.environ)))\n"
+    made = Ranks(tmp_path, text, 2, 2)
+    key = (made.folder / "rendezvous" / "key").read_bytes()
+    codes, said = made.go()
+    assert codes == [0, 0], said
+    assert made.outcomes() == ["done"] * 4
+    for rank in range(4):
+        log = made.log(rank)
+        assert "127.0.0.1" in log
+        assert "127.0.0.2" in log
+        found = dict(re.findall(r'"([A-Z_]+)": "([^"]*)"', log))
+        assert (found["LLSUB_NODE"], found["LLSUB_NODES"]) == (str(rank // 2), "2")
+        assert found["LLSUB_LOCAL_RANK"] == str(rank % 2)
+        assert found["LLSUB_ADDRESS"] == f"127.0.0.{rank // 2 + 1}"
+        assert not any(key.hex() in value for value in found.values())
+    assert not (made.folder / "rendezvous").exists()
+    check_nothing_is_left(made)
+
+
+def test_an_end_on_one_node_ends_the_others(tmp_path: Path) -> None:
+    """Node 0 says it, once; also ranks on the node that had no such end are told."""
+    made = Ranks(tmp_path, FOLLOW, 2, 2).start()
+    wait_for(made.are_ready)
+    kill(made.pid(3))
+    codes, said = made.end()
+    assert codes == [1, 1]
+    assert made.outcomes() == ["unfinished", "unfinished", "unfinished", "signal"]
+    sentence = "slurm-share launch: rank 3 on 127.0.0.2 was killed by SIGKILL; the other 3 were ended\n"
+    assert said.count(sentence) == 1
+
+
+def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
+    """Node 1 is gone whole; its ranks are lost to node 0."""
+    made = Ranks(tmp_path, FOLLOW, 2, 2).start()
+    wait_for(made.are_ready)
+    gone = [made.launchers[1].pid, made.loop_pid(1), made.pid(2), made.pid(3)]
+    for pid in gone:
+        kill(pid, signal.SIGSTOP)  # none of them acts on the end of another one
+    for pid in gone:
+        kill(pid)
+    codes, said = made.end()
+    assert codes[0] == 1
+    assert "127.0.0.2" in said
+    assert made.outcomes()[:2] != ["done", "done"]
+    assert "heard" in made.log(0)
+
+
+def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
+    """The start before has removed the first one."""
+    made = Ranks(tmp_path, MEET, 1, 2)
+    assert made.go()[0] == [0, 0]
+    codes, said = made.start(restart=1).end()
+    assert codes == [0, 0], said
+    assert not (made.folder / "rendezvous").exists()
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    """Nobody starts a rank with it."""
+    made = Ranks(tmp_path, MEET, 1, 2)
+    (made.folder / "rendezvous" / "key").chmod(0o644)
+    (made.folder / "rendezvous").chmod(0o755)
+    codes, said = made.go()
+    assert codes == [1, 1]
+    assert "rendezvous" in said
+    assert not made.results()
+
+
+def test_the_folder_of_the_key_is_the_users_alone(tmp_path: Path) -> None:
+    """A second one is refused."""
+    rendezvous_files.make(tmp_path)
+    folder = rendezvous_files.folder_of(tmp_path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    with pytest.raises(Exception, match="File exists"):
+        rendezvous_files.make(tmp_path)
+    assert (folder / "key").exists()
+    rendezvous_files.remove(tmp_path)
+    assert not folder.exists()
+
+
+# ---- Words ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "outcome", "text"),
+    [
+        (None, 9, "signal", "was killed by SIGKILL"),
+        (None, 9, "host memory", "was killed (out of host memory)"),
+        (137, None, "host memory", "was killed (out of host memory)"),
+        (1, None, "gpu memory", "ended with code 1 (out of GPU memory)"),
+        (3, None, "failed", "ended with code 3"),
+        (None, None, "not started", "could not be started"),
+    ],
+)
+def test_an_end_is_told_with_its_reason(code: int | None, number: int | None, outcome: str, text: str) -> None:
+    """As the launcher knows it."""
+    assert rendezvous.clause(code, number, outcome) == text
+
+
+def test_ports_are_read_as_slurm_writes_them() -> None:
+    """One, a range; nothing else. The site's own come first."""
+    none = Messages()
+    assert rendezvous.ports_of(none, {"SLURM_STEP_RESV_PORTS": "60000-60010"}) == (60000, 60010)
+    assert rendezvous.ports_of(none, {"SLURM_STEP_RESV_PORTS": "12000"}) == (12000, 12000)
+    assert rendezvous.ports_of(none, {}) is None
+    assert rendezvous.ports_of(Messages(ports="50000-50001"), {"SLURM_STEP_RESV_PORTS": "12000"}) == (50000, 50001)
+    assert rendezvous._address_of("lo") == "127.0.0.1"
+
+
+def test_ranks_listen_on_the_ports_that_they_are_given(tmp_path: Path) -> None:
+    """In a run of several nodes; Slurm's word for it is passed on."""
+    made = Ranks(tmp_path, MEET + "print('ports', os.environ['LLSUB_PORTS'])\n", 1, 2)
+    codes, said = made.go(SLURM_STEP_RESV_PORTS="23456-23470")
+    assert codes == [0, 0], said
+    assert "ports 23456-23470" in made.log(0) + made.log(1)
+    with joining._listen_between_nodes("127.0.0.1", "") as any_port:
+        assert any_port.getsockname()[1] > 0
+    listen = functools.partial(joining._listen_between_nodes, "127.0.0.1", "23480-23481")
+    with listen() as first, listen() as second:
+        assert {first.getsockname()[1], second.getsockname()[1]} == {23480, 23481}
+        with pytest.raises(TransportError, match="no TCP port of 23480-23481 is free"):
+            listen()
