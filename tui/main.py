@@ -73,7 +73,7 @@ def no_screen(environ: Mapping[str, str]) -> str:
     if term in ("", "dumb"):
         return f"TERM is {term}" if term else "TERM is not set"
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    return f"{missing[0]} is not installed here (pip install 'slurm-share[tui]')" if missing else ""
+    return f"{missing[0]} is not installed here (pip install 'slurm-share[hosts,tui]')" if missing else ""
 
 
 def _say(sentence: str) -> None:

@@ -16,6 +16,7 @@ from . import (
     install,
     launch,
     pack,
+    pip_line,
     report,
     sample,
     signal_task,
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     archive.add_to(commands)
     report.add_to(commands)
     pack.add_to(commands)
+    pip_line.add_to(commands)
     signal_task.add_to(commands)
     return top
 

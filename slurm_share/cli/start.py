@@ -13,6 +13,12 @@ EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
 EXIT_NOT_DONE = 3
 """Exit code of a failed `slurm-share doctor`, whose 1 and 2 are findings (see cli/doctor.py; a test compares)."""
+EXIT_USAGE = 2
+HOSTS = ("ClusterShell", "h11", "httpx", "msgspec", "prometheus_client", "pynvml", "rich")
+"""What the extra `hosts` installs, by the names that are imported; a test compares with pyproject.toml."""
+PACKAGED = "/opt/slurm-share/lib/python3/site-packages/"
+"""Where the packages have it all: what is missing there was lost."""
+SYSTEM_COMMANDS = "/usr/bin"
 
 
 def llsub() -> int:
@@ -87,6 +93,8 @@ def _broken(error: Exception) -> int:
     import os
     import sys
 
+    missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    without_hosts = missing.partition(".")[0] in HOSTS and not __file__.startswith(PACKAGED)
     frame, file = error.__traceback__, getattr(error, "filename", None) or getattr(error, "path", None) or ""
     while frame is not None and not file:
         code = frame.tb_frame.f_code.co_filename
@@ -97,9 +105,17 @@ def _broken(error: Exception) -> int:
     what = " ".join(f"{type(error).__name__}: {error}".split())
     where = f" ({file})" if file and file not in what else ""
     name = f"{program} doctor" if is_doctor else program
-    if sys.stderr is not None:
-        print(
-            f"{name}: its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew",
-            file=sys.stderr,
+    said = f"its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew"
+    if without_hosts:
+        ours = f"{SYSTEM_COMMANDS}/{program}"
+        is_other = os.access(ours, os.X_OK) and os.path.realpath(ours) != os.path.realpath(sys.argv[0])
+        there = f"; this host's own is {ours}" if is_other else ""
+        said = (
+            f"{missing} is not installed in {sys.prefix}: commands need the extra `hosts` "
+            f"(pip install 'slurm-share[hosts]'){there}"
         )
-    return EXIT_NOT_DONE if is_doctor else EXIT_FAILED
+    if sys.stderr is not None:
+        print(f"{name}: {said}", file=sys.stderr)
+    if is_doctor:
+        return EXIT_NOT_DONE
+    return EXIT_USAGE if without_hosts else EXIT_FAILED

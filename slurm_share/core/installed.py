@@ -12,6 +12,8 @@ PLUGIN = f"{LIB}/{OBJECT}"
 CHOOSER = "/usr/sbin/slurm-share-plugin"
 """Makes that link, and builds an object where none fits."""
 LUA = f"{LIB}/job_submit.lua"
+WHEELS = "/usr/share/slurm-share/wheels"
+"""slurm_share as a wheel, for users' own environments."""
 PROLOG_NAME, EPILOG_NAME = "slurm-share-prolog", "slurm-share-epilog"
 PROLOG, EPILOG = f"{HOME}/bin/{PROLOG_NAME}", f"{HOME}/bin/{EPILOG_NAME}"
 

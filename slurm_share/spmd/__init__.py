@@ -9,6 +9,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
+    from .array_files import load as load
+    from .array_files import save as save
     from .comm import ANY_SOURCE as ANY_SOURCE
     from .comm import ANY_TAG as ANY_TAG
     from .comm import MAX as MAX
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .comm import PROD as PROD
     from .comm import SUM as SUM
     from .comm import Comm as Comm
+    from .comm import Status as Status
     from .dmat import Dmat as Dmat
     from .dmat import empty as empty
     from .dmat import from_local as from_local
@@ -23,13 +26,21 @@ if TYPE_CHECKING:
     from .dmat import rand as rand
     from .dmat import zeros as zeros
     from .errors import SpmdError as SpmdError
+    from .functions import fft as fft
+    from .functions import find as find
+    from .functions import ifft as ifft
+    from .functions import mtimes as mtimes
+    from .functions import summation as summation
+    from .functions import transpose_grid as transpose_grid
     from .rules.maps import Map as Map
 
     COMM_WORLD: Comm
 
 _HOME = {
-    **dict.fromkeys(("ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Comm", "MAX", "MIN", "PROD", "SUM"), "comm"),
+    **dict.fromkeys(("ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Comm", "MAX", "MIN", "PROD", "SUM", "Status"), "comm"),
     **dict.fromkeys(("Dmat", "empty", "from_local", "ones", "rand", "zeros"), "dmat"),
+    **dict.fromkeys(("fft", "find", "ifft", "mtimes", "summation", "transpose_grid"), "functions"),
+    **dict.fromkeys(("load", "save"), "array_files"),
     "Map": "rules.maps",
     "SpmdError": "errors",
 }

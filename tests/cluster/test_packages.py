@@ -149,6 +149,15 @@ def test_every_program_says_its_version(installed: CleanRoot) -> None:
     assert wrong == {}
 
 
+def test_the_line_for_users_names_a_wheel_that_any_python_imports(installed: CleanRoot) -> None:
+    """Without the libraries of the packages: messages between tasks need none of them."""
+    words = installed.run("slurm-share", "pip-line").split()
+    assert words[:4] == ["python3", "-m", "pip", "install"]
+    wheel = words[4].strip("'").removesuffix("[spmd]")
+    code = f"import sys; sys.path.insert(0, {wheel!r}); import slurm_share.spmd.wire as w; print(w.__file__)"
+    assert installed.run("/usr/bin/python3", "-ISc", code).startswith(f"{wheel}/slurm_share/")
+
+
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:

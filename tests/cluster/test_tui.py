@@ -342,7 +342,7 @@ def test_without_a_terminal_llload_is_run_once(scene: Scene) -> None:
     assert [line.split()[:2] for line in said.stdout.splitlines() if line.startswith("n2 ")] == [["n2", "8"]]
     for words, why in (
         (["env", "TERM=dumb", "llload-tui"], "TERM is dumb; this is llload -g"),
-        (["/opt/slurm-share/bin/llload-tui"], "(pip install 'slurm-share[tui]'); this is llload -g"),
+        (["/opt/slurm-share/bin/llload-tui"], "(pip install 'slurm-share[hosts,tui]'); this is llload -g"),
         (["llload-tui", "-u", "bob"], "the load of bob is for operators"),
     ):
         screen = scene.terminals.open("once", as_alice(scene.cluster, *words))

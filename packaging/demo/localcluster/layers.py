@@ -70,6 +70,7 @@ set -e
 cp -r /mnt /tmp/src
 PYTHONPATH="$2" "$1/bin/pip" wheel -q --no-index --no-deps --no-build-isolation --wheel-dir /tmp/wheel /tmp/src
 for venv in "$1" "$3"; do "$venv/bin/pip" install -q --no-index --no-deps /tmp/wheel/*.whl; done
+install -D -m 644 -t /usr/share/slurm-share/wheels /tmp/wheel/*.whl  # for users' own environments, as in the packages
 site=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 make -s -C /tmp/src/prolog BUILD=/tmp/front HOME_FOLDER="$1" install  # in the place of pip's
 mkdir "$1/libexec"
@@ -212,11 +213,10 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
 
 
 def requirements(pyproject: str) -> tuple[list[str], list[str], list[str]]:
-    """What pyproject.toml asks for: (to build, to run, for the screens besides)."""
+    """What pyproject.toml asks for on a host: (to build, for commands and hooks, for the screens besides)."""
     data = tomllib.loads(pyproject)
-    project = data["project"]
-    screen = project.get("optional-dependencies", {}).get("tui", [])
-    return sorted(data["build-system"]["requires"]), sorted(project.get("dependencies", [])), sorted(screen)
+    extras = data["project"]["optional-dependencies"]
+    return sorted(data["build-system"]["requires"]), sorted(extras["hosts"]), sorted(extras["tui"])
 
 
 def download_argv(python: str, python_version: str, machine: str, target: Path, lists: Sequence[Path]) -> list[str]:

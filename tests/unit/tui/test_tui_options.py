@@ -193,7 +193,7 @@ def test_without_the_extra_there_is_no_dashboard_and_the_way_to_it_is_said(monke
             monkeypatch.setattr(sys, "__stdout__", terminal)
             monkeypatch.setattr(main, "NEEDED", ("textual", "textual_plotext", "surely_not_there"))
             assert main.no_screen({"TERM": "xterm"}) == (
-                "surely_not_there is not installed here (pip install 'slurm-share[tui]')"
+                "surely_not_there is not installed here (pip install 'slurm-share[hosts,tui]')"
             )
     finally:
         os.close(ours)

@@ -1,0 +1,47 @@
+"""`slurm-share pip-line`: the line that installs slurm_share into the Python of a user's programs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ..core import installed, names
+from ..core.errors import SlurmShareError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def add_to(commands: Any) -> None:
+    """Add `pip-line`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "pip-line",
+        help="print the line that installs slurm_share.spmd into your own Python",
+        description="Print the line that installs slurm_share into the Python of your programs, with NumPy and nothing "
+        "else: tasks that exchange messages or share arrays import slurm_share.spmd there (packaging/docs/spmd.md). "
+        "Run that line in the environment that is meant.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print the line. Raises SlurmShareError where there is neither a wheel nor a checkout."""
+    print(f"python3 -m pip install {shlex.quote(f'{source(PACKAGE, Path(installed.WHEELS))}[spmd]')}")
+    return names.EXIT_OK
+
+
+def source(package: Path, wheels: Path) -> Path:
+    """Return what pip is to install: the checkout that `package` is in, else the wheel in `wheels` of its version.
+
+    Raises SlurmShareError where there is neither.
+    """
+    if (package.parent / "pyproject.toml").is_file():
+        return package.parent
+    wheel = wheels / f"slurm_share-{installed.version()}-py3-none-any.whl"
+    if not wheel.is_file():
+        raise SlurmShareError(
+            f"{wheel} is not there: the packages of slurm-share bring it; install them on this host, or name a "
+            "checkout: python3 -m pip install '/path/to/slurm-share[spmd]'"
+        )
+    return wheel
