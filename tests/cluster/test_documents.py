@@ -37,7 +37,10 @@ EXCUSED = {
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
-    r".*: (llsub --(resume|pack)|srun --share-gpu)": "names the option alone",
+    r".*: (llsub --(resume|pack|spmd)|srun --share-gpu)": "names the option alone",
+    r"spmd\.md: (python3 |srun --mpi|llsub --spmd ).*": (
+        "needs a Python with NumPy: test_spmd_page.py runs these programs, test_mpi.py those over MPI"
+    ),
     r".*: slurm-share pack simulate( (Venus/|TRACE ).*)?": (
         "names the command alone, or a log that is not shipped; tests/packing plays short ones"
     ),

@@ -1,0 +1,39 @@
+"""The programs in packaging/docs/spmd.md, run as the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_share import spmd
+
+PAGE = Path(__file__).parents[3] / "packaging/docs/spmd.md"
+TEXT = PAGE.read_text()
+PROGRAMS = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
+SAYS = {"pi.py": "{size} ranks on 1 nodes: 3.1415926536\n", "spectrum.py": "True\n"}
+
+
+def test_every_program_of_the_page_is_known_here() -> None:
+    """And what it prints."""
+    assert PROGRAMS.keys() == SAYS.keys()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("name", SAYS)
+def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: str, size: int) -> None:
+    """With the same result."""
+    (tmp_path / name).write_text(PROGRAMS[name])
+    clean = {word: value for word, value in os.environ.items() if not word.startswith(("LLSUB", "PMI"))}
+    argv = [sys.executable, *([] if size == 1 else ["-m", "slurm_share.spmd", "-n", str(size)]), name]
+    done = subprocess.run(argv, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, SAYS[name].format(size=size), "")
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    """As a word of its own."""
+    assert [name for name in spmd.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
