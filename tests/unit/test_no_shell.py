@@ -18,6 +18,8 @@ FORBIDDEN = {
 SHELLS = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|da|z|k)?sh")
 IN_C = re.compile(r"\b(?:system|popen|execlp|execvp|execvpe|wordexp)\s*\(")
 IN_LUA = re.compile(r"\b(?:os\.execute|io\.popen|loadstring|load)\s*\(")
+FROM_PEERS = {"slurm_share/spmd/codec.py", "slurm_share/spmd/collectives.py"}
+"""Where objects are unpickled that come from the same user's processes of the same run: both ends have proved that."""
 A_USERS_OWN = {
     "slurm_share/load/rules/steps.py",
     "slurm_share/triples/launcher",
@@ -53,8 +55,9 @@ def test_nothing_in_python_starts_a_shell() -> None:
     for file in python_files():
         for name, call in calls(ast.parse(file.read_text(encoding="utf-8"))):
             is_shell = any(key.arg == "shell" for key in call.keywords)
-            if name in FORBIDDEN or is_shell:
-                found.append(f"{file.relative_to(ROOT)}:{call.lineno}: {name}")
+            where = str(file.relative_to(ROOT))
+            if (name in FORBIDDEN and not (name == "pickle.loads" and where in FROM_PEERS)) or is_shell:
+                found.append(f"{where}:{call.lineno}: {name}")
     assert found == []
 
 
