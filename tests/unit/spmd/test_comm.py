@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +40,9 @@ def test_the_world_is_not_connected_by_an_import() -> None:
     import slurm_share.spmd
 
     assert slurm_share.spmd.COMM_WORLD is COMM_WORLD
-    assert repr(COMM_WORLD) == "<Comm, not connected yet>"
+    program = "from slurm_share.spmd import COMM_WORLD as comm; print(comm, comm.rank, comm)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "<Comm, not connected yet> 0 <Comm: rank 0 of 1 on " + os.uname().nodename + ">\n"
 
 
 def test_ranks_know_their_nodes() -> None:

@@ -611,8 +611,11 @@ def test_a_node_with_another_key_is_not_let_in(nodes, tmp_path):
 
 def test_the_folder_and_its_key_are_the_users_own(tmp_path):
     folder = tmp_path / "r"
-    os.umask(0)
-    key_folder.make_folder(str(folder))
+    before = os.umask(0)
+    try:
+        key_folder.make_folder(str(folder))
+    finally:
+        os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "key").stat().st_mode & 0o777 == 0o600
     assert len(key_folder.read_key(str(folder))) == 32
