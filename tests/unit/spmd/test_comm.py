@@ -40,7 +40,7 @@ def test_the_world_is_not_connected_by_an_import() -> None:
     import slurm_share.spmd
 
     assert slurm_share.spmd.COMM_WORLD is COMM_WORLD
-    program = "from slurm_share.spmd import COMM_WORLD as comm; print(comm, comm.rank, comm)"
+    program = "from slurm_share.spmd import COMM_WORLD as comm; print(repr(comm), comm.rank, comm)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "<Comm, not connected yet> 0 <Comm: rank 0 of 1 on " + os.uname().nodename + ">\n"
 

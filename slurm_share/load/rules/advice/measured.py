@@ -77,7 +77,7 @@ def judged(known: Measured, now: int) -> Judgement | None:
         if _is_unclear(best, here):
             return _judgement("stay", now, here, best, _unclear(here, best, known.source))
         return _judgement("fewer", best.level, here, best, _no_more(here, best, known.source))
-    if best.level > now:
+    if best.level > now and is_gain(here, best):
         return _judgement("more", best.level, best, here, _times(best, here, known.source))
     if not higher:
         return _judgement("more", None, here, lower[-1], _times(here, lower[-1], known.source))

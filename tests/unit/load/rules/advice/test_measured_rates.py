@@ -313,6 +313,14 @@ LEVELS = some.dictionaries(
 )
 
 
+def test_a_noisy_level_hides_no_loss():
+    """Three tasks do more than one, and so do two, but with much noise: three that do next to nothing are no gain."""
+    levels = (level(1, 0.0, 0.0), level(2, 43314.0, 21657.0), level(3, 1.0, 0.0))
+    said = measured.judged(measured.Measured(source="log", levels=levels), 2)
+    assert said is not None
+    assert (said.verdict, said.level) == ("stay", 2)
+
+
 @given(found=LEVELS, data=some.data())
 def test_it_never_goes_to_what_was_measured_as_worse(found, data):
     """Whatever the rates: more only for a gain, fewer only where nothing is lost but a tenth or noise."""
