@@ -38,8 +38,8 @@ EXCUSED = {
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
     r".*: (llsub --(resume|pack|spmd)|srun --share-gpu)": "names the option alone",
-    r"spmd\.md: (python3 |srun --mpi|llsub --spmd ).*": (
-        "needs a Python with NumPy: test_spmd_page.py runs these programs, test_mpi.py those over MPI"
+    r"(spmd\.md: (python3 |srun --mpi)|.*: llsub --spmd \S+\.py ).*": (
+        "needs a Python with NumPy: test_spmd_page.py runs these programs, test_spmd.py and test_mpi.py such ones"
     ),
     r".*: slurm-share pack simulate( (Venus/|TRACE ).*)?": (
         "names the command alone, or a log that is not shipped; tests/packing plays short ones"
