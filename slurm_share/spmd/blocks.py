@@ -102,7 +102,7 @@ class _Slabs:
 
     @property
     def elements(self) -> int:
-        """Of the longest part."""
+        """Number of elements of the longest part."""
         return self.length * math.prod(self.shape[self.axis + 1 :])
 
     def place(self, number: int) -> tuple[tuple[int, ...], int, int]:

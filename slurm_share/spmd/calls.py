@@ -34,7 +34,7 @@ class Group:
         self.node = trees.node_of(self.nodes, self.rank)
         self.node_ranks = trees.ranks_of(self.nodes[self.node])
         self.number = 0
-        """Of the last collective call."""
+        """Number of the last collective call."""
         self.passed = [0] * self.size
         """For each rank the highest call of which frames have shown that it has finished it."""
         self.node_passed = 0

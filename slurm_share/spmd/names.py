@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 VERSION = 1
-"""Of frames and of the messages to and from the rendezvous process. Both ends must have the same."""
+"""Version of frames and of the messages to and from the rendezvous process. Both ends must have the same."""
 
 ENV_RENDEZVOUS = "LLSUB_RENDEZVOUS"
 """Abstract Unix socket of the node's rendezvous process, without the leading NUL byte."""

@@ -24,7 +24,7 @@ from .rules.plans import Part, in_turn
 from .rules.positions import Positions, by_owner, count
 
 PANEL_BYTES = 64 << 20
-"""Of the two panels that a rank multiplies at a time."""
+"""Size of the two panels that a rank multiplies at a time."""
 
 
 def mtimes(left: Any, right: Any, map: Map | None = None) -> Any:

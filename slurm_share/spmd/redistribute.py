@@ -37,7 +37,7 @@ class Lent(NamedTuple):
 
     window: Window
     number: int
-    """Of the collective call."""
+    """Number of the collective call."""
     readers: tuple[int, ...]
 
 

@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 WINDOW_BYTES = 256 << 20
 """The largest window. What is larger goes through it in parts."""
 _TWO_OF = 32 << 20
-"""Of windows up to this size two are used in turn, so that seldom anybody has to answer."""
+"""Two windows of up to this size are used in turn, so that ranks seldom have to answer."""
 _HEADER = struct.Struct("<IBB")
 _NUMBER = struct.Struct("<I")
 

@@ -94,7 +94,7 @@ class Welcome:
     size: int
     nodes: tuple[Place, ...]
     ports: tuple[int, ...]
-    """Of each rank."""
+    """The TCP port of each rank."""
     sockets: str
     """Abstract name of a rank's own Unix socket on this node, with its number behind it."""
     key: str

@@ -21,63 +21,10 @@ DROPPED = 2
 SIDE = 4096
 
 
-class Ours:
-    """slurm_share.spmd."""
+class SameNames:
+    """Calls that have the same names in slurm_share.spmd and in mpi4py."""
 
-    def __init__(self) -> None:
-        import importlib.metadata
-
-        from slurm_share import spmd
-        from slurm_share.spmd import dmat
-
-        self.spmd, self.comm, self.dmat = spmd, spmd.COMM_WORLD, dmat
-        self.rank, self.size = self.comm.rank, self.comm.size
-        self.version = f"slurm-share {importlib.metadata.version('slurm-share')}, NumPy {np.__version__}"
-
-    def send(self, array: Any, dest: int) -> None:
-        self.comm.Send(array, dest)
-
-    def receive(self, room: Any, source: int) -> Any:
-        self.comm.Recv(room, source)
-        return room
-
-    def send_object(self, value: Any, dest: int) -> None:
-        self.comm.send(value, dest)
-
-    def receive_object(self, source: int) -> Any:
-        return self.comm.recv(source)
-
-    def barrier(self) -> None:
-        self.comm.barrier()
-
-    def bcast(self, array: Any) -> Any:
-        self.comm.Bcast(array)
-        return array
-
-    def gathered(self, part: Any) -> Callable[[], Any]:
-        whole = self.spmd.from_local(
-            part.reshape(1, -1), self.spmd.Map((1, self.size), "b"), (1, part.size * self.size)
-        )
-        return lambda: whole.gather(0)
-
-    def moved(self, rows: Any, to: str) -> Callable[[], Any]:
-        before, after = self.spmd.Map((self.size, 1), "b"), ("b" if to == "columns" else {"dist": "bc", "b_size": 3})
-        array = self.spmd.from_local(rows, before, (SIDE, SIDE))
-        wanted = self.spmd.Map((1, self.size), after)
-        return lambda: array.redistribute(wanted).local
-
-
-class Mpi:
-    """mpi4py, as its tutorial writes such programs."""
-
-    def __init__(self) -> None:
-        import mpi4py
-        from mpi4py import MPI
-
-        self.mpi, self.comm = MPI, MPI.COMM_WORLD
-        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        library = MPI.Get_library_version().splitlines()[0].strip("\0 ")
-        self.version = f"mpi4py {mpi4py.__version__}, {' '.join(library.split())}, NumPy {np.__version__}"
+    comm: Any
 
     def send(self, array: Any, dest: int) -> None:
         self.comm.Send(array, dest)
@@ -92,12 +39,54 @@ class Mpi:
     def receive_object(self, source: int) -> Any:
         return self.comm.recv(source=source)
 
-    def barrier(self) -> None:
-        self.comm.Barrier()
-
     def bcast(self, array: Any) -> Any:
         self.comm.Bcast(array)
         return array
+
+
+class Ours(SameNames):
+    """slurm_share.spmd."""
+
+    def __init__(self) -> None:
+        import importlib.metadata
+
+        from slurm_share import spmd
+        from slurm_share.spmd import dmat
+
+        self.spmd, self.comm, self.dmat = spmd, spmd.COMM_WORLD, dmat
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.version = f"slurm-share {importlib.metadata.version('slurm-share')}, NumPy {np.__version__}"
+
+    def barrier(self) -> None:
+        self.comm.barrier()
+
+    def gathered(self, part: Any) -> Callable[[], Any]:
+        whole = self.spmd.from_local(
+            part.reshape(1, -1), self.spmd.Map((1, self.size), "b"), (1, part.size * self.size)
+        )
+        return lambda: whole.gather(0)
+
+    def moved(self, rows: Any, to: str) -> Callable[[], Any]:
+        before, after = self.spmd.Map((self.size, 1), "b"), ("b" if to == "columns" else {"dist": "bc", "b_size": 3})
+        array = self.spmd.from_local(rows, before, (SIDE, SIDE))
+        wanted = self.spmd.Map((1, self.size), after)
+        return lambda: array.redistribute(wanted).local
+
+
+class Mpi(SameNames):
+    """mpi4py, as its tutorial writes such programs."""
+
+    def __init__(self) -> None:
+        import mpi4py
+        from mpi4py import MPI
+
+        self.mpi, self.comm = MPI, MPI.COMM_WORLD
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        library = MPI.Get_library_version().splitlines()[0].strip("\0 ")
+        self.version = f"mpi4py {mpi4py.__version__}, {' '.join(library.split())}, NumPy {np.__version__}"
+
+    def barrier(self) -> None:
+        self.comm.Barrier()
 
     def gathered(self, part: Any) -> Callable[[], Any]:
         room = np.empty((1, part.size * self.size)) if self.rank == 0 else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import functions as base
 from .. import host
 from ..errors import UsageError
 from ..rules.maps import Map
@@ -16,7 +17,6 @@ from .arrays import Dmat, on_host, zeros
 from .arrays import mtimes as mtimes
 from .dmap import Dmap
 from .indices import grid
-from .world import world
 
 
 def local(d: Any) -> Any:
@@ -144,13 +144,9 @@ def find(x: Any) -> list[Any]:
     """Return the indices of non-zero elements, a list for each dimension, on every rank; collective."""
     if not isinstance(x, Dmat):
         return [indices if len(indices) else [] for indices in np.nonzero(x)]
-    comm = world().comm
-    owned = x.map.owned(x.shape, comm.rank)
-    part = on_host(x.local)[tuple(slice(len(indices)) for indices in owned)]
-    found = [indices[places] for indices, places in zip(owned, np.nonzero(part), strict=True)]
-    everywhere = comm.allgather(found)
+    parts = dict(zip(x.map.ranks, base.nonzero_parts(x.whole()), strict=True))
     order = x.map.placed.reshape(-1, order="F").tolist()
-    return [list(np.concatenate([everywhere[rank][axis] for rank in order])) for axis in range(x.dim)]
+    return [list(np.concatenate([parts[rank][axis] for rank in order])) for axis in range(x.dim)]
 
 
 def summation(sum: Any, *arrays: Any) -> Any:

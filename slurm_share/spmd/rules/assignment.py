@@ -11,7 +11,7 @@ from .plans import Part, parts_of
 from .positions import Positions, by_owner, from_vector, vector_of
 
 Along = list[tuple[int, Positions]]
-"""Of one dimension: place in the other map's grid along it, positions in this rank's local array."""
+"""For one dimension: place in the other map's grid along it, positions in this rank's local array."""
 
 
 def assignment(

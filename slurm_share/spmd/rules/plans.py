@@ -62,7 +62,7 @@ class Redistribution(NamedTuple):
     """What one rank does to bring an array from one map to another."""
 
     sends: tuple[Part, ...]
-    """Of the local array of the first map, to other ranks: the next ranks first, so that all do not send to one."""
+    """Parts of the first map's local array for other ranks: the next ranks first, so that all do not send to one."""
     receives: tuple[Part, ...]
     """For the local array of the second map, from other ranks: in the order in which they are sent."""
     kept: tuple[Part, Part] | None
