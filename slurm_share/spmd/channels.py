@@ -30,6 +30,8 @@ _CONTROL_BYTES = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 _MOST_PARTS = 512
 """Below IOV_MAX, which is 1024."""
+_PASSING = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+"""Too many file descriptors are under way, or the kernel has no memory at the moment: the send is tried again."""
 _MOST_TRIES, _RETRY_S = 12, 0.1
 _READS = 32
 """Reads of one long body in a row, before other connections have their turn."""
@@ -71,8 +73,6 @@ class Outgoing:
         self.retry_at: float | None = None
         """When to connect again."""
         self._tries = 0
-        if connect is not None:
-            self.reconnect()
         self._kept = kept
         self.in_node = sock.family == socket.AF_UNIX
         self.broken: str | None = None
@@ -83,6 +83,8 @@ class Outgoing:
         self._sequence = 0
         self._replies = 0
         self._rest = b""
+        if connect is not None:
+            self.reconnect()
 
     @property
     def waits_for_proof(self) -> bool:
@@ -118,7 +120,8 @@ class Outgoing:
     ) -> None:
         """Send a frame as far as the kernel takes it at once, and keep a copy of the rest.
 
-        Raises TransportError where the connection has broken, NoRoom where the copy cannot be made.
+        Raises TransportError where the connection has broken, NoRoom where the copy cannot be made. After NoRoom the
+        frame counts as not sent; where a part of it was sent, the connection is given up.
         """
         fd_of = None
         if segment is not None and self.rank not in segment.passed and kind != frames.DROP:
@@ -143,7 +146,13 @@ class Outgoing:
             )
             sent = self._push(parts, fd_of)
         if sent < total and self.broken is None:
-            self._keep((head, *buffers), sent, None if sent else fd_of, kind in (frames.DATA, frames.SEGMENT))
+            try:
+                self._keep((head, *buffers), sent, None if sent else fd_of, kind in (frames.DATA, frames.SEGMENT))
+            except NoRoom:
+                self._sequence -= 1
+                if fd_of is not None:
+                    fd_of.passed.discard(self.rank)
+                raise
         if self.broken is not None:
             raise TransportError(self.broken)
 
@@ -216,7 +225,7 @@ class Outgoing:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
-            if error.errno == errno.ETOOMANYREFS:  # too many file descriptors under way; the receivers will take them
+            if error.errno in _PASSING:
                 return 0
             self.give_up(f"the connection to rank {self.rank} failed: {error.strerror}")
             return 0
