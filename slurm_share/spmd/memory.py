@@ -44,12 +44,12 @@ def _limits() -> Iterator[tuple[int, int]]:
             limit_file, used_file = "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
-        folder = root / path.lstrip("/")
-        while folder != root:
+        innermost = root / path.lstrip("/")
+        # The root too: in a container it is the container's own group.
+        for folder in (innermost, *(one for one in innermost.parents if one.is_relative_to(root))):
             limit, used = _text(folder / limit_file).strip(), _text(folder / used_file).strip()
             if limit.isdecimal() and used.isdecimal() and int(limit) < 1 << 60:
                 yield int(limit), int(used) - _stat(folder, dropped)
-            folder = folder.parent
 
 
 def _stat(folder: Path, name: str) -> int:

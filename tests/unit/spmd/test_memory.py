@@ -35,6 +35,13 @@ def test_the_tightest_control_group_counts_and_cached_files_do_not(files: dict[s
     assert memory.total_bytes() == 400_000
 
 
+def test_in_a_container_the_limit_of_the_root_counts(files: dict[str, str]) -> None:
+    files["/proc/self/cgroup"] = "0::/\n"
+    files["/sys/fs/cgroup/memory.max"] = "400000\n"
+    files["/sys/fs/cgroup/memory.current"] = "350000\n"
+    assert memory.available_bytes() == 50_000
+
+
 def test_the_older_control_groups_are_read_too(files: dict[str, str]) -> None:
     files["/proc/self/cgroup"] = "5:devices:/x\n4:cpu,memory:/job\n0::/\n"
     files["/sys/fs/cgroup/memory/job/memory.limit_in_bytes"] = "300000\n"
