@@ -109,10 +109,12 @@ def run_program(program: str, args: Sequence[str]) -> int:
     try:
         runpy.run_path(program, init_globals=_seen_names(program), run_name="__main__")
     except _QUIET as error:
+        sys.last_value = error  # as the interpreter does: what was sent is then delivered for a moment only
         rank = os.environ.get(names.ENV_RANK, "0")
         print(f"rank {rank} ends: {error}", file=sys.stderr)
         return error.code or 1 if isinstance(error, Aborted) else 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        sys.last_value = error
         # A program's own traceback begins with the program, and not with what runs it.
         error.__traceback__ = _from_program(error.__traceback__)
         if isinstance(error, RunEnded | UsageError):
