@@ -154,6 +154,15 @@ class Ends:
             return self.first or next(reversed(self._errors.values()))
         return None
 
+    def error_for_send(self, dest: int, context: int) -> SpmdError | None:
+        """Return why a rank takes no message any more; None: it does.
+
+        In a collective call the first end that was not in good order is named: a rank that caught it may have ended
+        with code 0.
+        """
+        error = self.error_of(dest)
+        return self.first if error is not None and context != USER and self.first is not None else error
+
     def error_of(self, rank: int) -> SpmdError | None:
         """Return the end of a rank; None: it lives.
 

@@ -28,14 +28,37 @@ class Drainer:
         self._wake = -1
 
     def start(self) -> None:
-        """Let the thread know that there is a backlog, with the lock held."""
+        """Let the thread know that there is a backlog, with the lock held.
+
+        Where no thread can be started, send once what the kernel takes: the caller has to call again.
+        """
         if self._thread is None:
             if self._wake < 0:
                 self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = threading.Thread(target=self._run, name="slurm-share-send", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="slurm-share-send", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is ending (Python 3.12 and newer), or no thread can be made
+                self.send_now()
+            else:
+                self._thread = thread
         else:
             os.eventfd_write(self._wake, 1)
+
+    def send_now(self) -> None:
+        """Send what the kernel takes at this moment, with the lock held."""
+        waiting = self._unsent()
+        before = sum(one.backlog_bytes for one in waiting)
+        for one in waiting:
+            if one.retry_at is not None and one.retry_at <= time.monotonic():
+                one.reconnect()
+            if one.retry_at is None and one.broken is None:
+                one.flush()
+        if sum(one.backlog_bytes for one in waiting) != before:
+            self._progressed()
+
+    def _unsent(self) -> list[Outgoing]:
+        return [one for one in self._connections() if one.backlog_bytes and one.broken is None]
 
     @property
     def is_running(self) -> bool:
@@ -54,7 +77,7 @@ class Drainer:
                 poller = select.poll()
                 patience_s = _TURN_S
                 waiting = {}
-                for one in [one for one in self._connections() if one.backlog_bytes and one.broken is None]:
+                for one in self._unsent():
                     if one.retry_at is not None and one.retry_at <= time.monotonic():
                         one.reconnect()
                     if one.retry_at is not None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 import socket
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +22,7 @@ from .names import (
     HALF_OPEN,
     MOST_RANKS_PER_NODE,
 )
+from .system import is_same_user, raise_file_limit
 from .transport import NodePlace
 
 
@@ -47,7 +46,7 @@ def join(environ: Mapping[str, str]) -> Joined:
     Raises TransportError, or as RunEnded why the run cannot begin.
     """
     rank, name = int(environ[ENV_RANK]), environ[ENV_RENDEZVOUS]
-    raise_limit_of_files()
+    raise_file_limit()
     with contextlib.ExitStack() as undo:
         control = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
@@ -65,7 +64,8 @@ def join(environ: Mapping[str, str]) -> Joined:
                 undo.enter_context(_listen_between_nodes(environ[ENV_ADDRESS], environ.get(ENV_PORTS, "")))
             )
         port = listeners[1].getsockname()[1] if len(listeners) > 1 else 0
-        control.sendall(wire.encode(wire.Hello(rank, os.getpid(), port)))
+        with contextlib.suppress(OSError):  # the process has ended: reading says so
+            control.sendall(wire.encode(wire.Hello(rank, os.getpid(), port)))
         welcome, rest = _welcome(control, rank)
         for sock in (control, *listeners):
             sock.setblocking(False)
@@ -77,21 +77,6 @@ def join(environ: Mapping[str, str]) -> Joined:
 def own_name(rendezvous: str, rank: int) -> str:
     """Return the abstract name of a rank's Unix socket: Welcome's `sockets` and the rank's number."""
     return f"{rendezvous}/r{rank}"
-
-
-def is_same_user(sock: socket.socket) -> bool:
-    """Ask the kernel whether the process at the other end of a Unix socket has this user's uid."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _pid, uid, _gid = struct.unpack("3i", data)
-    return bool(uid == os.getuid())
-
-
-def raise_limit_of_files() -> None:
-    """Raise the limit of open files as far as it goes: each peer takes two, each segment one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listen_in_node(name: str) -> socket.socket:

@@ -67,7 +67,7 @@ class Connection:
         return data
 
     def lines(self) -> list[bytes]:
-        """Read once, and return the whole lines that have come. None: look at `end`."""
+        """Read once, and return the whole lines that have come. Where there are none, look at `end`."""
         start = len(self._incoming)
         self._incoming += self.receive()
         last = self._incoming.rfind(b"\n", start)

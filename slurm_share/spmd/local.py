@@ -19,8 +19,9 @@ from typing import IO, TextIO
 
 from . import names, wire
 from .errors import SpmdError, UsageError
-from .rendezvous import Rendezvous, raise_file_limit
+from .rendezvous import Rendezvous
 from .rules import ends
+from .system import raise_file_limit
 
 KILL_S = 5.0
 """Between SIGTERM and SIGKILL."""

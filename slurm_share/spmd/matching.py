@@ -82,6 +82,7 @@ class Queues:
         self._finished = 0
         """The highest context that is finished."""
         self._late: CollectiveMismatch | None = None
+        self._is_late_told = False
         self._first = 0
         """Number of the message that was put back last: below zero."""
         self.taken = 0
@@ -91,12 +92,17 @@ class Queues:
         """Add a message that has come."""
         self.taken += 1
         envelope = message.envelope
-        if USER < envelope.context <= self._finished and self._late is None:
-            self._late = CollectiveMismatch(
+        if USER < envelope.context <= self._finished:
+            self._late = self._late or CollectiveMismatch(
                 envelope.context & _NUMBER, self._rank, "none any more", envelope.source, str(envelope.tag)
             )
             return
         self._of(envelope.context).add(self.taken, message)
+
+    @property
+    def late(self) -> CollectiveMismatch | None:
+        """What no call has raised: a message has come for a collective call that this rank has finished."""
+        return None if self._is_late_told else self._late
 
     def put_back(self, message: Message) -> None:
         """Make a message that was not taken the first again."""
@@ -148,6 +154,7 @@ class Queues:
 
     def _checked(self, context: int, tag: Tag | None) -> _Context | None:
         if self._late is not None:
+            self._is_late_told = True
             raise self._late
         messages = self._by_context.get(context)
         if messages is not None and context != USER:

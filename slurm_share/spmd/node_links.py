@@ -21,7 +21,7 @@ from .rules import ends
 
 _RETRY_S = 0.2
 _RETRY_MOST_S = 1.0
-_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Ended
+_FROM_RANK = wire.Hello | wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch | wire.Ended
 _FROM_NODE = wire.Joined | wire.Answer | wire.Left | wire.Beat
 _BEAT = wire.encode(wire.Beat())
 

@@ -22,9 +22,10 @@ from .control import Control, Ends
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, Client, Refused, Server
-from .joining import Joined, is_same_user
+from .joining import Joined
 from .names import HALF_OPEN, HANDSHAKE_S, VERSION
 from .segments import Pool
+from .system import is_same_user
 from .turns import Turn
 from .wire import Place
 
@@ -49,7 +50,7 @@ class Peers:
         self.to_free: deque[Lent] = deque()
         """Segments whose contents have been taken. Senders are told in the next call, behind its own message: told at
         once, a sender that waits for that message would be woken twice."""
-        self._joined, self._ends, self._deliver = joined, ends, deliver
+        self._joined, self._turn, self._ends, self._deliver = joined, turn, ends, deliver
         self._rank, self._run = joined.rank, joined.welcome.run
         self._place = next(place for place in joined.welcome.nodes if _is_on(joined.rank, place))
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -75,7 +76,8 @@ class Peers:
 
     def wake(self) -> None:
         """Let the thread that waits for the kernel look again."""
-        os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
 
     def _woken(self) -> None:
         try:
@@ -122,6 +124,11 @@ class Peers:
             made.write(frames.HELLO, form=VERSION, meta=self._run.encode(), context=self._rank)
         return made
 
+    @property
+    def must_send(self) -> bool:
+        """Whether there is a backlog that no thread empties, because none could be started: call `keep_going` often."""
+        return bool(self.kept.bytes) and not self._drainer.is_running
+
     def keep_going(self) -> None:
         """Start the thread that empties backlogs, where there is one."""
         if self.kept.bytes:
@@ -162,12 +169,15 @@ class Peers:
             while not one.closed and before != (before := one.progress):
                 self._read(one)
 
-    def is_open_from(self, rank: int | None) -> bool:
-        """Whether a connection is there on which that rank, or with None any, has not said BYE."""
-        return any((rank is None or one.rank == rank) and not one.said_bye for one in self._incoming)
+    def is_open_from(self, rank: int) -> bool:
+        """Whether a connection is there on which that rank has not said BYE."""
+        return any(one.rank == rank and not one.said_bye for one in self._incoming)
 
     def close(self) -> None:
-        """Close everything."""
+        """Close everything. Threads that still wait find no handler and no descriptor of this rank."""
+        self._handlers.clear()
+        for outgoing in self.outgoing.values():
+            outgoing.give_up("the transport is closed")
         for one in self._incoming:
             one.close()
         for sock in self._halves:
@@ -181,6 +191,7 @@ class Peers:
         self.pool.close()
         self._drainer.close()
         os.close(self._wake)
+        self._wake = -1
 
     def _register(self, fd: int, handler: Callable[[], object]) -> None:
         self._handlers[fd] = handler  # type: ignore[assignment]
@@ -191,6 +202,8 @@ class Peers:
             self.epoll.unregister(fd)
 
     def _drained(self) -> None:
+        if self._wake < 0:
+            return  # closed
         for one in self.outgoing.values():
             if (
                 not one.in_node
@@ -225,8 +238,10 @@ class Peers:
             finally:
                 if incoming.rank is not None and incoming.sock in self._halves:
                     self._identified(incoming)
-        except (TransportError, NoRoom) as error:
+        except TransportError as error:
             self._failed(incoming, error)
+        except MemoryError as error:  # NoRoom too; the stream cannot be read on behind what was lost
+            self._failed(incoming, error if isinstance(error, NoRoom) else NoRoom("no memory for a message"))
         if incoming.closed:
             self._forget(incoming)
 
@@ -252,17 +267,23 @@ class Peers:
 
     def _connect_in_node(self, rank: int) -> Outgoing:
         name = f"\0{self._joined.welcome.sockets}{rank}"
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        while True:
-            try:
-                sock.connect(name)
-                break
-            except BlockingIOError:  # its queue of new connections is full, of strangers' ones
-                time.sleep(0.001)
-                self.handle(self.epoll.poll(0))
-            except OSError as error:
-                sock.close()
-                raise TransportError(f"rank {rank} takes no connections: {error.strerror}") from error
+        sock = _socket(socket.AF_UNIX, rank)
+        try:
+            while True:
+                try:
+                    sock.connect(name)
+                    break
+                except BlockingIOError:  # its queue of new connections is full
+                    time.sleep(0.001)
+                    self._turn.raise_interrupt()
+                    if self.handle(self.epoll.poll(0)):
+                        self.wake()
+        except OSError as error:
+            sock.close()
+            raise TransportError(f"rank {rank} takes no connections: {error.strerror}") from error
+        except BaseException:
+            sock.close()
+            raise
         if not is_same_user(sock):
             sock.close()
             raise TransportError(f"the socket of rank {rank} belongs to another user")
@@ -285,7 +306,7 @@ class Peers:
                 raise
             return sock, Client(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, rank, RANKS)
 
-        return Outgoing(rank, socket.socket(family), self.kept, connect)
+        return Outgoing(rank, _socket(family, rank), self.kept, connect)
 
     def _accept_all(self, listener: socket.socket, accept: Callable[[socket.socket], None]) -> None:
         while listener not in self._paused:
@@ -362,6 +383,14 @@ def note(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"slurm-share: {text}\n")
         sys.stderr.flush()
+
+
+def _socket(family: int, rank: int) -> socket.socket:
+    """Return a new non-blocking socket. Raises TransportError where there is none, such as with too many open files."""
+    try:
+        return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        raise TransportError(f"rank {rank} cannot be connected to: {error.strerror}") from error
 
 
 def _is_on(rank: int, place: Place) -> bool:

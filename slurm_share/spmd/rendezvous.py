@@ -3,7 +3,7 @@
 How its parent uses it (the launcher; `local` runs the same code within its own process):
 
 1. It starts `python -m slurm_share.spmd.rendezvous` with pipes for standard input and output, and writes a line:
-   `wire.encode(Setup(...))`. The key is not in it: for a run of more than one node, `node_links.make_folder(folder)`
+   `wire.encode(Setup(...))`. The key is not in it: for a run of more than one node, `key_folder.make_folder(folder)`
    was called once at submission, and each node's process reads the key from that folder itself.
 2. It reads lines from standard output, `wire.decode(line)`. The first is `Ready`; then the ranks are started, with
    LLSUB_RENDEZVOUS = `ready.name`, LLSUB_ADDRESS = `ready.address` and the numbers of rank, size and node. A process
@@ -23,12 +23,10 @@ It never waits for one connection. Standard library only.
 from __future__ import annotations
 
 import os
-import resource
 import select
 import selectors
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,6 +38,7 @@ from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RA
 from .node_links import Center, Uplink
 from .rules import ends
 from .rules.run_state import RunState
+from .system import peer_uid, raise_file_limit
 
 _BACKLOG = 4096
 _REFUSALS = 20
@@ -249,7 +248,7 @@ class Rendezvous:
                 sock, _nothing = self._listener.accept()
             except OSError:
                 return  # there is none any more, or there is no descriptor for it now
-            uid = _peer_uid(sock)
+            uid = peer_uid(sock)
             if uid != os.geteuid():
                 self._refused_one(f"a connection of uid {uid} was refused: this run is uid {os.geteuid()}'s")
                 sock.close()
@@ -283,7 +282,7 @@ class Rendezvous:
                 return
             if its.rank is None:
                 self._hello(its, message)
-            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort):
+            elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch):
                 its.is_done = its.is_done or isinstance(message, wire.Bye)
                 self._report(its.rank, message)
                 self._pass_on(its.rank, message)
@@ -352,15 +351,6 @@ class Rendezvous:
         if self._refusals <= _REFUSALS:
             more = "; further ones are not named" if self._refusals == _REFUSALS else ""
             self._note(text + more)
-
-
-def raise_file_limit() -> None:
-    """Let this process open as many files as the system allows it: one connection for each rank."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):
-        pass  # a hard limit above what the kernel allows now; the soft limit stays
 
 
 def main() -> int:
@@ -445,12 +435,6 @@ def _listen(setup: wire.Setup) -> tuple[socket.socket, str]:
         listener.close()
         raise
     return listener, name
-
-
-def _peer_uid(sock: socket.socket) -> int:
-    """Return the uid of the process at the other end, in the kernel's word."""
-    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(uid)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .control import Ends, Wait
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .joining import Joined
 from .matching import Queues
-from .names import ENV_CHECK, ENV_LOCAL_SIZE, ENV_SEND_LIMIT, INLINE_BYTES, PIECE_BYTES, WAITING_S
+from .names import ENV_CHECK, ENV_LOCAL_SIZE, ENV_SEND_LIMIT, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
 from .segments import Segment, SharedWindow
 from .transport import Envelope, Message, Tag, Window
@@ -29,8 +29,12 @@ _GONE_S = 10.0
 """How long after a rank has closed its connections the rendezvous process may take to say why."""
 _END_S = 2.0
 """How long a rank that fails tries to deliver what it has sent, and a send waits to learn why its receiver is gone."""
+_MOST_LOOKS = 100
+_MOST_WHY = 1000
+"""Characters of the reason for an abort: the rendezvous process reads lines of at most RANK_LINE_BYTES."""
 _SAY_AGAIN_S = 0.2
 _TICK_S = 0.5
+_SEND_AGAIN_S = 0.01
 _Buffers = Sequence[memoryview]
 
 
@@ -79,6 +83,8 @@ class SocketTransport:
             tag_bytes = frames.tag_to_bytes(tag)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if len(meta) > META_BYTES - frames.CHECKSUM_BYTES:
+            raise UsageError(f"the description of a message has {len(meta)} bytes, at most {META_BYTES} can be sent")
         segment = window.segment if isinstance(window, SharedWindow) else None
         if window is not None and segment is None:
             raise UsageError("this window has been released, or belongs to another transport")
@@ -87,18 +93,20 @@ class SocketTransport:
             if dest == self.rank:
                 self._send_to_self(Envelope(dest, context, tag, form, size, meta), buffers, segment)
                 return
-            self._check_receiver(dest)
+            self._check_receiver(dest, context)
             if size > self._limit:
                 raise NoRoom(f"a message of {size} bytes is more than LLSUB_SEND_LIMIT, {self._limit} bytes")
             try:
                 channel = self._peers.to(dest)
+                # Before the first frame of the message: other threads may send while this one waits.
+                self._wait_for_room(channel, context, size)
                 if segment is not None:
                     self._send_window(channel, segment)
                 if self._checks:
                     form, meta = form | frames.CHECKED, meta + frames.checksum(buffers)
                 self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
             except TransportError as error:
-                self._raise_broken(dest, error)
+                self._raise_broken(dest, context, error)
             self._sent += 1
             self._peers.keep_going()
             if self._peers.to_free:
@@ -171,7 +179,10 @@ class SocketTransport:
 
     def abort(self, code: int, why: str) -> None:
         """End the run: every rank's next or present call raises Aborted. Returns; the caller exits."""
+        why = why if len(why) <= _MOST_WHY else why[: _MOST_WHY - 3] + "..."
         with self._turn:
+            if self._closed:
+                return
             self._peers.control.say(wire.Abort(code, why))
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
             self._wake_others()
@@ -185,13 +196,16 @@ class SocketTransport:
                 self._deliver()
             finally:
                 self._closed = True
+                self._wake_others()
                 self._peers.close()
 
     def leave(self, why: str) -> None:
         """Close this process's copies of all sockets, in a forked child of the rank; later calls raise `why`."""
+        was_closed = self._closed
         self._closed, self._refusal = True, why
         self._turn = Turn()
-        self._peers.close()
+        if not was_closed:
+            self._peers.close()
 
     def _send_to_self(self, envelope: Envelope, buffers: _Buffers, segment: Segment | None) -> None:
         body = joined(buffers, envelope.size)
@@ -232,7 +246,6 @@ class SocketTransport:
                 )
                 return
             channel.write(frames.PART, body_bytes=piece, segment=segment)
-        self._wait_for_room(channel, size)
         channel.write(frames.DATA, buffers, form=form, tag=tag, meta=meta, body_bytes=size, context=context)
         if missing:
             self._peers.keep_going()  # the kernel's part goes on while pages are cleared
@@ -248,7 +261,7 @@ class SocketTransport:
             segment = pool.take(size)
         return segment
 
-    def _wait_for_room(self, channel: Outgoing, size: int) -> None:
+    def _wait_for_room(self, channel: Outgoing, context: int, size: int) -> None:
         """Wait until the backlog has room for a message, reading meanwhile."""
         kept = self._peers.kept
         if not kept.bytes or kept.bytes + size <= self._limit:
@@ -260,7 +273,7 @@ class SocketTransport:
             while kept.bytes and kept.bytes + size > self._limit:
                 self._pause(wait)
                 self._begin()
-                self._check_receiver(channel.rank)
+                self._check_receiver(channel.rank, context)
                 if channel.broken is not None:
                     raise TransportError(channel.broken)
                 if not said and time.monotonic() - began > WAITING_S:
@@ -272,21 +285,21 @@ class SocketTransport:
         finally:
             self._gone_on(wait)
 
-    def _check_receiver(self, dest: int) -> None:
+    def _check_receiver(self, dest: int, context: int) -> None:
         if not self._ends.quiet:
-            error = self._ends.error_of(dest)
+            error = self._ends.error_for_send(dest, context)
             if error is not None:
                 raise error
 
-    def _raise_broken(self, dest: int, error: TransportError) -> None:
+    def _raise_broken(self, dest: int, context: int, error: TransportError) -> None:
         """Raise why a rank's connection has broken: its end, as the rendezvous process says it."""
         wait = Wait("send", 0, dest, None, time.monotonic(), _END_S)
-        self._check_receiver(dest)
+        self._check_receiver(dest, context)
         while not self._peers.control.lost and self._pause(wait):
-            self._check_receiver(dest)
+            self._check_receiver(dest, context)
         if dest in self._peers.gone or self._peers.control.lost:
             self._ends.closed(dest, self._peers.gone.get(dest, (0.0, False))[1])
-        self._check_receiver(dest)
+        self._check_receiver(dest, context)
         raise error
 
     def _receive(self, wait: Wait) -> Message:
@@ -297,6 +310,8 @@ class SocketTransport:
 
     def _wait_for(self, wait: Wait) -> Message:
         while True:
+            if self._closed:
+                raise UsageError(self._refusal)
             if not self._ends.quiet or self._peers.gone:
                 self._raise_if_over(wait.source, wait.context)
                 message = self._queues.take(wait.source, wait.context, wait.tag)
@@ -321,13 +336,22 @@ class SocketTransport:
             self._pause_beside()
             return True
         peers = self._peers
+        if peers.must_send:
+            peers.keep_going()
         self._polling = True
         try:
             if self._may_spin and not wait.spun:
                 wait.spun = True
                 if self._spin(now):
                     return True
-            peers.handle(self._turn.asleep(peers.epoll, self._patience(wait, now)))
+            try:
+                events = self._turn.asleep(peers.epoll, self._patience(wait, now))
+            except (ValueError, OSError):
+                if not self._closed:
+                    raise
+            if self._closed:  # by another thread
+                return True
+            peers.handle(events)
             if peers.is_busy_accepting:
                 peers.tick(time.monotonic())
         finally:
@@ -372,6 +396,8 @@ class SocketTransport:
             due = wait.said_at + _SAY_AGAIN_S - now
         if self._peers.gone or self._peers.is_busy_accepting or not self._ends.quiet:
             due = _TICK_S if due is None else min(due, _TICK_S)
+        if self._peers.must_send:
+            due = _SEND_AGAIN_S if due is None else min(due, _SEND_AGAIN_S)
         return None if due is None else max(due, 0.0)
 
     def _report(self, wait: Wait) -> None:
@@ -418,7 +444,8 @@ class SocketTransport:
 
     def _has_more_to_read(self, source: int | None) -> bool:
         """Whether a rank that ended in good order has a connection whose end has not come yet, such as over TCP."""
-        return source is not None and self._ends.in_good_order(source) and self._peers.is_open_from(source)
+        sources = range(self.size) if source is None else (source,)
+        return any(self._ends.in_good_order(one) and self._peers.is_open_from(one) for one in sources)
 
     def _note_gone(self) -> None:
         """Believe closed connections where the rendezvous process says nothing about them."""
@@ -436,10 +463,8 @@ class SocketTransport:
     def _look(self) -> None:
         """Do what the kernel says can be done, without waiting."""
         self._progress_at = time.monotonic()
-        taken = self._queues.taken
-        self._peers.handle(self._peers.epoll.poll(0))
-        if self._queues.taken != taken:
-            self._wake_others()
+        if self._peers.handle(self._peers.epoll.poll(0)):
+            self._wake_others()  # what was handled here, such as an end or a call of `wake`, may be what they wait for
 
     def _look_now_and_then(self) -> None:
         """Notice ends and answers in a program that only sends."""
@@ -467,11 +492,22 @@ class SocketTransport:
             note(f"rank {self.rank}: {error}")
         untaken = self._tell_untaken()
         if not failing:
+            self._tell_late()
             self._peers.control.say(wire.Bye(untaken, *self._counts()))
         for _ in range(20):
             if self._peers.control.send_rest():
                 break
             time.sleep(0.05)
+
+    def _tell_late(self) -> None:
+        """End the run where ranks made different last collective calls, as far as messages about it have come."""
+        for _ in range(_MOST_LOOKS):
+            if not self._peers.handle(self._peers.epoll.poll(0)):
+                break
+        late = self._queues.late
+        if late is not None:
+            note(f"rank {self.rank}: {late}")
+            self._peers.control.say(wire.Mismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
 
     def _write_bye(self, channel: Outgoing) -> None:
         try:

@@ -1,6 +1,6 @@
 """What moves messages between ranks: the interface that collectives, Comm and Dmat are written against.
 
-Two transports offer it: `world.SocketTransport` (ours) and `mpi.MpiTransport`; tests have a third one, of threads.
+Two transports offer it: `sockets.SocketTransport` (ours) and `mpi.MpiTransport`; tests have a third one, of threads.
 A transport knows bytes only. `codec` makes them of objects and back.
 """
 

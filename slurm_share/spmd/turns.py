@@ -42,12 +42,12 @@ class Turn:
 
     def asleep(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
         """Let others have their turn, and return what `poller.poll(timeout)` returns."""
-        self.raise_interrupt()
         main = threading.get_ident() == self._main
+        self.lock.release()
         try:
             if main:
                 self._deferring = False
-            self.lock.release()
+                self.raise_interrupt()  # one that came before this line; a later one is raised at once
             events: list[tuple[int, int]] = poller.poll(timeout)
         finally:
             if main:

@@ -2,10 +2,10 @@
 
 A rank connects to the abstract Unix socket that LLSUB_RENDEZVOUS names; each end asks the kernel for the other's uid.
 
-A rank sends Hello, Waiting, Working, Bye and Abort. The rendezvous process sends Welcome once all ranks of all nodes
-have said hello, then Ended, Lost, Stuck, Mismatch and Aborted; instead of Welcome, Refused or Missing. Ended, Lost and
-Aborted may come before Welcome too, where the run cannot begin any more. A rank may be told of its end twice: that it
-has finished with messages, and later that it ended with a code.
+A rank sends Hello, Waiting, Working, Bye, Abort and Mismatch. The rendezvous process sends Welcome once all ranks of
+all nodes have said hello, then Ended, Lost, Stuck, Mismatch and Aborted; instead of Welcome, Refused or Missing. Ended,
+Lost and Aborted may come before Welcome too, where the run cannot begin any more. A rank may be told of its end twice:
+that it has finished with messages, and later that it ended with a code.
 
 Its parent (the launcher, `local`) sends it Setup, then Ended of each rank of the node. It sends its parent Ready, then
 RankWaits, Ending and Note. Between nodes go Joined, Beat, Ask, Answer and Left, and all of the ranks' messages.
@@ -136,7 +136,10 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """All ranks wait, and two of them in different collective calls of the same number."""
+    """Two ranks are in different collective calls of the same number.
+
+    Found where all ranks wait, or told by a rank that ends and has got a message of a call that it has finished.
+    """
 
     number: int
     here: tuple[int, str]
@@ -179,7 +182,7 @@ class Setup:
     nodes: tuple[tuple[str, int], ...]
     """Name and number of ranks of each node; ranks are numbered from node to node."""
     folder: str = ""
-    """Folder with the run's key, made by `node_links.make_folder`; empty in a run of one node."""
+    """Folder with the run's key, made by `key_folder.make_folder`; empty in a run of one node."""
     interface: str = ""
     """Address or host name to listen on; empty: that of this node's name."""
     ports: tuple[int, int] | None = None

@@ -36,7 +36,6 @@ def transport() -> Transport:
         if _made is None:
             _made = _make(os.environ)
             atexit.register(_close)
-            os.register_at_fork(after_in_child=_leave)
         return _made
 
 
@@ -63,14 +62,23 @@ def _close() -> None:
 
 
 def _leave() -> None:
-    """In a forked child: the parent's sockets are closed here, so that their end is seen when the parent ends."""
-    from .single import SingleTransport
+    """In a forked child: the parent's sockets are closed here, so that their end is seen when the parent ends.
 
+    Before the parent's first use of messages too: the child would otherwise become the rank in its place.
+    """
     global _forked, _lock
     _lock = threading.Lock()
-    if isinstance(_made, SingleTransport):
+    if _made is None and not os.environ.get(ENV_RENDEZVOUS):
         return
+    if _made is not None:
+        from .single import SingleTransport
+
+        if isinstance(_made, SingleTransport):
+            return
     _forked = True
     leave = getattr(_made, "leave", None)  # sockets' alone; MPI's connections are MPI's
     if leave is not None:
         leave(_FORKED)
+
+
+os.register_at_fork(after_in_child=_leave)

@@ -18,6 +18,7 @@ from ..wire import (
     Ended,
     Hello,
     Lost,
+    Mismatch,
     Missing,
     Place,
     Waiting,
@@ -171,6 +172,8 @@ class RunState:
             self._living.discard(rank)
         elif isinstance(message, Abort):
             self._end(Aborted(rank, message.code, message.why))
+        elif isinstance(message, Mismatch):
+            self._end(message)
         elif isinstance(message, Ended):
             self._heard_end(rank, message)
 
@@ -240,13 +243,17 @@ class RunState:
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
 
-    def _end(self, message: Ended | Lost | Missing | Aborted) -> None:
+    def _end(self, message: Ended | Lost | Missing | Aborted | Mismatch) -> None:
         self._said.append(message)
         if self.is_ending:
             return
         self.is_ending = True
         self._count = None
-        reasons = {message.rank} if isinstance(message, Ended | Aborted) else set(message.ranks)
+        reasons: set[int] = set()
+        if isinstance(message, Ended | Aborted):
+            reasons = {message.rank}
+        elif isinstance(message, Lost | Missing):
+            reasons = set(message.ranks)
         others = sum(not rank.is_over and number not in reasons for number, rank in enumerate(self._ranks))
         self._said.append(ends.ending(message, others))
 

@@ -219,3 +219,15 @@ def test_a_lost_node_whose_ranks_have_ended_is_no_reason():
     run.hear(1, wire.Ended(1, "n2", 0, None, ends.NOTHING_MORE), 0.0)
     run.lost(1)
     assert [type(message) for message in run.take()] == [wire.Ended]
+
+
+def test_a_rank_that_ends_after_another_call_than_its_peer_ends_the_run() -> None:
+    run = state()
+    told = wire.Mismatch(3, (0, "none any more"), (1, "bcast(root=1)"))
+    run.hear(0, told, 1.0)
+    run.hear(0, wire.Bye(0, 1, 1), 1.0)
+    found = run.take()
+    assert told in found
+    (ending,) = [one for one in found if isinstance(one, wire.Ending)]
+    assert ending.code == 1
+    assert "collective call 3" in ending.why

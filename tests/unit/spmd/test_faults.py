@@ -1,0 +1,188 @@
+"""Ranks whose calls are interrupted, share their transport between threads, or end in disagreement."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+from transports import ranks, said
+
+from slurm_share.spmd import frames, sockets, turns, wire, world
+from slurm_share.spmd.control import Ends
+from slurm_share.spmd.errors import CollectiveMismatch, PeerEnded, SpmdError, UsageError
+from slurm_share.spmd.names import META_BYTES
+from slurm_share.spmd.transport import RAW, USER, NodePlace
+
+CALL = 1 << 32
+
+
+def body(size: int) -> list[memoryview]:
+    return [memoryview(bytes(size))]
+
+
+def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_arguments: None)
+    turn = turns.Turn()
+    number = threading.get_ident()
+
+    class Threads:
+        """Ctrl-C comes while the wait asks which thread it is in."""
+
+        @staticmethod
+        def get_ident() -> int:
+            turn._on_interrupt(signal.SIGINT, None)
+            return number
+
+    class Poller:
+        def poll(self, timeout: float | None) -> list[Any]:
+            return []
+
+    turn._deferring = True
+    turn.lock.acquire()
+    monkeypatch.setattr(turns, "threading", Threads)
+    with pytest.raises(KeyboardInterrupt):
+        turn.asleep(Poller(), None)
+    assert turn._deferring
+    assert turn.lock.locked()
+
+
+def test_a_send_waits_for_room_before_its_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ranks(2) as ((sender, _control), _other):
+        monkeypatch.setattr(sockets, "PIECE_BYTES", 1 << 16)
+        sender._peers.pool.grow(1 << 16)
+        order: list[Any] = []
+        monkeypatch.setattr(sender, "_wait_for_room", lambda *_arguments: order.append("wait"))
+        channel = sender._peers.to(1)
+        write = channel.write
+
+        def noted(kind: int, *arguments: Any, **named: Any) -> None:
+            order.append(kind)
+            write(kind, *arguments, **named)
+
+        monkeypatch.setattr(channel, "write", noted)
+        sender.send(1, USER, 0, RAW, b"", body(100 << 10))
+        assert order == ["wait", frames.PART, frames.DATA]
+
+
+def test_what_one_thread_handles_wakes_the_thread_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ranks(2) as ((rank, _control), _other):
+        woken: list[bool] = []
+        rank._polling = True
+        rank._peers.wake()
+        monkeypatch.setattr(rank._peers, "wake", lambda: woken.append(True))
+        rank._look()
+        rank._polling = False
+        assert woken == [True]
+
+
+def test_a_rank_that_has_got_a_message_of_a_finished_call_says_so_at_its_end() -> None:
+    with ranks(2) as ((first, control), (second, _control)):
+        second.send(0, CALL | 1, "bcast(root=1)", RAW, b"", body(3))
+        first.finish(CALL | 1)
+        first.close()
+        told = [one for one in said(control) if isinstance(one, wire.Mismatch)]
+        assert told == [wire.Mismatch(1, (0, "none any more"), (1, "bcast(root=1)"))]
+
+
+def test_a_mismatch_that_a_call_has_raised_is_not_told_again() -> None:
+    with ranks(2) as ((first, control), (second, _control)):
+        second.send(0, CALL | 1, "bcast(root=1)", RAW, b"", body(3))
+        first.finish(CALL | 1)
+        with pytest.raises(CollectiveMismatch):
+            first.receive(1, CALL | 2, "barrier()", "barrier", 10.0)
+        first.close()
+        assert not [one for one in said(control) if isinstance(one, wire.Mismatch)]
+
+
+def test_a_send_in_a_collective_call_names_the_first_rank_that_died() -> None:
+    ends = Ends(0, (NodePlace("n", 0, 3),))
+    ends.take(wire.Ended(2, "n", None, 9, "was killed"))
+    ends.take(wire.Ended(1, "n", 0, None, ""))
+    error = ends.error_for_send(1, CALL | 1)
+    assert isinstance(error, PeerEnded)
+    assert error.rank == 2
+    error = ends.error_for_send(1, USER)
+    assert isinstance(error, PeerEnded)
+    assert error.rank == 1
+
+
+def test_a_backlog_is_sent_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoThread:
+        def __init__(self, **_arguments: Any) -> None: ...
+
+        def start(self) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with ranks(2) as ((sender, _control), (receiver, _other)):
+        size = 8 << 20
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "Thread", NoThread)
+            sender.send(1, USER, 0, RAW, b"", body(size))
+            assert sender._peers.must_send
+            until = time.monotonic() + 30
+            while sender._peers.kept.bytes and time.monotonic() < until:
+                sender.probe(1, USER, 0)
+                sender._peers.keep_going()
+                receiver.probe(0, USER, 0)
+        assert receiver.receive(0, USER, 0, "recv", 10.0).envelope.size == size
+
+
+def test_a_long_reason_for_an_abort_fits_the_lines_of_the_rendezvous_process() -> None:
+    with ranks(2) as ((rank, control), _other):
+        rank.abort(1, "x" * 100_000)
+        (told,) = said(control)
+        assert isinstance(told, wire.Abort)
+        assert len(told.why) == 1000
+
+
+def test_a_call_that_waits_ends_when_its_transport_is_closed() -> None:
+    with ranks(2) as ((rank, _control), _other):
+        found: list[SpmdError] = []
+
+        def wait() -> None:
+            try:
+                rank.receive(1, USER, 0, "recv", 0.5)
+            except SpmdError as error:
+                found.append(error)
+
+        waits = threading.Thread(target=wait, daemon=True)
+        waits.start()
+        until = time.monotonic() + 10
+        while not rank._polling and time.monotonic() < until:
+            time.sleep(0.01)
+        rank.close()
+        waits.join(10)
+        assert isinstance(found[0], UsageError)
+
+
+def test_a_child_forked_after_the_end_closes_no_descriptor_of_others() -> None:
+    with ranks(2) as ((rank, _control), _other):
+        rank.close()
+        fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+        rank.leave("forked")
+        for fd in fds:
+            os.close(fd)
+
+
+def test_a_description_that_no_receiver_reads_is_refused() -> None:
+    with ranks(2) as ((sender, _control), _other):
+        with pytest.raises(UsageError, match="description"):
+            sender.send(1, USER, 0, RAW, bytes(META_BYTES + 1), body(1))
+        sender.send(1, USER, 0, RAW, b"", body(1))
+
+
+@pytest.mark.parametrize(("rendezvous", "refused"), [("somewhere", True), ("", False)])
+def test_a_child_forked_before_the_first_message_does_not_become_the_rank(
+    monkeypatch: pytest.MonkeyPatch, rendezvous: str, refused: bool
+) -> None:
+    monkeypatch.setattr(world, "_made", None)
+    monkeypatch.setattr(world, "_forked", False)
+    monkeypatch.setenv("LLSUB_RENDEZVOUS", rendezvous)
+    child = os.fork()
+    if not child:
+        os._exit(world._forked)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == refused
