@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from . import wire
 from .errors import (
@@ -19,28 +18,7 @@ from .errors import (
     TransportError,
 )
 from .names import CONTROL_BYTES
-from .transport import USER, NodePlace, Tag
-
-
-@dataclass(eq=False)
-class Wait:
-    """A call that waits."""
-
-    call: str
-    context: int
-    source: int | None
-    tag: Tag | None
-    began: float
-    limit_s: float | None
-    said: tuple[int, int] | None = None
-    """What was last reported to the rendezvous process."""
-    said_at: float = 0.0
-    spun: bool = False
-
-    @property
-    def what(self) -> str:
-        """Source and tag, for people."""
-        return f"({'any' if self.source is None else self.source}, {'any' if self.tag is None else repr(self.tag)})"
+from .transport import USER, NodePlace
 
 
 class Control:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from . import frames, memory, wire
 from .bodies import Received, joined, split
 from .channels import Outgoing
-from .control import Ends, Wait
+from .control import Ends
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .joining import Joined
 from .matching import Queues
@@ -20,9 +19,8 @@ from .peers import Peers, note
 from .segments import Segment, SharedWindow
 from .transport import Envelope, Message, Tag, Window
 from .turns import Turn
+from .waits import Wait, Waits
 
-_SPIN_S = 20e-6
-_SPINS_IN_VAIN, _WAITS_BETWEEN_SPINS = 8, 256
 _GROW = 2
 """Segments that one send makes for the next at most."""
 _GONE_S = 10.0
@@ -32,9 +30,6 @@ _END_S = 2.0
 _MOST_LOOKS = 100
 _MOST_WHY = 1000
 """Characters of the reason for an abort: the rendezvous process reads lines of at most RANK_LINE_BYTES."""
-_SAY_AGAIN_S = 0.2
-_TICK_S = 0.5
-_SEND_AGAIN_S = 0.01
 _Buffers = Sequence[memoryview]
 
 
@@ -49,21 +44,14 @@ class SocketTransport:
         self._ends = Ends(self.rank, self.nodes)
         self._queues = Queues(self.rank)
         self._peers = Peers(joined, self._turn, self._ends, self._queues.put)
-        self._changed = threading.Condition(self._turn.lock)
-        self._others = 0
-        """Threads that wait while another one waits for the kernel."""
-        self._polling = False
-        self._closed = False
         self._refusal = "messages cannot be sent or received any more: the transport is closed"
         self._sent = 0
         self._sent_to_self = 0
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
         self._limit = int(environ.get(ENV_SEND_LIMIT) or memory.total_bytes() // 4 // max(local, 1))
-        self._may_spin = len(os.sched_getaffinity(0)) >= local
-        self._spins = 0
-        """Waits since spinning has last spared one."""
+        may_spin = len(os.sched_getaffinity(0)) >= local
+        self._waits = Waits(self._turn, self._ends, self._peers, self._counts, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"
-        self._progress_at = 0.0
 
     def send(
         self,
@@ -111,7 +99,7 @@ class SocketTransport:
             self._peers.keep_going()
             if self._peers.to_free:
                 self._peers.answer_free()
-            self._look_now_and_then()
+            self._waits.handle_sometimes()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
@@ -143,7 +131,7 @@ class SocketTransport:
         """Return the first message of that source and tag, which stays; None: there is none yet. Does not wait."""
         with self._turn:
             self._begin()
-            self._look()
+            self._waits.handle_now()
             found = self._queues.find(source, context, tag)
             if found is None and not self._ends.quiet:
                 self._raise_if_over(source, context)
@@ -154,7 +142,7 @@ class SocketTransport:
         """Return all of the users' messages that wait here, in the order in which they came. Does not wait."""
         with self._turn:
             self._begin()
-            self._look()
+            self._waits.handle_now()
             return tuple(self._queues.waiting())
 
     def finish(self, context: int) -> None:
@@ -173,7 +161,7 @@ class SocketTransport:
     def release(self, segment: Segment) -> None:
         """Take a window's segment back."""
         with self._turn:
-            if not self._closed:
+            if not self._waits.is_closed:
                 self._peers.pool.give_back(segment)
                 self._peers.tell_dropped()
 
@@ -181,28 +169,28 @@ class SocketTransport:
         """End the run: every rank's next or present call raises Aborted. Returns; the caller exits."""
         why = why if len(why) <= _MOST_WHY else why[: _MOST_WHY - 3] + "..."
         with self._turn:
-            if self._closed:
+            if self._waits.is_closed:
                 return
             self._peers.control.say(wire.Abort(code, why))
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
-            self._wake_others()
+            self._waits.wake_others()
 
     def close(self) -> None:
         """Deliver what was sent, say goodbye, close."""
         with self._turn:
-            if self._closed:
+            if self._waits.is_closed:
                 return
             try:
                 self._deliver()
             finally:
-                self._closed = True
-                self._wake_others()
+                self._waits.is_closed = True
+                self._waits.wake_others()
                 self._peers.close()
 
     def leave(self, why: str) -> None:
         """Close this process's copies of all sockets, in a forked child of the rank; later calls raise `why`."""
-        was_closed = self._closed
-        self._closed, self._refusal = True, why
+        was_closed = self._waits.is_closed
+        self._waits.is_closed, self._refusal = True, why
         self._turn = Turn()
         if not was_closed:
             self._peers.close()
@@ -212,7 +200,7 @@ class SocketTransport:
         self._sent_to_self += 1
         memory_of = segment.memory if segment is not None else None
         self._queues.put(Received(envelope, [body], memory_of, lambda _lent: None))
-        self._wake_others()
+        self._waits.wake_others()
 
     def _send_window(self, channel: Outgoing, segment: Segment) -> None:
         if not channel.in_node:
@@ -257,7 +245,7 @@ class SocketTransport:
         pool = self._peers.pool
         segment = pool.take(size)
         if segment is None and pool.busy:
-            self._look()
+            self._waits.handle_now()
             segment = pool.take(size)
         return segment
 
@@ -271,7 +259,7 @@ class SocketTransport:
         said = False
         try:
             while kept.bytes and kept.bytes + size > self._limit:
-                self._pause(wait)
+                self._waits.pause(wait)
                 self._begin()
                 self._check_receiver(channel.rank, context)
                 if channel.broken is not None:
@@ -283,7 +271,7 @@ class SocketTransport:
                         f"have not been taken, LLSUB_SEND_LIMIT is {self._limit}"
                     )
         finally:
-            self._gone_on(wait)
+            self._waits.finished(wait)
 
     def _check_receiver(self, dest: int, context: int) -> None:
         if not self._ends.quiet:
@@ -295,7 +283,7 @@ class SocketTransport:
         """Raise why a rank's connection has broken: its end, as the rendezvous process says it."""
         wait = Wait("send", 0, dest, None, time.monotonic(), _END_S)
         self._check_receiver(dest, context)
-        while not self._peers.control.lost and self._pause(wait):
+        while not self._peers.control.lost and self._waits.pause(wait):
             self._check_receiver(dest, context)
         if dest in self._peers.gone or self._peers.control.lost:
             self._ends.closed(dest, self._peers.gone.get(dest, (0.0, False))[1])
@@ -306,121 +294,26 @@ class SocketTransport:
         try:
             return self._wait_for(wait)
         finally:
-            self._gone_on(wait)
+            self._waits.finished(wait)
 
     def _wait_for(self, wait: Wait) -> Message:
         while True:
-            if self._closed:
+            if self._waits.is_closed:
                 raise UsageError(self._refusal)
             if not self._ends.quiet or self._peers.gone:
                 self._raise_if_over(wait.source, wait.context)
                 message = self._queues.take(wait.source, wait.context, wait.tag)
                 if message is not None:
                     return message
-            in_time = self._pause(wait)
+            in_time = self._waits.pause(wait)
             if not in_time:
-                self._look()
+                self._waits.handle_now()
             message = self._queues.take(wait.source, wait.context, wait.tag)
             if message is not None:
                 return message
             if not in_time:
                 waited_s = time.monotonic() - wait.began
                 raise ReceiveTimeout(f"rank {self.rank} has waited {waited_s:.3g} s in {wait.call} for {wait.what}")
-
-    def _pause(self, wait: Wait) -> bool:
-        """Let go until something may have changed; return False when the call's time is over."""
-        now = time.monotonic()
-        if wait.limit_s is not None and now >= wait.began + wait.limit_s:
-            return False
-        if self._polling:
-            self._pause_beside()
-            return True
-        peers = self._peers
-        if peers.must_send:
-            peers.keep_going()
-        self._polling = True
-        try:
-            if self._may_spin and not wait.spun:
-                wait.spun = True
-                if self._spin(now):
-                    return True
-            try:
-                events = self._turn.asleep(peers.epoll, self._patience(wait, now))
-            except (ValueError, OSError):
-                if not self._closed:
-                    raise
-            if self._closed:  # by another thread
-                return True
-            peers.handle(events)
-            if peers.is_busy_accepting:
-                peers.tick(time.monotonic())
-        finally:
-            self._polling = False
-            if self._others:
-                self._changed.notify_all()
-        self._report(wait)
-        return True
-
-    def _spin(self, now: float) -> bool:
-        """Ask the kernel for a moment without sleeping; not for a while after this has often been in vain."""
-        self._spins += 1
-        if self._spins >= _SPINS_IN_VAIN:
-            if self._spins < _WAITS_BETWEEN_SPINS:
-                return False
-            self._spins = 0
-        while time.monotonic() - now < _SPIN_S:
-            events = self._peers.epoll.poll(0)
-            if events:
-                self._peers.handle(events)
-                self._spins = 0
-                return True
-        return False
-
-    def _pause_beside(self) -> None:
-        """Wait while another thread waits for the kernel."""
-        self._others += 1
-        try:
-            self._changed.wait(_SAY_AGAIN_S)
-        finally:
-            self._others -= 1
-        self._turn.raise_interrupt()
-
-    def _patience(self, wait: Wait, now: float) -> float | None:
-        """Return how long the kernel may be waited for; None: until something comes."""
-        due = None
-        if wait.limit_s is not None:
-            due = wait.began + wait.limit_s - now
-        elif wait.said is None:
-            due = wait.began + WAITING_S - now
-        elif wait.said != self._counts():
-            due = wait.said_at + _SAY_AGAIN_S - now
-        if self._peers.gone or self._peers.is_busy_accepting or not self._ends.quiet:
-            due = _TICK_S if due is None else min(due, _TICK_S)
-        if self._peers.must_send:
-            due = _SEND_AGAIN_S if due is None else min(due, _SEND_AGAIN_S)
-        return None if due is None else max(due, 0.0)
-
-    def _report(self, wait: Wait) -> None:
-        """Tell the rendezvous process what this rank waits for. Not while other threads could send a message."""
-        now = time.monotonic()
-        if wait.limit_s is not None or now - wait.began < WAITING_S:
-            return
-        counts = self._counts()
-        if wait.said == counts:
-            return
-        if wait.said is not None and now - wait.said_at < _SAY_AGAIN_S:
-            return
-        wait.said, wait.said_at = counts, now
-        if threading.active_count() - self._peers.drains == 1:
-            source = wait.source
-            self._peers.control.say(
-                wire.Waiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
-            )
-
-    def _gone_on(self, wait: Wait) -> None:
-        self._ends.stuck = None
-        if wait.said is not None:
-            self._peers.control.say(wire.Working())
 
     def _counts(self) -> tuple[int, int]:
         return self._sent, self._queues.taken - self._sent_to_self
@@ -455,27 +348,10 @@ class SocketTransport:
                 self._ends.closed(rank, said_bye)
 
     def _begin(self) -> None:
-        if self._closed:
+        if self._waits.is_closed:
             raise UsageError(self._refusal)
         if self._ends.fatal is not None:
             raise self._ends.fatal
-
-    def _look(self) -> None:
-        """Do what the kernel says can be done, without waiting."""
-        self._progress_at = time.monotonic()
-        if self._peers.handle(self._peers.epoll.poll(0)):
-            self._wake_others()  # what was handled here, such as an end or a call of `wake`, may be what they wait for
-
-    def _look_now_and_then(self) -> None:
-        """Notice ends and answers in a program that only sends."""
-        if time.monotonic() - self._progress_at > 0.05:
-            self._look()
-
-    def _wake_others(self) -> None:
-        if self._polling:
-            self._peers.wake()
-        if self._others:
-            self._changed.notify_all()
 
     def _deliver(self) -> None:
         """Send what is kept, then say goodbye. Waits as long as the receivers live; a failing rank only a moment."""
@@ -522,7 +398,7 @@ class SocketTransport:
             for channel in self._peers.outgoing.values():
                 if channel.backlog_bytes and self._ends.has_ended(channel.rank):
                     channel.give_up("it has ended")
-            if self._peers.kept.bytes and not self._pause(wait):
+            if self._peers.kept.bytes and not self._waits.pause(wait):
                 return
 
     def _tell_untaken(self) -> int:

@@ -71,11 +71,11 @@ def test_a_send_waits_for_room_before_its_first_frame(monkeypatch: pytest.Monkey
 def test_what_one_thread_handles_wakes_the_thread_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     with ranks(2) as ((rank, _control), _other):
         woken: list[bool] = []
-        rank._polling = True
+        rank._waits.is_polling = True
         rank._peers.wake()
         monkeypatch.setattr(rank._peers, "wake", lambda: woken.append(True))
-        rank._look()
-        rank._polling = False
+        rank._waits.handle_now()
+        rank._waits.is_polling = False
         assert woken == [True]
 
 
@@ -152,7 +152,7 @@ def test_a_call_that_waits_ends_when_its_transport_is_closed() -> None:
         waits = threading.Thread(target=wait, daemon=True)
         waits.start()
         until = time.monotonic() + 10
-        while not rank._polling and time.monotonic() < until:
+        while not rank._waits.is_polling and time.monotonic() < until:
             time.sleep(0.01)
         rank.close()
         waits.join(10)
