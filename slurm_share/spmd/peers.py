@@ -75,7 +75,7 @@ class Peers:
         return self._drainer.is_running
 
     def wake(self) -> None:
-        """Let the thread that waits for the kernel look again."""
+        """Let the thread that waits for the kernel return."""
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 
@@ -98,10 +98,10 @@ class Peers:
         return done
 
     def tick(self, now: float) -> None:
-        """Do what is due: forget connections that have proved nothing, take connections again."""
+        """Do what is due: close connections that have proved nothing, take connections again."""
         for sock, (since, close) in list(self._halves.items()):
             if now - since > HANDSHAKE_S:
-                self._forget_half(sock, close)
+                self._close_unproved(sock, close)
         for listener in self._paused:
             self.epoll.register(listener.fileno(), select.EPOLLIN)
         self._paused.clear()
@@ -243,7 +243,7 @@ class Peers:
         except MemoryError as error:  # NoRoom too; the stream cannot be read on behind what was lost
             self._failed(incoming, error if isinstance(error, NoRoom) else NoRoom("no memory for a message"))
         if incoming.closed:
-            self._forget(incoming)
+            self._close_incoming(incoming)
 
     def _identified(self, incoming: Incoming) -> None:
         assert incoming.rank is not None
@@ -258,7 +258,7 @@ class Peers:
             self._ends.failed(incoming.rank, error)
         incoming.closed = True
 
-    def _forget(self, incoming: Incoming) -> None:
+    def _close_incoming(self, incoming: Incoming) -> None:
         self._unregister(incoming.sock.fileno())
         self._incoming.discard(incoming)
         if self._halves.pop(incoming.sock, None) is None and incoming.rank is not None:
@@ -315,7 +315,7 @@ class Peers:
                 if time.monotonic() - since < _YOUNG_S:
                     self._pause(listener)
                     return
-                self._forget_half(oldest, close)
+                self._close_unproved(oldest, close)
             try:
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
@@ -337,14 +337,14 @@ class Peers:
             sock.close()
             return
         incoming = Incoming(sock, None, self._run, self._deliver, self.to_free.append)
-        self._halves[sock] = (time.monotonic(), partial(self._forget, incoming))
+        self._halves[sock] = (time.monotonic(), partial(self._close_incoming, incoming))
         self._add(incoming)
         self._read(incoming)
 
     def _accept_between_nodes(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = Server(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, RANKS)
-        self._halves[sock] = (time.monotonic(), partial(self._close_half, sock))
+        self._halves[sock] = (time.monotonic(), partial(self._close_socket, sock))
         self._register(sock.fileno(), partial(self._prove, sock, server))
         with contextlib.suppress(OSError):
             sock.send(server.start())
@@ -358,7 +358,7 @@ class Peers:
             return
         except (Refused, OSError) as error:
             note(f"rank {self._rank}: {error}")
-            self._forget_half(sock, partial(self._close_half, sock))
+            self._close_unproved(sock, partial(self._close_socket, sock))
             return
         if server.peer is not None:
             self._unregister(sock.fileno())
@@ -369,11 +369,11 @@ class Peers:
         self._incoming.add(incoming)
         self._register(incoming.sock.fileno(), partial(self._read, incoming))
 
-    def _close_half(self, sock: socket.socket) -> None:
+    def _close_socket(self, sock: socket.socket) -> None:
         self._unregister(sock.fileno())
         sock.close()
 
-    def _forget_half(self, sock: socket.socket, close: Callable[[], None]) -> None:
+    def _close_unproved(self, sock: socket.socket, close: Callable[[], None]) -> None:
         close()
         self._halves.pop(sock, None)
 

@@ -13,7 +13,7 @@ from .errors import Deadlock, ReceiveTimeout, UsageError
 from .matching import Queues
 from .transport import Envelope, Message, NodePlace, Tag, Window
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 @dataclass(eq=False)
@@ -68,12 +68,12 @@ class SingleTransport:
                 message = self._queues.take(source, context, tag)
                 if message is not None:
                     return message
-                left = _LOOK_S if until is None else until - time.monotonic()
+                left = _CHECK_S if until is None else until - time.monotonic()
                 if left <= 0:
                     raise ReceiveTimeout(f"rank 0 has waited {timeout_s:g} s in {call} for {what}")
                 if until is None and threading.active_count() == 1:
                     raise Deadlock(((0, f"in {call} for {what}, and there is no other rank"),))
-                self._changed.wait(min(left, _LOOK_S))
+                self._changed.wait(min(left, _CHECK_S))
 
     def put_back(self, message: Message) -> None:
         """Make a message that was not taken the first of its tag again."""

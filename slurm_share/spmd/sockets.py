@@ -27,7 +27,7 @@ _GONE_S = 10.0
 """How long after a rank has closed its connections the rendezvous process may take to say why."""
 _END_S = 2.0
 """How long a rank that fails tries to deliver what it has sent, and a send waits to learn why its receiver is gone."""
-_MOST_LOOKS = 100
+_MOST_PASSES = 100
 _MOST_WHY = 1000
 """Characters of the reason for an abort: the rendezvous process reads lines of at most RANK_LINE_BYTES."""
 _Buffers = Sequence[memoryview]
@@ -377,7 +377,7 @@ class SocketTransport:
 
     def _tell_late(self) -> None:
         """End the run where ranks made different last collective calls, as far as messages about it have come."""
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_PASSES):
             if not self._peers.handle(self._peers.epoll.poll(0)):
                 break
         late = self._queues.late

@@ -19,7 +19,7 @@ _TEXT = 120
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankState:
     """One rank, as far as its messages are known."""
 
     is_over: bool
@@ -61,7 +61,7 @@ def wait_text(waiting: Waiting) -> str:
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
 
 
-def nobody_can_go_on(ranks: Iterable[Standing]) -> bool:
+def nobody_can_go_on(ranks: Iterable[RankState]) -> bool:
     """Return whether every living rank waits and no message is under way.
 
     True of what was read at different moments too; so it counts once the same was read twice, and nothing came in

@@ -46,18 +46,18 @@ class _Rank:
     def is_over(self) -> bool:
         return self.ended is not None or self.is_lost
 
-    def standing(self) -> ends.Standing:
+    def state(self) -> ends.RankState:
         """Return what counts when ranks may wait for each other."""
         if self.is_lost:
-            return ends.Standing(True, None, None, None)
+            return ends.RankState(True, None, None, None)
         if self.bye is not None:
-            return ends.Standing(True, None, self.bye.sent, self.bye.taken)
+            return ends.RankState(True, None, self.bye.sent, self.bye.taken)
         if self.ended is not None:
             known = 0 if self.hello is None else None
-            return ends.Standing(True, None, known, known)
+            return ends.RankState(True, None, known, known)
         if self.wait is not None:
-            return ends.Standing(False, self.wait, self.wait.sent, self.wait.taken)
-        return ends.Standing(False, None, 0, 0)
+            return ends.RankState(False, self.wait, self.wait.sent, self.wait.taken)
+        return ends.RankState(False, None, 0, 0)
 
 
 @dataclass
@@ -160,7 +160,7 @@ class RunState:
             if self._start_until is None:
                 self._start_until = now + self._start_s
             self._begin()
-            self._look_for_absent()
+            self._end_if_absent()
         elif isinstance(message, Waiting):
             its.wait = message
             self._waiting.add(rank)
@@ -193,7 +193,7 @@ class RunState:
         if not self.has_begun and not self.is_ending and self._start_until is not None and now >= self._start_until:
             absent = tuple(number for number, rank in enumerate(self._ranks) if rank.hello is None)
             self._end(Missing(absent or self._ranks_of_absent_nodes(), self._start_s))
-        self._look_for_deadlock(now)
+        self._check_deadlock(now)
 
     def due_at(self) -> float | None:
         """Return the moment at which `tick` has something to do; None: not before something is heard."""
@@ -230,9 +230,9 @@ class RunState:
                 self._end(ended)
         elif rank.hello is not None and not is_known:
             self._said.append(ended)
-        self._look_for_absent()
+        self._end_if_absent()
 
-    def _look_for_absent(self) -> None:
+    def _end_if_absent(self) -> None:
         """End a run that cannot begin: a rank has ended before it said hello, and another one waits for it."""
         if self.has_begun or self.is_ending or self._start_until is None:
             return
@@ -257,7 +257,7 @@ class RunState:
         others = sum(not rank.is_over and number not in reasons for number, rank in enumerate(self._ranks))
         self._said.append(ends.ending(message, others))
 
-    def _look_for_deadlock(self, now: float) -> None:
+    def _check_deadlock(self, now: float) -> None:
         if self.is_ending or not self._waiting or self._waiting != self._living or not self._nobody_can_go_on():
             self._count = None
             return
@@ -272,7 +272,7 @@ class RunState:
 
     def _nobody_can_go_on(self) -> bool:
         if self._counted[0] != self._version:
-            self._counted = self._version, ends.nobody_can_go_on(rank.standing() for rank in self._ranks)
+            self._counted = self._version, ends.nobody_can_go_on(rank.state() for rank in self._ranks)
         return self._counted[1]
 
     def _ask(self, *, is_second: bool, now: float) -> None:

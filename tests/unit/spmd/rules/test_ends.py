@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.spmd import wire
 from slurm_share.spmd.rules import ends
-from slurm_share.spmd.rules.ends import Standing
+from slurm_share.spmd.rules.ends import RankState
 from slurm_share.spmd.rules.run_state import AGAIN_S, BYE_S, RunState
 
 COLLECTIVE = 1 << 32
@@ -67,12 +67,12 @@ def test_what_a_wait_reads_like(wait, text):
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ([Standing(False, waiting(), 2, 1), Standing(False, waiting(), 0, 1)], True),
-        ([Standing(False, waiting(), 2, 1), Standing(False, waiting(), 0, 0)], False),
-        ([Standing(False, waiting(), 0, 0), Standing(False, None, 0, 0)], False),
-        ([Standing(False, waiting(), 0, 2), Standing(True, None, 2, 0)], True),
-        ([Standing(False, waiting(), 0, 0), Standing(True, None, None, None)], False),
-        ([Standing(True, None, 0, 0)], False),
+        ([RankState(False, waiting(), 2, 1), RankState(False, waiting(), 0, 1)], True),
+        ([RankState(False, waiting(), 2, 1), RankState(False, waiting(), 0, 0)], False),
+        ([RankState(False, waiting(), 0, 0), RankState(False, None, 0, 0)], False),
+        ([RankState(False, waiting(), 0, 2), RankState(True, None, 2, 0)], True),
+        ([RankState(False, waiting(), 0, 0), RankState(True, None, None, None)], False),
+        ([RankState(True, None, 0, 0)], False),
         ([], False),
     ],
 )
