@@ -21,6 +21,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import Any
 
+from . import frames
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .matching import Queues
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
@@ -226,7 +227,10 @@ class MpiTransport:
         self._comm.Abort(code or 1)
 
     def close(self) -> None:
-        """Say goodbye, and wait until all ranks have: meanwhile take what others send, so that they can end too."""
+        """Say goodbye, and wait until all ranks have: meanwhile take what others send, so that they can end too.
+
+        End every rank with code 1 where the last collective calls of two ranks differ.
+        """
         with self._lock:
             if self._closed or self._mpi.Is_finalized():
                 self._closed = True
@@ -238,6 +242,8 @@ class MpiTransport:
             while len(self._ended) < self.size - 1 or self._sent:
                 self._progress()
                 wait.pause(self._moves())
+            if self._queues.late is not None:
+                self.abort(1, str(self._queues.late))
             self._closed = True
             self._block.Free()
             self._comm.Free()
@@ -338,7 +344,10 @@ class _Wait:
 
 
 def _packed(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview]) -> bytes:
-    word = f"i{tag}".encode() if isinstance(tag, int) else f"s{tag}".encode()
+    try:
+        word = frames.tag_to_bytes(tag)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     head = _HEAD.pack(kind, form, len(word), len(meta), sum(buffer.nbytes for buffer in buffers), context)
     head += word + meta
     return b"".join((head, bytes(-len(head) % _ALIGNED), *buffers))
@@ -347,8 +356,8 @@ def _packed(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: 
 def _unpacked(source: int, data: memoryview) -> tuple[int, MpiMessage]:
     kind, form, tag_bytes, meta_bytes, size, context = _HEAD.unpack_from(data)
     after_tag = _HEAD.size + tag_bytes
-    word, meta = str(data[_HEAD.size : after_tag], "utf-8"), bytes(data[after_tag : after_tag + meta_bytes])
-    tag = int(word[1:]) if word[0] == "i" else word[1:]
+    tag = frames.tag_of_bytes(bytes(data[_HEAD.size : after_tag]))
+    meta = bytes(data[after_tag : after_tag + meta_bytes])
     begin = after_tag + meta_bytes
     begin += -begin % _ALIGNED
     return kind, MpiMessage(Envelope(source, context, tag, form, size, meta), data[begin : begin + size])
