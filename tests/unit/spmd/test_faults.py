@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import threading
 import time
 from typing import Any
@@ -11,9 +13,17 @@ from typing import Any
 import pytest
 from transports import ranks, said
 
-from slurm_share.spmd import frames, sockets, turns, wire, world
+from slurm_share.spmd import frames, peers, sockets, turns, wire, world
 from slurm_share.spmd.control import Ends
-from slurm_share.spmd.errors import CollectiveMismatch, PeerEnded, SpmdError, UsageError
+from slurm_share.spmd.errors import (
+    CollectiveMismatch,
+    NoRoom,
+    PeerEnded,
+    ReceiveTimeout,
+    SpmdError,
+    TransportError,
+    UsageError,
+)
 from slurm_share.spmd.names import META_BYTES
 from slurm_share.spmd.transport import RAW, USER, NodePlace
 
@@ -186,3 +196,61 @@ def test_a_child_forked_before_the_first_message_does_not_become_the_rank(
     if not child:
         os._exit(world._forked)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == refused
+
+
+def test_ctrl_c_ends_a_send_to_a_rank_whose_queue_of_connections_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        tries = 0
+
+        def connect(self, name: str) -> None:
+            self.tries += 1
+            raise BlockingIOError if self.tries < 50 else ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+        def close(self) -> None: ...
+
+    with ranks(2) as ((sender, _control), _other):
+        monkeypatch.setattr(peers, "_socket", lambda *_arguments: Full())
+        sender._turn._interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            sender.send(1, USER, 0, RAW, b"", body(1))
+
+
+def test_too_many_open_files_are_an_error_of_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_arguments: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(sockets, "_END_S", 0.1)
+    with ranks(2) as ((sender, _control), _other):
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", none)
+            with pytest.raises(TransportError, match="Too many open files"):
+                sender.send(1, USER, 0, RAW, b"", body(1))
+        sender.send(1, USER, 0, RAW, b"", body(1))
+
+
+def test_a_message_without_memory_ends_its_connection_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_arguments: Any) -> Any:
+        raise MemoryError
+
+    with ranks(2) as ((receiver, _control), (sender, _other)):
+        sender.send(0, USER, 0, RAW, b"", body(1))
+        assert receiver.receive(1, USER, 0, "recv", 10.0).envelope.size == 1
+        sender.send(0, USER, 0, RAW, b"", body(1))
+        with monkeypatch.context() as patched:
+            patched.setattr(frames, "unpack", none)
+            with pytest.raises(NoRoom):
+                receiver.receive(1, USER, 0, "recv", 10.0)
+
+
+def test_a_receive_from_any_source_waits_for_what_an_ended_rank_has_sent() -> None:
+    with ranks(2) as ((receiver, control), (sender, _other)):
+        sender.send(0, USER, 0, RAW, b"", body(1))
+        receiver.receive(1, USER, 0, "recv", 10.0)
+        control.sendall(wire.encode(wire.Ended(1, "n", 0, None, "")))
+        with pytest.raises(ReceiveTimeout):
+            receiver.receive(None, USER, 0, "recv", 0.3)
+        sender.send(0, USER, 0, RAW, b"", body(2))
+        assert receiver.receive(None, USER, 0, "recv", 10.0).envelope.size == 2
+        sender.close()
+        with pytest.raises(PeerEnded):
+            receiver.receive(None, USER, 0, "recv", 10.0)
