@@ -19,7 +19,7 @@
             decisions.jsonl                    of a packed run: what each decision saw and did (packing/journal.py)
             sizes.jsonl                        of a packed run on several nodes: sizes of running tasks, for the others
         queue/4711/                            of dynamic distribution: which node took which tasks
-        rendezvous/                            of ranks on several nodes: their secret (rendezvous_files.py)
+        rendezvous/, rendezvous.<restart>/     of ranks on several nodes: their secret (rendezvous_files.py)
         summary.json                           every task's last attempt
 
 The names of folder and logs are LLSC's.

@@ -87,7 +87,7 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
         output.command(argv)
         job = submit.submit(argv, say=output.sbatch)
     except UsageError:
-        rendezvous_files.remove(folder)
+        rendezvous_files.remove(rendezvous_files.folder_of(folder))
         run_files.remove(folder)
         raise
     except SlurmShareError as error:

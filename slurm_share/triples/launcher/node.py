@@ -129,7 +129,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         bookings=None if packed is None else packed.bookings,
         tmp=paths.tmp,
         estimate_history=settings.estimate_history,
-        rendezvous_folder=rendezvous_files.folder_of(folder) if run.together and here.count > 1 else None,
+        rendezvous_folder=rendezvous_files.folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )
 
 
@@ -139,7 +139,7 @@ def release(node: Node) -> tuple[str, ...]:
     The key of ranks goes with node 0, which is the last to end.
     """
     if node.rendezvous_folder is not None and node.index == 0:
-        rendezvous_files.remove(node.rendezvous_folder.parent)
+        rendezvous_files.remove(node.rendezvous_folder)
     if node.bookings is not None:
         node.bookings.close()
     if node.leases is not None:

@@ -193,13 +193,13 @@ def named(node: Node, rendezvous: Rendezvous, ports: tuple[int, int] | None) -> 
 
 
 def _wait_for_key(node: Node) -> None:
-    """Wait until the folder with the key is there, and check it. Node 0 makes it anew after a requeue, whose start
-    before has removed it. Raises LaunchError."""
+    """Wait until the folder with the key is there, and check it. After a requeue node 0 makes a new one. Raises
+    LaunchError."""
     place = node.rendezvous_folder
     assert place is not None
     try:
-        if node.index == 0 and "." in node.job and not place.exists():
-            rendezvous_files.make(place.parent)
+        if node.index == 0 and "." in node.job:
+            rendezvous_files.make_anew(place)
         deadline = Deadline.after(KEY_S if "." in node.job else 0)
         while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # reads it anew on NFS
             time.sleep(KEY_PAUSE_S)

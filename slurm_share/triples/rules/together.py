@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...core.errors import UsageError, shown
@@ -80,7 +81,7 @@ def version_text(python: str, version: str, line: str) -> str:
 
 def is_module_missing(log_tail: bytes) -> bool:
     """Return whether a rank ended because its Python has no package of ours, by the end of what it printed."""
-    return b"No module named" in log_tail and (b"slurm_share.spmd" in log_tail or b"'slurm_share'" in log_tail)
+    return re.search(rb"No module named '?slurm_share\b", log_tail) is not None
 
 
 def again_text(run: Run, folder: str) -> str:

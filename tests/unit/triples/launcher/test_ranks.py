@@ -208,6 +208,20 @@ def test_who_waits_for_what_can_be_watched(tmp_path: Path) -> None:
     assert made.end()[0] == [0]
 
 
+@pytest.mark.parametrize(
+    ("tail", "is_missing"),
+    [
+        (b"/usr/bin/python3: No module named slurm_share.spmd\n", True),
+        (b"ModuleNotFoundError: No module named 'slurm_share'\n", True),
+        (b"ModuleNotFoundError: No module named 'slurm_share.spmd'\n", True),
+        (b"    import torch, slurm_share.spmd\nModuleNotFoundError: No module named 'torch'\n", False),
+    ],
+)
+def test_only_our_own_package_is_said_to_be_missing(tail: bytes, is_missing: bool) -> None:
+    """Not where a program that names it lacks another module."""
+    assert rules.is_module_missing(tail) is is_missing
+
+
 def test_the_longest_wait_comes_first() -> None:
     """With the number of the others."""
     waits = [Wait(7, "in recv for (3, 'x')", 60.0), Wait(2, "in barrier", 90.0)]
@@ -276,6 +290,15 @@ def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
     assert not (made.folder / "rendezvous").exists()
 
 
+def test_a_requeued_run_does_not_use_the_key_that_a_lost_node_left(tmp_path: Path) -> None:
+    """Node 0 was lost with its launcher, so nobody removed the first key. It could not be used: it is not private."""
+    made = Ranks(tmp_path, MEET, 1, 2)
+    (made.folder / "rendezvous" / "key").chmod(0o644)
+    codes, said = made.start(restart=1).end()
+    assert codes == [0, 0], said
+    assert not list(made.folder.glob("rendezvous*"))
+
+
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """Nobody starts a rank with it."""
     made = Ranks(tmp_path, MEET, 1, 2)
@@ -295,7 +318,7 @@ def test_the_folder_of_the_key_is_the_users_alone(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="File exists"):
         rendezvous_files.make(tmp_path)
     assert (folder / "key").exists()
-    rendezvous_files.remove(tmp_path)
+    rendezvous_files.remove(folder)
     assert not folder.exists()
 
 
