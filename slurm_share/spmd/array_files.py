@@ -7,6 +7,7 @@ written. All ranks get the same error where one of them fails.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import os
 import secrets
@@ -55,19 +56,23 @@ def save(path: str | os.PathLike[str], array: Dmat) -> None:
     """
     comm = array.comm
     dtype, _ = agree(comm, "save", [array])
-    goal = comm.bcast(str(Path(path).resolve()), 0)
+    goal = _resolved(comm, "write", path)
     rows = array
     if any(one > 1 for one in array.map.grid[1:]) or array.map.axes[0].same_layout()[0] != "b":
         rows = array.redistribute(rows_map(array.map))
     header = _header(dtype, array.shape)
     total = len(header) + array.size * dtype.itemsize
-    beside = _together(comm, "write", goal, lambda: _begin(goal, header, total) if comm.rank == 0 else None)[0]
+    name = f".{Path(goal).name[:200]}.{secrets.token_hex(6)}.part"
+    mine = str(Path(goal).with_name(name))
     try:
+        begin = _together(comm, "write", goal, lambda: _begin(goal, mine, header, total) if comm.rank == 0 else None)
+        beside = begin[0]
         _together(comm, "write", goal, lambda: _write_rows(beside, rows, dtype, len(header)))
         _together(comm, "write", goal, lambda: _finish(beside, goal) if comm.rank == 0 else None)
     except BaseException:
         if comm.rank == 0:
-            Path(beside).unlink(missing_ok=True)
+            with contextlib.suppress(OSError, ValueError):
+                Path(mine).unlink(missing_ok=True)
         raise
 
 
@@ -80,7 +85,7 @@ def load(path: str | os.PathLike[str], map: Map, comm: Comm | None = None) -> Dm
     """
     comm = COMM_WORLD if comm is None else comm
     agree(comm, "load", [], map)
-    source = comm.bcast(str(Path(path).resolve()), 0)
+    source = _resolved(comm, "read", path)
     header = _together(comm, "read", source, lambda: _read_header(source) if comm.rank == 0 else None)[0]
     shape = checked_shape(header.shape, map)
     split = map.grid[:-1] if header.fortran_order else map.grid[1:]
@@ -95,6 +100,19 @@ def load(path: str | os.PathLike[str], map: Map, comm: Comm | None = None) -> Dm
 def _reading_map(map: Map, fortran_order: bool) -> Map:
     rows = rows_map(map)
     return Map(rows.grid[::-1], "b", rows.ranks) if fortran_order else rows
+
+
+def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
+    """Return rank 0's path, without links, on all ranks. Raises ArrayFileError on all ranks where it leads nowhere."""
+
+    def resolve() -> str:
+        try:
+            return str(Path(path).resolve())
+        except RuntimeError as error:  # a loop of links
+            raise ValueError(str(error)) from None
+
+    found: str = _together(comm, verb, os.fspath(path), lambda: resolve() if comm.rank == 0 else None)[0]
+    return found
 
 
 def _together(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list[Any]:
@@ -129,23 +147,18 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return npy.MAGIC_PREFIX + bytes((version, 0)) + length + content + b" " * padding + b"\n"
 
 
-def _begin(goal: str, header: bytes, total: int) -> str:
+def _begin(goal: str, beside: str, header: bytes, total: int) -> str:
     """Make the file beside the final one, with its header and all its length, and return its path."""
     path = Path(goal)
     if path.is_dir():
         raise ValueError("it is a directory")
     if path.exists() and not path.is_file():
         raise ValueError("it is no ordinary file")
-    beside = str(path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part"))
-    try:
-        with open(beside, "xb") as stream:
-            stream.write(header)
-            stream.truncate(total)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    with open(beside, "xb") as stream:
+        stream.write(header)
+        stream.truncate(total)
+        stream.flush()
+        os.fsync(stream.fileno())
     return beside
 
 
@@ -157,7 +170,7 @@ def _write_rows(path: str, rows: Dmat, dtype: np.dtype[Any], offset: int) -> Non
     row_bytes = mine.nbytes // mine.shape[0]
     first = int(rows.map.owned(rows.shape, rows.comm.rank)[0][0])
     data = mine.reshape(-1).view(np.uint8).data
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         done = 0
         while done < len(data):

@@ -114,6 +114,36 @@ def test_where_a_rank_fails_all_raise_and_the_older_file_stays(
     np.testing.assert_array_equal(np.load(path), np.arange(3))
 
 
+def test_nothing_is_left_where_a_rank_ends_while_the_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has made the file, and learns in the call in which it says so that another rank has ended."""
+    real = array_files._begin
+
+    def begin(*given: Any) -> None:
+        real(*given)
+        assert len(names(tmp_path)) == 1
+        raise PeerEnded(1, "n1", 1, None, "ended with code 1")
+
+    monkeypatch.setattr(array_files, "_begin", begin)
+    with pytest.raises(PeerEnded):
+        run(1, lambda comm: save(tmp_path / "a.npy", zeros(4, 3, map=Map((1, 1)), comm=comm)))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["loop", "a\0b"])
+def test_a_path_that_leads_nowhere_is_an_error_on_all_ranks(tmp_path: Path, path: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    def program(comm: Comm) -> None:
+        with pytest.raises(ArrayFileError, match="rank 0 cannot write"):
+            save(tmp_path / path, zeros(4, 3, map=ROWS, comm=comm))
+        with pytest.raises(ArrayFileError, match="rank 0 cannot read"):
+            load(tmp_path / path, ROWS, comm)
+
+    run(2, program)
+
+
 def test_nothing_is_left_where_a_rank_ends_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = array_files._write_rows
 
