@@ -6,6 +6,7 @@ before the receiver has asked. Tags are integers or strings.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import sys
@@ -299,7 +300,8 @@ class Comm:
         """End the run: every rank's next or present call raises Aborted, and this process ends with the code."""
         self.transport.abort(int(code), why)
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(Exception):  # nobody reads it any more, or it is closed
+                stream.flush()
         os._exit(int(code) & 0xFF or 1)
 
     Abort = abort

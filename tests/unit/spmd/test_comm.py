@@ -227,3 +227,13 @@ def test_numbers_and_texts_are_different_tags() -> None:
         assert comm.recv(tag="1") == "text"
 
     run(1, program)
+
+
+def test_abort_ends_a_process_whose_output_nobody_reads() -> None:
+    """Its exit code is the given one, also where a stream is closed."""
+    program = (
+        "import os, sys; from slurm_share.spmd.comm import COMM_WORLD\n"
+        "try:\n    sys.stdout.close(); COMM_WORLD.abort(7)\n"
+        "except Exception:\n    os._exit(1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
