@@ -268,6 +268,11 @@ class Map:
     def __hash__(self) -> int:
         return self._hash
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what another process has pickled: hashes of strings differ from process to process."""
+        vars(self).update(state)
+        self._hash = hash(self._key)
+
     def __repr__(self) -> str:
         dist = [kind if kind != "bc" else (kind, block) for kind, block in self.dist]
         given = [repr(self.grid), repr(dist[0] if len(set(dist)) == 1 else tuple(dist))]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -184,6 +187,19 @@ def test_repr_copy_and_pickle_make_the_same_map(array: tuple[tuple[int, ...], Ma
         assert (again.overlap, again.order) == (made.overlap, made.order)
         assert hash(again) == hash(made)
         assert again.digest() == made.digest()
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_map_of_another_process_is_found_in_a_dictionary(hash_seed: str) -> None:
+    """Hashes of strings differ between processes; one of these two has other ones than this process."""
+    program = (
+        "import pickle, sys; from slurm_share.spmd.rules.maps import Map; "
+        "sys.stdout.buffer.write(pickle.dumps(Map((2, 2), 'c')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": hash_seed}, stdout=-1, check=True
+    )
+    assert {Map((2, 2), "c"): "found"}[pickle.loads(done.stdout)] == "found"
 
 
 def test_repr_shows_what_differs_from_the_usual() -> None:
