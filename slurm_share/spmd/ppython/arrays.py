@@ -120,7 +120,7 @@ class Dmat(NDArrayOperatorsMixin):
         """Return the array where this rank has all of it; else raise UsageError."""
         if list(self.local.shape) != self.shape:
             raise UsageError("a distributed array does not become a NumPy array by itself: use agg(X) or local(X)")
-        return np.array(on_host(self.local), dtype=dtype, copy=bool(copy))
+        return self.whole().__array__(dtype, copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Apply a NumPy function element by element: arrays of equal shape and map, and numbers. Sends nothing."""
@@ -208,7 +208,7 @@ def _made(make: Callable[[Any, list[int]], Any], sizes: tuple[Any, ...], map: An
 
         library = cupy
     given = sizes[0] if len(sizes) == 1 and np.ndim(sizes[0]) else sizes
-    shape = [_length(size) for size in given]
+    shape = [length(size) for size in given]
     if not isinstance(map, Map):
         return make(library, shape)
     if len(shape) == 1:
@@ -216,7 +216,7 @@ def _made(make: Callable[[Any, list[int]], Any], sizes: tuple[Any, ...], map: An
     return Dmat(shape, map, make(library, list(map.stored_shape(shape, world().comm.rank))))
 
 
-def _length(size: Any) -> int:
+def length(size: Any) -> int:
     """Return a length as a whole number: programs compute them, and get 240.0."""
     if isinstance(size, float | np.floating) and float(size).is_integer():
         return int(size)

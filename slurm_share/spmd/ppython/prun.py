@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import names
 from ..errors import SpmdError, UsageError
+from .arrays import length
 
 FOLDER = Path("PythonMPI")
 """Where programs and drivers for pPython look for the output of ranks."""
@@ -53,9 +56,9 @@ def MPI_Run(py_file: str, n_proc: Any, machines: Any = None) -> int:
 
 def _counts(n_proc: Any) -> tuple[int, ...]:
     """Return what pRUN was given as whole numbers above 0: ranks, or nodes, ranks of a node, and threads."""
-    given = [n_proc] if isinstance(n_proc, int) else list(n_proc)
     try:
-        counts = tuple(int(one) for one in given)
+        given = () if isinstance(n_proc, str | bytes) else (n_proc,) if np.ndim(n_proc) == 0 else n_proc
+        counts = tuple(length(one) for one in given)
     except (TypeError, ValueError):
         counts = ()
     if not 1 <= len(counts) <= 3 or min(counts) < 1:
@@ -87,8 +90,15 @@ def llsub_command(py_file: str, counts: Sequence[int], machines: str, sched_opti
     if not machines.endswith("&"):
         command.append("--wait")
     if sched_options:
-        command += shlex.split(sched_options) if isinstance(sched_options, str) else list(map(str, sched_options))
+        command += _split(sched_options) if isinstance(sched_options, str) else list(map(str, sched_options))
     return command
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"pRUN: sched_options {options!r} cannot be read: {error}") from None
 
 
 def _through_slurm(command: list[str], py_file: str) -> int:

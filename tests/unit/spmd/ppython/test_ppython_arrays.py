@@ -489,3 +489,16 @@ def test_a_map_reads_as_pPythons_dictionary() -> None:
     assert map.copy() == map
     assert map != Dmap([2, 2], "c", range(4))
     assert Dmap([2], {}, [0, 1], [1])["overlap"] == [1]
+
+
+def test_an_array_that_is_whole_here_becomes_one_of_numpy_with_another_type() -> None:
+    """NumPy 2 asks for a copy only where one is needed, and no longer reads False so."""
+
+    def program(rank: int) -> tuple[Any, bool]:
+        array = filled(numbered(2, 3), Dmap([1, 1], {}, [0]), rank)
+        return np.asarray(array, dtype=np.float32), np.asarray(array) is array.local
+
+    ((found, is_same),) = on_ranks(1, program)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, numbered(2, 3))
+    assert is_same

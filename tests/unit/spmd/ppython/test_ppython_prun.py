@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_share.spmd.errors import UsageError
@@ -140,6 +141,9 @@ def test_the_command_that_submits(counts: tuple[int, ...], machines: str, option
         (0, {}, "0 is not a number of ranks"),
         ([1, 2, 3, 4], {}, "is not a number of ranks"),
         (["a"], {}, "is not a number of ranks"),
+        ("24", {}, "'24' is not a number of ranks"),
+        (2.5, {}, "2.5 is not a number of ranks"),
+        ([2.5, 4], {}, "is not a number of ranks"),
         (2, ["host1", "host2"], "not started on a list of machines"),
     ],
 )
@@ -152,6 +156,16 @@ def test_what_cannot_be_started_is_refused(
         prun.pRUN("p.py", n_proc, machines)
     with pytest.raises(UsageError, match=r"there is no program q\.py"):
         prun.pRUN("q.py", 2, {})
+
+
+@pytest.mark.parametrize("n_proc", [np.int64(4), 4.0, np.array([4])])
+def test_a_number_that_a_program_has_computed_is_taken(n_proc: Any) -> None:
+    assert prun._counts(n_proc) == (4,)
+
+
+def test_options_with_an_open_quote_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"sched_options .* cannot be read: No closing quotation"):
+        prun.llsub_command("p.py", (4,), "grid", "--comment='a b")
 
 
 def test_a_missing_llsub_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
