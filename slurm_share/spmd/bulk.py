@@ -176,13 +176,13 @@ def _slab(size: int) -> int:
 
 
 def tell(call: Call, inside: trees.Branch, meta: bytes = b"") -> None:
-    """Say something to all ranks that are below this one."""
+    """Send a short frame to all ranks below this one in the tree."""
     for child in inside.children:
         call.send(child, meta)
 
 
 def heard(call: Call, inside: trees.Branch) -> bytes:
-    """Wait for what the rank above says, and pass it on."""
+    """Wait for the short frame of the rank above, pass it on to those below, and return it."""
     assert inside.parent is not None
     meta = call.receive(inside.parent).envelope.meta
     tell(call, inside, meta)
