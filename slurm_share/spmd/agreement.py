@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from . import collectives
 from .comm import Comm
 from .errors import CollectiveMismatch, UsageError
 from .parts import Spread
@@ -31,10 +33,16 @@ def agree(comm: Comm, call: str, arrays: Sequence[Spread], *maps: Map, extra: An
     """
     said = _said(call, tuple(one.shape for one in arrays), tuple(one.map for one in arrays), maps)
     dtypes = tuple((one.local.dtype, one.local.size > 0) for one in arrays)
-    answers = comm.allgather((said, dtypes, extra))
+    # Not the arguments: where only these differ, all ranks learn it from the answers.
+    answers = collectives.allgather(comm.group, (said, dtypes, extra), _without_arguments(call))
     _compare(comm.group.number, [answer[0] for answer in answers])
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
     return [*agreed, [answer[2] for answer in answers]]
+
+
+@functools.lru_cache(maxsize=256)
+def _without_arguments(call: str) -> str:
+    return re.sub(r"\[.*", "[...]", re.sub(r"\(.*", "(...)", call))
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ at the first frame (`matching.Queues`), or, where no frame is sent, by the rende
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import codec
+from .errors import RunEnded
 from .names import TAG_BYTES
 from .rules import trees
 from .transport import RAW, Message, Transport, Window
@@ -108,6 +110,14 @@ class Call:
     ) -> None:
         """Send a frame of this call; see `Transport.send`."""
         self._transport.send(dest, self.context, self.tag, form, meta, buffers, window)
+
+    def fail(self, why: str) -> None:
+        """Tell all other ranks that this call has failed: it raises there, or their next one where it has finished."""
+        tag = short(f"{self.name} that has failed: {why}")
+        for rank in range(self._group.size):
+            if rank != self._group.rank:
+                with contextlib.suppress(RunEnded):
+                    self._transport.send(rank, self.context, tag, RAW, b"", ())
 
     def receive(self, source: int) -> Message:
         """Wait for the next frame of a rank in this call."""

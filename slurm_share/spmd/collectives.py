@@ -13,7 +13,7 @@ from typing import Any
 from . import codec, reductions
 from .bulk import Item, spread
 from .calls import STAR_RANKS, Call, Group
-from .errors import UsageError
+from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
 from .ops import checked
 from .rules import trees
@@ -155,11 +155,16 @@ def decoded_copy(item: Item, own: bool) -> Any:
     return decoded(item)
 
 
-def allgather(group: Group, value: Any) -> list[Any]:
-    """Return the values of all ranks on every rank."""
+def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
+    """Return the values of all ranks on every rank. `name`: what people read of this call."""
     item = encoded(value)
-    with group.call("allgather()") as call:
-        items = collect(group, call, item, 0)
+    with group.call(name) as call:
+        try:
+            items = collect(group, call, item, 0)
+        except CollectiveMismatch as error:
+            if group.rank == 0:
+                call.fail(str(error))
+            raise
         whole = None if items is None else Item(RAW, b"", pack(dict(sorted(items.items()))))
         whole = spread(group, call, 0, whole)
     group.node_passed = call.number - 1

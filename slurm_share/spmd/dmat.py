@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import array_reductions, host
 from .agreement import agree
-from .blocks import gather_blocks
 from .comm import COMM_WORLD, Comm
 from .elementwise import apply_ufunc
 from .errors import UsageError
+from .gathering import gather_array
 from .products import mtimes
 from .redistribute import assign_slice, fill_overlap, move, staged
 from .rules import plans
@@ -147,20 +147,13 @@ class Dmat(NDArrayOperatorsMixin):
         """Return the whole array on `root`, None elsewhere. Collective."""
         if not 0 <= root < self.comm.size:
             raise UsageError(f"there is no rank {root}: the run has {self.comm.size} ranks")
-        return self._gathered(root)
+        return gather_array(self, root)
 
     def gather_all(self) -> NDArray[Any]:
         """Return the whole array on every rank. Collective."""
-        whole = self._gathered(None)
+        whole = gather_array(self, None)
         assert whole is not None
         return whole
-
-    def _gathered(self, root: int | None) -> NDArray[Any] | None:
-        name = "gather_all" if root is None else f"gather(root={root})"
-        dtype, _ = agree(self.comm, name, [self])
-        place = plans.block(self.shape, self.map, self.comm.rank)
-        block = host.of(self.owned).astype(dtype, copy=False)
-        return gather_blocks(self.comm.group, self.shape, dtype, block, None if place is None else place.axes, root)
 
     def halo(self) -> None:
         """Fill the overlap of every rank with its owners' values. Collective; nothing where the map has none."""

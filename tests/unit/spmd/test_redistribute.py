@@ -15,6 +15,7 @@ from slurm_share.spmd import redistribute
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.dmat import Dmat, from_local, zeros
 from slurm_share.spmd.errors import CollectiveMismatch, NoRoom, UsageError
+from slurm_share.spmd.gathering import lies_in_one_piece
 from slurm_share.spmd.rules.maps import Map
 from slurm_share.spmd.rules.plans import Part
 
@@ -416,20 +417,65 @@ def test_another_key_on_one_rank_is_an_error_on_all() -> None:
 def test_other_calls_on_one_rank_are_named_on_all() -> None:
     def program(comm: Comm) -> None:
         array = zeros(8, map=Map((2,)), comm=comm)
-        with pytest.raises(CollectiveMismatch, match=r"rank 0 is in gather\(root=0\) of .*, rank 1 in sum\(axis=None"):
+        with pytest.raises(CollectiveMismatch, match=r"rank 0 is in gather\(root=0\) of .*, rank 1 in sum\("):
             array.sum() if comm.rank else array.gather()
 
     run(2, program)
 
 
-def test_dtypes_without_a_common_one_are_an_error_on_all() -> None:
+def _gather_and_meet(array: Dmat, everywhere: bool) -> None:
+    """Ranks that only send learn in their next call that the gather has failed."""
+    array.gather_all() if everywhere else array.gather()
+    array.comm.barrier()
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["gather", "gather_all"])
+def test_dtypes_without_a_common_one_are_an_error_on_all(everywhere: bool) -> None:
     def program(comm: Comm) -> None:
         local = np.zeros(2, "f8" if comm.rank else RECORD)
-        array = Dmat((4,), Map((2,)), local, comm)
-        with pytest.raises(UsageError, match="without a common one"):
-            array.gather()
+        array = Dmat((6,), Map((3,)), local, comm)
+        error = UsageError if comm.rank == 0 else CollectiveMismatch
+        with pytest.raises(error, match="without a common one"):
+            _gather_and_meet(array, everywhere)
 
-    run(2, program)
+    run(3, program)
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["gather", "gather_all"])
+def test_another_map_in_a_gather_is_an_error_on_all(everywhere: bool) -> None:
+    def program(comm: Comm) -> None:
+        array = zeros(8, map=Map((3,), "c" if comm.rank == 2 else "b"), comm=comm)
+        with pytest.raises(CollectiveMismatch, match=r"\(\(3,\), 'c'\)|has failed"):
+            _gather_and_meet(array, everywhere)
+
+    run(3, program)
+
+
+@pytest.mark.parametrize("kinds", [("f4", "f8", "i8"), ("i1", "c8", "i2"), ("f8", "f8", "f4")])
+@pytest.mark.parametrize("root", [0, 1, None])
+def test_parts_of_other_dtypes_are_gathered_in_the_one_that_holds_all(kinds: tuple[str, ...], root: int | None) -> None:
+    whole = np.arange(12).reshape(4, 3)
+
+    def program(comm: Comm) -> Any:
+        array = spread(whole.astype(kinds[comm.rank]), Map((3, 1), "b", (2, 0, 1)), comm)
+        return array.gather_all() if root is None else array.gather(root)
+
+    for rank, got in enumerate(run(3, program)):
+        if root in (rank, None):
+            assert np.array_equal(got, whole)
+            assert got.dtype == np.result_type(*kinds)
+        else:
+            assert got is None
+
+
+@pytest.mark.parametrize("place", [(slice(0, 2, 1), slice(0, 3, 1)), (slice(1, 2, 1), slice(0, 2, 1))])
+def test_a_block_of_neighbours_lies_in_one_piece(place: tuple[slice, ...]) -> None:
+    assert lies_in_one_piece((4, 3), place)
+
+
+@pytest.mark.parametrize("place", [(slice(0, 2, 1), slice(0, 2, 1)), (slice(0, 4, 2), slice(0, 3, 1)), ([0, 1], [0])])
+def test_a_block_with_gaps_does_not_lie_in_one_piece(place: tuple[Any, ...]) -> None:
+    assert not lies_in_one_piece((4, 3), place)
 
 
 def test_a_wrong_shape_or_complex_values_do_not_fit() -> None:
