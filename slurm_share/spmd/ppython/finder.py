@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from .flat_names import FLAT, NO_COUNTERPART
 
 _FIRST = ("pPython", "pRUN")
 
 
-class _Loader(Loader):
+# Neither has a base class of importlib.abc: its import takes each rank 8 ms.
+class _Loader:
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         from .module import make_module
 
@@ -27,7 +28,10 @@ class _Loader(Loader):
         """Do nothing: names are looked up when they are used."""
 
 
-class _Finder(MetaPathFinder):
+_LOADER: Any = _Loader()
+
+
+class _Finder:
     def __init__(self, is_first: bool) -> None:
         self.is_first = is_first
 
@@ -42,9 +46,9 @@ class _Finder(MetaPathFinder):
 
             if fullname not in ("pPython", *(f"pPython.{part}" for part in GATHERED)):
                 return None
-            return ModuleSpec(fullname, _Loader(), is_package=fullname == "pPython")
+            return ModuleSpec(fullname, _LOADER, is_package=fullname == "pPython")
         if fullname in FLAT:
-            return ModuleSpec(fullname, _Loader())
+            return ModuleSpec(fullname, _LOADER)
         if fullname in NO_COUNTERPART:
             raise ModuleNotFoundError(
                 f"pPython's module {fullname!r} belongs to its message files or its schedulers; slurm_share.spmd has "
