@@ -29,13 +29,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
 from . import wire
 from .errors import SpmdError, TransportError
 from .lines import Connection, OwnClock, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, VERSION
 from .node_links import Center, Uplink
+from .records import changed
 from .rules import ends
 from .rules.run_state import RunState
 from .system import peer_uid, raise_file_limit
@@ -222,7 +222,7 @@ class Rendezvous:
         else:
             if isinstance(message, wire.Welcome):
                 self._has_begun = True
-                message = replace(message, sockets=self._sockets, key=self._key)
+                message = changed(message, sockets=self._sockets, key=self._key)
             line = wire.encode(message)
             if not self._has_begun:
                 self._before_begin.append(line)

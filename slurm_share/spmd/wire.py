@@ -14,15 +14,14 @@ RankWaits, Ending and Note. Between nodes go Joined, Beat, Ask, Answer and Left,
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, get_args
 
 from .errors import TransportError
 from .names import CONTROL_BYTES, HEARTBEAT_S, LOST_S, START_S, VERSION
+from .records import Record
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(Record):
     """The first message of a rank."""
 
     rank: int
@@ -32,8 +31,7 @@ class Hello:
     version: int = VERSION
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Record):
     """A call has waited for WAITING_S. Said again when `sent` or `taken` has changed since.
 
     Said only where nothing but a message of another rank lets the call go on: not in one with a time limit.
@@ -52,13 +50,11 @@ class Waiting:
     """Messages of other ranks that ever came."""
 
 
-@dataclass(frozen=True)
-class Working:
+class Working(Record):
     """The call that waited has gone on."""
 
 
-@dataclass(frozen=True)
-class Bye:
+class Bye(Record):
     """The rank ends in good order."""
 
     untaken: int
@@ -68,16 +64,14 @@ class Bye:
     """As in Waiting, at its end: without them the messages of the others would not add up."""
 
 
-@dataclass(frozen=True)
-class Abort:
+class Abort(Record):
     """The rank called abort()."""
 
     code: int
     why: str
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Record):
     """One node of the run."""
 
     name: str
@@ -87,8 +81,7 @@ class Place:
     """For TCP; empty in a run of one node."""
 
 
-@dataclass(frozen=True)
-class Welcome:
+class Welcome(Record):
     """All ranks are there."""
 
     size: int
@@ -104,8 +97,7 @@ class Welcome:
     version: int = VERSION
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Record):
     """A rank has ended; with code 0 and no signal, in good order.
 
     With neither code nor signal it ended with 0, but without a hello that others wait for.
@@ -119,23 +111,20 @@ class Ended:
     """A clause behind "rank 5 on n2 ", such as "was killed (out of host memory)"."""
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Record):
     """A node does not answer any more."""
 
     node: str
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Stuck:
+class Stuck(Record):
     """All ranks wait and no message is under way."""
 
     waits: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(Record):
     """Two ranks are in different collective calls of the same number.
 
     Found where all ranks wait, or told by a rank that ends and has got a message of a call that it has finished.
@@ -147,16 +136,14 @@ class Mismatch:
     there: tuple[int, str]
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Record):
     """Instead of Welcome: not all ranks said hello in time."""
 
     ranks: tuple[int, ...]
     after_s: float
 
 
-@dataclass(frozen=True)
-class Aborted:
+class Aborted(Record):
     """A rank called abort()."""
 
     rank: int
@@ -164,15 +151,13 @@ class Aborted:
     why: str
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Record):
     """Instead of Welcome: this rank cannot take part."""
 
     why: str
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Record):
     """The first line from the parent: what the rendezvous process of a node must know."""
 
     run: str
@@ -194,8 +179,7 @@ class Setup:
     heartbeat_s: float = HEARTBEAT_S
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(Record):
     """The rendezvous process takes connections; ranks can be started."""
 
     name: str
@@ -204,8 +188,7 @@ class Ready:
     """Value of LLSUB_ADDRESS; empty in a run of one node."""
 
 
-@dataclass(frozen=True)
-class RankWaits:
+class RankWaits(Record):
     """What a rank of this node waits for, for people."""
 
     rank: int
@@ -214,8 +197,7 @@ class RankWaits:
     since_s: float
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(Record):
     """The run has to end. All ranks have been told; after a grace time the parent ends those that are still there."""
 
     code: int
@@ -226,41 +208,35 @@ class Ending:
     """Where the reason is."""
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Record):
     """A line for the node's log, such as about a connection that was refused."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Record):
     """To node 0, after the proof: a node takes part."""
 
     address: str
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(Record):
     """The other end is there."""
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Record):
     """From node 0: answer once you have passed on all that your ranks have said."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Record):
     """The node has passed on all that its ranks said before it read the question."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Record):
     """All ranks of the node have ended, and so does its rendezvous process."""
 
 
@@ -294,9 +270,9 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control
 
 def encode(message: Control) -> bytes:
     """Return the message as one line."""
-    values = {"kind": type(message).__name__, **asdict(message)}
+    values = {"kind": type(message).__name__, **vars(message)}
     if isinstance(message, Welcome):  # a line has room for 1,024 nodes without the names of their fields
-        values["nodes"] = [astuple(place) for place in message.nodes]
+        values["nodes"] = [tuple(vars(place).values()) for place in message.nodes]
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
@@ -308,9 +284,9 @@ def decode(line: bytes) -> Control:
         data = json.loads(line)
         kind = _KINDS[data.pop("kind")]
         values = {}
-        for field in fields(kind):
-            if field.name in data:
-                values[field.name] = _checked(field.type, _frozen(data[field.name]))
+        for name, annotation in kind.fields.items():
+            if name in data:
+                values[name] = _checked(annotation, _frozen(data[name]))
         if kind is Welcome:
             values["nodes"] = tuple(Place(*place) for place in data["nodes"])
         made: Control = kind(**values)

@@ -7,8 +7,9 @@ goes forward.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from ..records import changed
 from ..wire import (
     Abort,
     Aborted,
@@ -239,7 +240,7 @@ class RunState:
         for rank in self._ranks:
             if rank.ended is not None and rank.hello is None:
                 # Without a code: its own was 0, but those that wait for it cannot go on.
-                never = replace(rank.ended, code=None, why=ends.NEVER_SAID_HELLO)
+                never = changed(rank.ended, code=None, why=ends.NEVER_SAID_HELLO)
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
 
