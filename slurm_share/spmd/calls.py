@@ -8,7 +8,6 @@ at the first frame (`matching.Queues`), or, where no frame is sent, by the rende
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -146,7 +145,7 @@ def short(name: str) -> str:
     """Return the name of a call as a tag: where it is too long its end is replaced by a digest."""
     if len(name.encode()) <= TAG_BYTES:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    digest = _sha256(name)[:16]
     return name.encode()[: TAG_BYTES - 24].decode(errors="ignore") + "... " + digest
 
 
@@ -154,5 +153,11 @@ def named(dtype: np.dtype[Any]) -> str:
     """Return a name that only equal dtypes have: "float64", and a digest of the fields of a structured one."""
     if dtype.names is None and dtype.subdtype is None:
         return dtype.str if dtype.kind in "mMSUV" or not dtype.isnative else dtype.name
-    fields = hashlib.sha256(repr(dtype).encode()).hexdigest()[:8]
+    fields = _sha256(repr(dtype))[:8]
     return f"{dtype.itemsize}-byte fields {fields}"
+
+
+def _sha256(text: str) -> str:
+    import hashlib  # few programs need it, and with OpenSSL it takes 2 ms
+
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -20,7 +20,6 @@ caller limits the time to HANDSHAKE_S. Standard library only.
 
 from __future__ import annotations
 
-import hmac
 import os
 import struct
 
@@ -93,7 +92,7 @@ class Server:
             raise self._refused("it sent more than its proof")
         said, proof = self._read[:signed], self._read[signed:]
         # The proof comes first: who does not know the key learns nothing about the run.
-        if not hmac.compare_digest(proof, _proof(self._key, b"C", said, self._nonce)):
+        if not _is_same(proof, _proof(self._key, b"C", said, self._nonce)):
             raise self._refused("it does not know the key of this run")
         if (purpose, said[_HEADER.size + _NONCE :]) != (self._purpose, self._run):
             raise self._refused("it belongs to another run")
@@ -151,7 +150,7 @@ class Client:
             self._theirs = read
             return self._said + _proof(self._key, b"C", self._said, read)
         self._over = True
-        if not hmac.compare_digest(read, _proof(self._key, b"S", self._said, self._theirs)):
+        if not _is_same(read, _proof(self._key, b"S", self._said, self._theirs)):
             raise Refused(f"who answers for number {self.peer} does not know the key of this run")
         self.done = True
         return b""
@@ -159,11 +158,23 @@ class Client:
 
 def signature(key: bytes, purpose: str, text: str) -> str:
     """Return the HMAC of a text as hex, such as of the address that node 0 writes for the others."""
-    return hmac.digest(_checked(key), b"T" + purpose.encode() + b"\0" + text.encode(), "sha256").hex()
+    return _hmac(_checked(key), b"T" + purpose.encode() + b"\0" + text.encode()).hex()
 
 
 def _proof(key: bytes, side: bytes, said: bytes, server_nonce: bytes) -> bytes:
-    return hmac.digest(key, side + said + server_nonce, "sha256")
+    return _hmac(key, side + said + server_nonce)
+
+
+def _hmac(key: bytes, text: bytes) -> bytes:
+    import hmac  # with OpenSSL 3 ms, which a run of one node does not need
+
+    return hmac.digest(key, text, "sha256")
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    import hmac
+
+    return hmac.compare_digest(one, other)
 
 
 def _checked(key: bytes) -> bytes:
