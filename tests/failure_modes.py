@@ -199,7 +199,7 @@ OTHER_MODES = {
         "test_a_hundred_parts_survive_what_is_killed_at_random"
     ),
     "a slurmstepd that slurmctld does not answer": "test_a_slurmstepd_whose_task_is_over_keeps_nobody_away",
-    "two minutes of chaos": "test_two_minutes_of_chaos_lose_nothing_and_leave_nothing",
+    "a minute of chaos": "test_a_minute_of_chaos_loses_nothing_and_leaves_nothing",
 }
 """Failures that have no row, and a test each."""
 

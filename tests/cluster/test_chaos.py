@@ -1,4 +1,4 @@
-"""Two minutes of chaos; twenty are `python tests/chaos.py`."""
+"""A minute of chaos; twenty are `python tests/chaos.py`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from conftest import name_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
 
-SEED = 4
-EVENTS_S = 120.0
+SEED = 1254
+"""One with which, in so short a time, nearly everything that can happen does: 26 of 28 things."""
+EVENTS_S = 70.0
 NODES = 4
 
 
 @pytest.mark.timeout(1500)
-def test_two_minutes_of_chaos_lose_nothing_and_leave_nothing(can_make_clusters: None) -> None:
+def test_a_minute_of_chaos_loses_nothing_and_leaves_nothing(can_make_clusters: None) -> None:
     """Daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut, disks filled, while two users work: no job
     is lost or runs twice by slurm-share, no node is drained by it, and nothing is left on any. Nothing befalls the last
     node: what runs there is not excused by a fault of it."""

@@ -314,11 +314,11 @@ def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) ->
 
 @pytest.mark.slow
 def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster) -> None:
-    """Slurm's limits are minutes: the limit of a running job is set to what it has run already."""
+    """Slurm's limits are minutes: the end of the running job is set to this moment."""
     found = llsub(cluster, "./slow.sh", "[1,4]", "--options=-w n2")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
     wait_for_tasks(cluster, job, 2)
-    cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "timelimit=0:01"], check=True)
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "endtime=now"], check=True)
     assert cluster.wait(job, timeout=300) in ("TIMEOUT", "FAILED")
     log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
     assert "This job was told to end." in log

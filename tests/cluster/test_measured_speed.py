@@ -23,7 +23,8 @@ from localcluster import Cluster, process
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo/simgpu"))
 import simwork
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("measured-speed")]
+"""A group, or each of four processes would have the cluster and all its runs for one or two tests."""
 
 LOAD = 80
 TRAIN = f"""#!/bin/bash

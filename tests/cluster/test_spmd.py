@@ -285,8 +285,10 @@ def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None
     made = Ranks(site, text, "[2,1,1]", "--options=--requeue")
     made.wait_for(lambda: made.are_all("start 0", 2))
     site.exec("ctl", ["scontrol", "requeue", str(made.job)], check=True)
-    made.wait_for(lambda: "RUNNING" not in site.job(made.job))
-    site.exec("ctl", ["scontrol", "update", f"JobId={made.job}", "StartTime=now"])
+    made.wait_for(lambda: "JobState=PENDING" in site.job(made.job))
+    # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
+    # run that ended.
+    site.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
     assert made.wait(240) == "COMPLETED", made.log()
     assert made.are_all("start 1", 2)
     assert "2 of 2 ranks done" in made.log()

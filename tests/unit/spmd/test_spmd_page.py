@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from slurm_share import spmd
+from slurm_share.spmd.ppython.differences import DIFFERENCES
 
 PAGE = Path(__file__).parents[3] / "packaging/docs/spmd.md"
 TEXT = PAGE.read_text()
 PROGRAMS = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
-SAYS = {"pi.py": "{size} ranks on 1 nodes: 3.1415926536\n", "spectrum.py": "True\n"}
+SAYS = {
+    "serial.py": "3.1415926536\n",
+    "pi.py": "{size} ranks on 1 nodes: 3.1415926536\n",
+    "spectrum.py": "True\n",
+    "heat.py": "43.152426 degrees\n",
+    "wave.py": "its middle is at 524.5\n",
+}
 
 
 def test_every_program_of_the_page_is_known_here() -> None:
@@ -24,7 +31,7 @@ def test_every_program_of_the_page_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", [name for name in SAYS if name != "serial.py"])
 def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: str, size: int) -> None:
     """With the same result."""
     (tmp_path / name).write_text(PROGRAMS[name])
@@ -34,6 +41,20 @@ def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: st
     assert (done.returncode, done.stdout, done.stderr) == (0, SAYS[name].format(size=size), "")
 
 
+def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
+    """Before it becomes ranks. It asks nothing of this package."""
+    assert "slurm_share" not in PROGRAMS["serial.py"]
+    argv = [sys.executable, "-c", PROGRAMS["serial.py"]]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, SAYS["serial.py"])
+
+
 def test_every_public_name_is_on_the_page() -> None:
     """As a word of its own."""
     assert [name for name in spmd.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+def test_every_difference_from_ppython_is_on_the_page() -> None:
+    """Row by row, as `ppython/differences.py` has them."""
+    rows = [f"| {one.names} | {one.there} | {one.here} |".replace("*", "\\*") for one in DIFFERENCES]
+    assert "\n".join(["| | pPython | here |", "|---|---|---|", *rows, "", ""]) in TEXT
