@@ -48,8 +48,8 @@ def with_ranks(
     note: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
 ) -> planning.Work:
-    """Return what is asked for as a run of ranks. `note` says what is worth a look. Raises UsageError for what does not
-    go with --spmd, and for a Python without our package."""
+    """Return what is asked for as a run of ranks. `note` shows the user a sentence that is no error. Raises UsageError
+    for what does not go with --spmd, and for a Python without our package."""
     if script is None:
         raise UsageError(f"--spmd goes with a program: llsub --spmd PROG {triple}")
     options = ("tasks", "ntasks", "distribution", "retries", "max_failures", *PackOptions.__struct_fields__)
@@ -60,8 +60,8 @@ def with_ranks(
     python = None
     if _is_python(script.path):
         python = rank_python.find(environ)
-        said = rank_python.check(python, environ)
-        if said:
-            note(said)
+        doubt = rank_python.check(python, environ)
+        if doubt:
+            note(doubt)
     ranks: dict[str, Any] = {"python": python, "together": True, "keep_going": arguments.keep_going}
     return replace(asked, pack=PackOptions(), **ranks)

@@ -31,10 +31,10 @@ def agree(comm: Comm, call: str, arrays: Sequence[Spread], *maps: Map, extra: An
     Raises on all ranks CollectiveMismatch where calls, shapes or maps differ, UsageError where dtypes have nothing in
     common.
     """
-    said = _said(call, tuple(one.shape for one in arrays), tuple(one.map for one in arrays), maps)
+    description = _description(call, tuple(one.shape for one in arrays), tuple(one.map for one in arrays), maps)
     dtypes = tuple((one.local.dtype, one.local.size > 0) for one in arrays)
     # Not the arguments: where only these differ, all ranks learn it from the answers.
-    answers = collectives.allgather(comm.group, (said, dtypes, extra), _without_arguments(call))
+    answers = collectives.allgather(comm.group, (description, dtypes, extra), _without_arguments(call))
     _compare(comm.group.number, [answer[0] for answer in answers])
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
     return [*agreed, [answer[2] for answer in answers]]
@@ -46,7 +46,7 @@ def _without_arguments(call: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _said(
+def _description(
     call: str, shapes: tuple[tuple[int, ...], ...], maps: tuple[Map, ...], goals: tuple[Map, ...]
 ) -> tuple[bytes, str]:
     """Return a digest of a call and its arguments, and a description for people."""

@@ -25,7 +25,7 @@ class Control:
     """The connection to the node's rendezvous process. Nothing here waits."""
 
     def __init__(self, sock: socket.socket, rest: bytes) -> None:
-        """`rest`: what came behind Welcome."""
+        """`rest`: bytes that came behind Welcome, and were read with it."""
         self.sock = sock
         self.lost = False
         """The process has gone. That is no error in itself."""
@@ -50,7 +50,7 @@ class Control:
         self.send_rest()
 
     def send_rest(self) -> bool:
-        """Return whether everything has been sent."""
+        """Send what the kernel takes now of what was left; return whether nothing is left."""
         try:
             while self._unsent and not self.lost:
                 self._unsent = self._unsent[self.sock.send(self._unsent) :]
@@ -69,11 +69,11 @@ class Ends:
         self._size = sum(node.count for node in nodes)
         self._nodes = nodes
         self.fatal: SpmdError | None = None
-        """Raised by every later call."""
+        """What every later call raises; None: the run goes on."""
         self.stuck: SpmdError | None = None
-        """Raised by the call that waits."""
+        """What the call that waits raises; None: some rank can go on."""
         self._errors: dict[int, SpmdError] = {}
-        """By rank."""
+        """Rank -> what a call raises that waits for it."""
         self.first: RunEnded | None = None
         """The first end that was not in good order."""
 

@@ -50,9 +50,9 @@ def _is_ours(folder: str) -> bool:
 
 
 def check(python: str, environ: Mapping[str, str]) -> str:
-    """Look whether a Python has our package in this release; return a note where that cannot be seen, else nothing.
+    """Check that a Python has our package in this release; return a sentence where that cannot be found out, else "".
 
-    Raises UsageError where it has not, with the line that installs it.
+    Raises UsageError where the package is missing or of another release, with the line that installs it.
     """
     try:
         done = finish([python, "-c", _CHECK], timeout_s=CHECK_S, env=environ)

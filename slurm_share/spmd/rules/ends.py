@@ -13,9 +13,11 @@ NOTHING_MORE = "has ended and sends nothing more"
 FINISHED = "has finished with messages and sends nothing more"
 NEVER_SAID_HELLO = "has ended without using messages, and the others wait for it"
 _NUMBER = (1 << 32) - 1
+"""The bits of a context that number the collective call."""
 _SHOWN = 256
 """Ranks in a table of waits: 1,024 would not fit into a line."""
 _TEXT = 120
+"""Characters of what one rank waits for."""
 
 
 @dataclass(frozen=True)

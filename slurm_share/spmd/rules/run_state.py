@@ -96,22 +96,24 @@ class RunState:
             self._nodes.append(_Node(name, range(first, first + count)))
             first += count
         self._ranks = [_Rank(number) for number, node in enumerate(self._nodes) for _rank in node.ranks]
-        self._said: list[Control] = []
+        self._outgoing: list[Control] = []
+        """What all nodes are to be told, since the last `take`."""
         self._living = set(range(first))
         """Ranks that have neither said goodbye nor ended."""
         self._waiting: set[int] = set()
         self._byes: dict[int, float] = {}
         """Ranks whose goodbye is told to the others at that moment, if they have not ended by then."""
         self._version = 0
+        """Counts what was heard, so that a second count is seen to be of the same state."""
         self._counted = (-1, False)
-        """The version of which it is known whether nobody can go on."""
+        """A version, and whether nobody could go on then."""
         self._numbers = 0
         self._count: _Count | None = None
         self._start_until: float | None = None
         self.has_begun = False
-        """Welcome was said."""
+        """All ranks have been welcomed."""
         self.is_ending = False
-        """The run has to end, and that was said."""
+        """The run has to end, and all nodes have been told."""
 
     @property
     def is_over(self) -> bool:
@@ -120,21 +122,21 @@ class RunState:
 
     def take(self) -> list[Control]:
         """Return what all nodes are to be told since the last call, in order."""
-        said, self._said = self._said, []
-        return said
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
 
     def joined(self, node: int, address: str) -> None:
-        """A node takes part, its ranks at this address."""
+        """Note that a node takes part, and that its ranks listen at this address."""
         self._nodes[node].address = address
         self._begin()
 
     def left(self, node: int) -> None:
-        """All ranks of a node have ended, and its process too."""
+        """Note that all ranks of a node have ended, and its rendezvous process too."""
         self._nodes[node].is_gone = True
         self._answered_by(node)
 
     def lost(self, node: int) -> None:
-        """A node does not answer any more, or has not joined in time."""
+        """Note that a node does not answer any more, or has not joined in time."""
         place = self._nodes[node]
         if place.is_gone:
             return
@@ -150,7 +152,7 @@ class RunState:
             self._end(Lost(place.name, gone) if place.address is not None else Missing(gone, self._start_s))
 
     def hear(self, rank: int, message: Control, now: float) -> None:
-        """Take what a rank said, or Ended that its node's parent said of it."""
+        """Take in a message of a rank, or Ended, by which the parent on its node tells of its end."""
         its = self._ranks[rank]
         if its.is_over:
             return
@@ -179,7 +181,7 @@ class RunState:
             self._heard_end(rank, message)
 
     def answered(self, node: int, number: int, now: float) -> None:
-        """A node has passed on all that its ranks said before the question of that number."""
+        """Note that a node has passed on all that its ranks said before it read the question (Ask) of that number."""
         count = self._count
         if count is not None and count.number == number:
             count.missing.discard(node)
@@ -187,10 +189,10 @@ class RunState:
                 count.complete_at = now
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Tell of ends, of ranks that are missing and of deadlocks, as far as they are due at this moment."""
         for number in [number for number, moment in self._byes.items() if now >= moment]:
             del self._byes[number]
-            self._said.append(Ended(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
+            self._outgoing.append(Ended(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
         if not self.has_begun and not self.is_ending and self._start_until is not None and now >= self._start_until:
             absent = tuple(number for number, rank in enumerate(self._ranks) if rank.hello is None)
             self._end(Missing(absent or self._ranks_of_absent_nodes(), self._start_s))
@@ -213,7 +215,7 @@ class RunState:
         self.has_begun = True
         places = tuple(Place(one.name, one.ranks.start, len(one.ranks), one.address or "") for one in self._nodes)
         ports = tuple(rank.hello.port if rank.hello else 0 for rank in self._ranks)
-        self._said.append(Welcome(len(self._ranks), places, ports, sockets="", key="", run=self._run))
+        self._outgoing.append(Welcome(len(self._ranks), places, ports, sockets="", key="", run=self._run))
 
     def _ranks_of_absent_nodes(self) -> tuple[int, ...]:
         return tuple(rank for node in self._nodes if node.address is None for rank in node.ranks)
@@ -226,11 +228,11 @@ class RunState:
         self._living.discard(number)
         if not ends.is_good(ended):
             if self._is_going_on:
-                self._said.append(ended)
+                self._outgoing.append(ended)
             else:
                 self._end(ended)
         elif rank.hello is not None and not is_known:
-            self._said.append(ended)
+            self._outgoing.append(ended)
         self._end_if_absent()
 
     def _end_if_absent(self) -> None:
@@ -245,7 +247,7 @@ class RunState:
                 return
 
     def _end(self, message: Ended | Lost | Missing | Aborted | Mismatch) -> None:
-        self._said.append(message)
+        self._outgoing.append(message)
         if self.is_ending:
             return
         self.is_ending = True
@@ -256,7 +258,7 @@ class RunState:
         elif isinstance(message, Lost | Missing):
             reasons = set(message.ranks)
         others = sum(not rank.is_over and number not in reasons for number, rank in enumerate(self._ranks))
-        self._said.append(ends.ending(message, others))
+        self._outgoing.append(ends.ending(message, others))
 
     def _check_deadlock(self, now: float) -> None:
         if self.is_ending or not self._waiting or self._waiting != self._living or not self._nobody_can_go_on():
@@ -280,13 +282,13 @@ class RunState:
         self._numbers += 1
         nodes = {number for number, node in enumerate(self._nodes) if not node.is_gone}
         self._count = _Count(self._numbers, self._version, is_second, nodes)
-        self._said.append(Ask(self._numbers))
+        self._outgoing.append(Ask(self._numbers))
 
     def _tell_deadlock(self) -> None:
         told = ends.judge({number: rank.wait for number, rank in enumerate(self._ranks) if rank.wait is not None})
         self.is_ending = True
         self._count = None
-        self._said += [told, ends.ending(told, 0)]
+        self._outgoing += [told, ends.ending(told, 0)]
 
     def _answered_by(self, node: int) -> None:
         if self._count is not None:

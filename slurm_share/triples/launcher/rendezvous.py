@@ -36,6 +36,7 @@ READY_S = 30.0
 KEY_S = 90.0
 """For the key that node 0 makes after a requeue, to be seen here through a network file system."""
 KEY_PAUSE_S = 0.2
+"""Between two looks for the key."""
 _SIOCGIFADDR = 0x8915
 """netdevice(7): the IPv4 address of an interface."""
 
@@ -61,11 +62,11 @@ class Rendezvous:
 
     @property
     def lives(self) -> bool:
-        """Return whether it is there: its outputs are open. As of the last `read`."""
+        """Return whether the process was there at the last `read`: whether its outputs were open."""
         return bool(self._process.files)
 
     @property
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Return the last line that it wrote to standard error."""
         return shown(self._process.said.strip().rpartition("\n")[2], 300)
 
@@ -80,13 +81,13 @@ class Rendezvous:
             poll.poll(deadline.left() * 1000)
             self.read()
         if self.ready is None:
-            why = self.said or ("it ended" if not self.lives else f"it was not ready within {READY_S:g} s")
+            why = self.last_line or ("it ended" if not self.lives else f"it was not ready within {READY_S:g} s")
             self._process.kill()
             self._process.stop(Deadline.after(1.0))
             raise LaunchError(f"{self._node.name} cannot start the process in which its ranks find each other: {why}")
 
     def read(self) -> None:
-        """Take in all that it has said."""
+        """Take in all messages that it has written, and do not wait for more."""
         if not self.lives:
             return
         for line in self._process.take_lines():

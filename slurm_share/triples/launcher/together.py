@@ -116,7 +116,7 @@ class Together(EvenCaps):
             self._begin_to_end(self.rendezvous.ending.why)
         if not self.rendezvous.lives and not self._is_loss_told and not self._are_all_told():
             self._is_loss_told = True
-            why = f" ({said})" if (said := self.rendezvous.said) else ""
+            why = f" ({line})" if (line := self.rendezvous.last_line) else ""
             self.say(
                 f"the rendezvous process on {self.node.name} has ended{why}; its ranks go on, and are not told of "
                 "each other's ends"

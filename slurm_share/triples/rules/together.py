@@ -1,4 +1,4 @@
-"""Decide about runs whose ranks send messages to each other (`llsub --spmd`): what goes with them, and what is said."""
+"""Rules of runs whose ranks send messages to each other (`llsub --spmd`): which options they take, and sentences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def again_text(run: Run, folder: str) -> str:
 
 
 def unfinished_text(run: Run) -> str:
-    """Return the same of tasks that were ended."""
+    """Return how tasks of a run that were ended are run again."""
     return AGAIN if run.together else "unfinished tasks run again with llsub --resume"
 
 

@@ -19,6 +19,14 @@ PATIENCE_S = 120
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
 ROOT = Path(__file__).parents[4]
 
+LAUNCH = """
+import sys
+from slurm_share.triples.launcher import together
+together.END_GRACE_S = {}
+from slurm_share.cli.main import main
+sys.exit(main())
+"""
+"""The launcher, with less patience than it has in earnest."""
 RANK = f"""#!{sys.executable}
 import json, os, signal, socket, sys, time
 sys.path.insert(0, {str(ROOT)!r})
@@ -45,7 +53,11 @@ FOLLOW = RANK + "message = hear()\nprint('heard', message, flush=True)\nsys.exit
 class Ranks:
     """A run's folder, and the launchers of its nodes on this machine."""
 
-    def __init__(self, folder: Path, text: str, per_node: int, nodes: int = 1, **more: Any) -> None:
+    def __init__(
+        self, folder: Path, text: str, per_node: int, nodes: int = 1, *, grace_s: float = 1.0, **more: Any
+    ) -> None:
+        """`grace_s`: stands for END_GRACE_S, between the end of one rank and SIGTERM for the others."""
+        self.grace_s = grace_s
         self.folder = folder / "LLSUB.1"
         self.folder.mkdir()
         script = folder / "prog.py"
@@ -76,7 +88,7 @@ class Ranks:
                     "SLURM_STEP_NODELIST": ",".join(names),
                     "SLURM_RESTART_COUNT": str(restart),
                 }
-            argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(self.folder)]
+            argv = [sys.executable, "-c", LAUNCH.format(self.grace_s), "launch", str(self.folder)]
             self.launchers.append(
                 subprocess.Popen(
                     argv,

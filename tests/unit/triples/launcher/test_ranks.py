@@ -80,8 +80,8 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
-    """SIGTERM ten seconds after the end of another one; not before."""
-    made = Ranks(tmp_path, STAY, 3).start()
+    """SIGTERM ten seconds after the end of another one; not before. Other tests here wait for one second."""
+    made = Ranks(tmp_path, STAY, 3, grace_s=names.END_GRACE_S).start()
     wait_for(made.are_ready)
     began = time.monotonic()
     kill(made.pid(0))
