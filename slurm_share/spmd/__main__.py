@@ -111,7 +111,8 @@ def run_program(program: str, args: Sequence[str]) -> int:
     except _QUIET as error:
         sys.last_value = error  # as the interpreter does: what was sent is then delivered for a moment only
         rank = os.environ.get(names.ENV_RANK, "0")
-        print(f"rank {rank} ends: {error}", file=sys.stderr)
+        # In one piece: print would write the end of the line by itself, behind what another rank writes meanwhile.
+        sys.stderr.write(f"rank {rank} ends: {error}\n")
         return error.code or 1 if isinstance(error, Aborted) else 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
         sys.last_value = error
@@ -140,7 +141,7 @@ def _run_here(request: Request) -> int:
         print(f"slurm_share.spmd: {error}", file=sys.stderr)
         return 1
     if outcome.why:
-        print(f"slurm_share.spmd: {outcome.why}", file=sys.stderr)
+        sys.stderr.write(f"slurm_share.spmd: {outcome.why}\n")
     return outcome.code & 255 or int(outcome.code != 0)  # the shell sees eight bits of it
 
 
