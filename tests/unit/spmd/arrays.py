@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from slurm_share.spmd.comm import Comm
@@ -14,6 +16,12 @@ from slurm_share.spmd.rules.maps import Map
 
 RECORD = np.dtype([("key", "<i4"), ("value", "<f8"), ("flag", "?")])
 DTYPES = [np.dtype(one) for one in ("f8", "f4", "c8", "c16", "?", "i1", "u2", "i8", "M8[s]", "S3")] + [RECORD]
+
+
+def cases(usual: int) -> settings:
+    """Return Hypothesis' settings for so many cases, or for LLSUB_TEST_EXAMPLES: over MPI fewer, as ranks there wait in
+    a loop, and there are more of them than cores."""
+    return settings(max_examples=int(os.environ.get("LLSUB_TEST_EXAMPLES", usual)), deadline=None)
 
 
 def whole_array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import DTYPES, assert_is, random_map, random_shape, spread, whole_array
-from hypothesis import given, settings
+from arrays import DTYPES, assert_is, cases, random_map, random_shape, spread, whole_array
+from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import run_ranks
 
@@ -20,7 +20,7 @@ from slurm_share.spmd.errors import MapMismatch, UsageError
 from slurm_share.spmd.rules.maps import Map
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=50, deadline=None)
+FEW = cases(50)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import DTYPES, RECORD, assert_is, random_key, random_map, random_shape, spread, whole_array
-from hypothesis import given, settings
+from arrays import DTYPES, RECORD, assert_is, cases, random_key, random_map, random_shape, spread, whole_array
+from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import run_ranks
 
@@ -20,7 +20,7 @@ from slurm_share.spmd.rules.maps import Map
 from slurm_share.spmd.rules.plans import Part
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=60, deadline=None)
+FEW = cases(60)
 
 
 def run(size: int, program: Any, **options: Any) -> list[Any]:
