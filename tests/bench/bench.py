@@ -40,13 +40,19 @@ def machine() -> str:
     return f"{os.cpu_count()} x {cpu}, {memory_gib:.0f} GiB, Linux {platform.release()}"
 
 
-def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
-    """Print the table, write results/<name>.json, and answer whether every bar holds."""
+def show(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
+    """Print the table, and answer whether every bar holds."""
     width = max(len(row.what) for row in rows)
     print(f"{name}: {machine()}" + (f", Slurm {slurm}" if slurm else ""))
     for row in rows:
         bar = "" if row.bar is None else f"  bar {row.bar:g} {row.unit}: {'holds' if row.holds else 'DOES NOT HOLD'}"
         print(f"  {row.what:<{width}}  {row.value:10.2f} {row.unit}{bar}")
+    return all(row.holds is not False for row in rows)
+
+
+def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
+    """Print the table, write results/<name>.json, and answer whether every bar holds."""
+    holds = show(name, slurm, rows)
     RESULTS.mkdir(exist_ok=True)
     answer = {
         "bench": name,
@@ -56,7 +62,7 @@ def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
         "rows": [{**asdict(row), "value": round(row.value, 3), "holds": row.holds} for row in rows],
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
-    return all(row.holds is not False for row in rows)
+    return holds
 
 
 def median(values: Sequence[float]) -> float:

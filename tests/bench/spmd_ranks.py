@@ -1,4 +1,4 @@
-"""What each rank of tests/bench/spmd.py does: the same measurements over slurm_share.spmd, mpi4py or pPython.
+"""What each rank of tests/bench/spmd.py does: the same over slurm_share.spmd, mpi4py, pPython or plain sockets.
 
 Started by that bench in the peer's own Python, which has NumPy. SPMD_BENCH names a JSON file with the plan. Every rank
 writes its number, process and versions into the plan's folder, and rank 0 the seconds that it measured.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ import numpy as np
 DROPPED = 2
 """Of each measurement the first: connections and memory are made there."""
 SIDE = 4096
+LARGE = 1 << 20
+"""Bytes from which an array is written before both ends meet; a smaller one is new in its first and last element."""
+WORK = 1_000_000
 
 
 class SameNames:
@@ -170,7 +174,44 @@ class PPython:
         return move
 
 
-PEERS: dict[str, Callable[[], Any]] = {"ours": Ours, "ours over mpi4py": Ours, "mpi4py": Mpi, "pPython": PPython}
+class Sockets:
+    """Two processes and one TCP connection between them, without any frame: the limit of two nodes."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.version = int(os.environ["SPMD_RANK"]), 2, f"plain sockets, NumPy {np.__version__}"
+        address = (os.environ["SPMD_ADDRESS"], int(os.environ["SPMD_PORT"]))
+        if self.rank == 0:
+            with socket.create_server(address) as listener:
+                self.link = listener.accept()[0]
+        else:
+            self.link = self._connected(address)
+        self.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _connected(self, address: tuple[str, int]) -> socket.socket:
+        until = time.monotonic() + 20
+        while True:
+            try:
+                return socket.create_connection(address, timeout=None)
+            except ConnectionRefusedError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+
+    def send(self, array: Any, dest: int) -> None:
+        self.link.sendall(memoryview(array).cast("B"))
+
+    def receive(self, room: Any, source: int) -> Any:
+        view = memoryview(room).cast("B")
+        while view:
+            view = view[self.link.recv_into(view) :]
+        return room
+
+    def barrier(self) -> None:
+        self.link.sendall(b"x")
+        self.link.recv(1)
+
+
+PEERS: dict[str, Callable[[], Any]] = {"ours": Ours, "mpi4py": Mpi, "pPython": PPython, "sockets": Sockets}
 
 
 def _indices(place: Any) -> Any:
@@ -186,13 +227,21 @@ def _columns(to: str, rank: int, size: int) -> Any:
 
 
 def one_way(peer: Any, nbytes: int, count: int, as_object: bool) -> list[float]:
-    """Seconds of half a round trip between ranks 0 and 1; the others wait."""
-    array = np.full(max(nbytes // 8, 1), 1.5)
+    """Seconds of half a round trip between ranks 0 and 1; the others wait.
+
+    Contiguous float64 arrays with new contents each time; who fills an existing array (pPython makes one) fills the
+    same one. A large array is written before both ends have met, so that this is not in the time.
+    """
+    array = np.full(max(nbytes // 8, 1), 0.5)
     room, small, samples = np.empty_like(array), (1, "x"), []
     other = 1 - peer.rank
-    for _ in range(count + DROPPED):
+    for number in range(count + DROPPED):
+        if nbytes >= LARGE:
+            array.fill(number)
+            peer.barrier()
+        array[0] = array[-1] = number
         if peer.rank > 1:
-            break
+            continue
         begin = time.perf_counter()
         for sends in (peer.rank == 0, peer.rank == 1):
             if sends and as_object:
@@ -204,9 +253,63 @@ def one_way(peer: Any, nbytes: int, count: int, as_object: bool) -> list[float]:
             else:
                 got = peer.receive(room, other)
         samples.append((time.perf_counter() - begin) / 2)
-        assert got == small if as_object and nbytes == 0 else got[-1] == 1.5
+        assert got == small if as_object and nbytes == 0 else got[0] == got[-1] == number, got
     peer.barrier()
-    return samples
+    return samples[DROPPED:]
+
+
+def work() -> None:
+    """Compute for some milliseconds, without a call of the kernel."""
+    sum(range(WORK))
+
+
+def unequal(peer: Any, how: str, count: int) -> list[float]:
+    """Seconds of turns in which half of the ranks compute and the other half wait: in a receive, or in a barrier."""
+    array = np.ones(1024)
+    room, samples = np.empty_like(array), []
+    for number in range(count + DROPPED):
+        peer.barrier()
+        begin = time.perf_counter()
+        computes = (peer.rank + number) % 2 == 0
+        if computes:
+            work()
+        if how == "receive" and computes:
+            peer.send(array, peer.rank ^ 1)
+        elif how == "receive":
+            peer.receive(room, peer.rank ^ 1)
+        peer.barrier()
+        samples.append(time.perf_counter() - begin)
+    return samples[DROPPED:]
+
+
+def idle(peer: Any, seconds: float) -> list[float]:
+    """What rank 0 that computes and rank 1 that waits for it cost.
+
+    Returns the voluntary context switches and the threads of rank 0, and the share of a core, in percent, and the
+    voluntary context switches of rank 1.
+    """
+    found = np.zeros(2)
+    peer.barrier()
+    begin, cpu, switches = time.perf_counter(), time.process_time(), _status("voluntary_ctxt_switches")
+    if peer.rank == 0:
+        while time.perf_counter() - begin < seconds:
+            pass
+        mine = [_status("voluntary_ctxt_switches") - switches, _status("Threads")]
+        peer.send(found, 1)
+        theirs = peer.receive(found, 1)
+    else:
+        peer.receive(found, 0)
+        percent = 100 * (time.process_time() - cpu) / (time.perf_counter() - begin)
+        mine = [percent, _status("voluntary_ctxt_switches") - switches]
+        theirs = np.array(mine)
+        peer.send(theirs, 0)
+    peer.barrier()
+    return [*map(float, mine), *map(float, theirs)]
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
 
 
 def together(peer: Any, call: Callable[[], Any], is_right: Callable[[Any], bool], count: int) -> list[float]:
@@ -219,13 +322,17 @@ def together(peer: Any, call: Callable[[], Any], is_right: Callable[[Any], bool]
         peer.barrier()
         samples.append(time.perf_counter() - begin)
         assert is_right(got), got
-    return samples
+    return samples[DROPPED:]
 
 
 def measure(peer: Any, what: str, size: Any, count: int) -> list[float]:
     """Return the seconds of one measurement."""
     if what in ("latency", "object"):
         return one_way(peer, size, count, what == "object")
+    if what == "unequal":
+        return unequal(peer, size, count)
+    if what == "idle":
+        return idle(peer, size)
     if what == "barrier":
         return together(peer, lambda: None, lambda _: True, count)
     if what == "bcast":
@@ -244,14 +351,20 @@ def measure(peer: Any, what: str, size: Any, count: int) -> list[float]:
     return together(peer, move, right, count)
 
 
-def limit(size: int, count: int) -> list[float]:
-    """Seconds of one copy of that many bytes in one process."""
-    source, target, samples = np.ones(size // 8), np.empty(size // 8), []
-    for _ in range(count + DROPPED):
+def limit(what: str, size: int, count: int) -> list[float]:
+    """Seconds of one copy of that many bytes in one process, or of what `unequal` computes.
+
+    `copy`: one array to another, `copies`: to 32 others in turn, as the ranks of a node have one each.
+    """
+    source, targets, samples = np.ones(max(size // 8, 1)), np.ones((32 if what == "copies" else 1, size // 8 or 1)), []
+    for number in range(count + DROPPED):
         begin = time.perf_counter()
-        np.copyto(target, source)
+        if what == "work":
+            work()
+        else:
+            np.copyto(targets[number % len(targets)], source)
         samples.append(time.perf_counter() - begin)
-    return samples
+    return samples[DROPPED:]
 
 
 def main() -> None:
@@ -259,17 +372,25 @@ def main() -> None:
     plan = json.loads(Path(os.environ["SPMD_BENCH"]).read_text())
     folder = Path(plan["folder"])
     if plan["peer"] == "limit":
-        (folder / "samples.json").write_text(json.dumps([limit(*one)[DROPPED:] for one in plan["what"]]))
+        _write(folder / f"limit.{os.getpid()}.json", [limit(*one) for one in plan["what"]])
         return
     peer = PEERS[plan["peer"]]()
     peer.barrier()
     ready = time.monotonic()
     who = {"pid": os.getpid(), "size": peer.size, "version": peer.version, "python": sys.version.split()[0]}
-    (folder / f"rank.{peer.rank}.json").write_text(json.dumps({**who, "ready": ready}))
-    samples = [measure(peer, *one)[DROPPED:] for one in plan["what"]]
-    if peer.rank == 0:
-        (folder / "samples.json").write_text(json.dumps(samples))
+    _write(folder / f"rank.{peer.rank}.json", {**who, "ready": ready})
+    samples = []
+    for one in plan["what"]:
+        samples.append(measure(peer, *one))
+        if peer.rank == 0:  # after each: what was measured before a peer stops counts
+            _write(folder / "samples.json", samples)
     print("SUCCESS")
+
+
+def _write(file: Path, value: object) -> None:
+    """Write a file that is there whole or not at all."""
+    file.with_suffix(".new").write_text(json.dumps(value))
+    file.with_suffix(".new").replace(file)
 
 
 if __name__ == "__main__":
