@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,6 +236,8 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Measure; 1 where a bar does not hold or a peer was not there."""
     options = arguments()
+    # peers have sessions of their own, which do not end with this process: leaving in order ends them
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sizes, begun = ([int(word) for word in text.split(",")] for text in (options.ranks, options.starts))
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spmd-bench-", ignore_cleanup_errors=True) as folder:

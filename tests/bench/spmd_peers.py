@@ -23,8 +23,8 @@ CORES = len(os.sched_getaffinity(0))
 STALL_S = {"pPython": 25}
 """Without an end, and without one more measurement, for so long: it has stopped. pPython itself waits for 359 s."""
 _STALL_S = 60
-_START_S = 60
-"""More for what comes first: all ranks have to start before it."""
+_START_S, _START_RANK_S = 60, 0.5
+"""For what comes first, and more of it for each rank: all of them have to start before it."""
 _MIB_PER_RANK = 70
 """Python, NumPy and two arrays of 8 MiB with what messages of that size need."""
 
@@ -147,7 +147,7 @@ def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
             start_new_session=True,
         )  # fmt: skip
         try:
-            code, usage = _waited(process, folder, STALL_S.get(peer.kind, _STALL_S))
+            code, usage = _waited(process, folder, ranks, STALL_S.get(peer.kind, _STALL_S))
         finally:
             _end(process.pid)
             if usage is None:
@@ -164,10 +164,10 @@ def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
 
 
 def _waited(
-    process: subprocess.Popen[bytes], folder: Path, stall_s: float
+    process: subprocess.Popen[bytes], folder: Path, ranks: int, stall_s: float
 ) -> tuple[int | None, resource.struct_rusage | None]:
     """Wait for its end, or until nothing more was measured for long: None."""
-    until, seen = time.monotonic() + _START_S, 0.0
+    until, seen = time.monotonic() + _START_S + ranks * _START_RANK_S, 0.0
     has_met = False
     while time.monotonic() < until:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
