@@ -60,6 +60,8 @@ PPYTHON_RANKS = 8
 ONCE = 64
 """More ranks than these are measured in the first round only."""
 IDLE_S = 5.0
+PPYTHON_UNTIL_S = 600
+"""After that the slowest peer has the samples that it has (n in its rows), so that a run ends within 15 minutes."""
 
 Plan = list[tuple[str, Item]]
 
@@ -72,6 +74,7 @@ class Bench:
     work: Path
     found: list[Peer]
     figures: Figures = field(default_factory=Figures)
+    begin: float = field(default_factory=time.monotonic)
 
     def count(self, wanted: int) -> int:
         """Return the samples of a round, so that all rounds have at least so many."""
@@ -85,6 +88,9 @@ class Bench:
 
     def measure(self, peer: Peer, ranks: int, plan: Plan) -> None:
         """Measure a plan with one peer. It stops in some calls: what comes after has another run."""
+        if peer.kind == "pPython" and time.monotonic() - self.begin > PPYTHON_UNTIL_S:
+            print(f"no more of {peer.name}: {PPYTHON_UNTIL_S / 60:.0f} minutes are over", flush=True)
+            return
         left = [(name, item) for name, item in self.wanted(plan) if (ranks, name) not in peer.failures]
         while left:
             ran = run(peer, ranks, [item for _, item in left], self.work)
@@ -227,7 +233,7 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if (options.ppython is None) != (options.ppython_python is None):
         parser.error("--ppython and --ppython-python belong together")
-    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.rounds = options.rounds or (1 if options.quick else 2)
     options.ranks = options.ranks or ("2,8" if options.quick else "2,8,64,192")
     options.starts = options.starts or ("1,8" if options.quick else "1,8,64,256")
     return options
