@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import itertools
 import os
 import secrets
@@ -107,7 +108,10 @@ def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
 
     def resolve() -> str:
         try:
-            return str(Path(path).resolve())
+            found = str(Path(path).resolve())
+            if os.path.islink(found):  # noqa: PTH114 - since Python 3.13 a loop of links is no error
+                raise OSError(errno.ELOOP, "a loop of links")
+            return found
         except RuntimeError as error:  # a loop of links
             raise ValueError(str(error)) from None
 
