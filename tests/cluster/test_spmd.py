@@ -25,6 +25,8 @@ from slurm_share.spmd import names
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spmd")]
 
 ROOT = Path(__file__).parents[2]
+CONF = "JobRequeue=0\nPartitionName=together Nodes=n1,n2 DefMemPerCPU=100 MaxTime=1:00:00 State=UP\n"
+"""In the second partition, jobs of two users may be on one node."""
 HEAD = """import os, signal, sys, time
 import numpy as np
 from slurm_share.spmd import COMM_WORLD as comm
@@ -40,7 +42,7 @@ def site(can_make_clusters: None) -> Iterator[Cluster]:
     puts them."""
     if "python" in WITHOUT:
         pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
-    with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra="JobRequeue=0", without=WITHOUT) as made:
+    with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra=CONF, without=WITHOUT) as made:
         version = made.root_facts.python_version
         for user in ("alice", "bob"):
             home = made.home / user
@@ -293,3 +295,91 @@ def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None
     assert made.are_all("start 1", 2)
     assert "2 of 2 ranks done" in made.log()
     assert site.as_user("alice", f"ls {made.folder}/rendezvous").returncode != 0
+
+
+def test_two_users_with_two_array_elements_each_on_one_node(site: Cluster) -> None:
+    """Four runs at once on one node, none through llsub: each is a run of its own, and sums what its own ranks have."""
+    text = HEAD + (
+        "mine = os.getuid() * 10 + int(os.environ['SLURM_ARRAY_TASK_ID'])\n"
+        "open(f'ready.{mine}.{comm.rank}', 'w').close()\n"
+        "while not os.path.exists('/tmp/spmd-go'): time.sleep(0.1)\n"
+        "assert comm.allgather(mine) == [mine] * 3\n"
+        "print('sum', comm.allreduce(mine), mine, flush=True)\n"
+    )
+    before = traces(site)
+    jobs = {}
+    for user in ("alice", "bob"):
+        folder = f"/home/{user}/array"
+        site.as_user(user, f"mkdir -p {folder} && cat >{folder}/prog.py", input=text, check=True)
+        script = (
+            f"#!/bin/bash\ncd {folder} && python3 -m slurm_share.spmd -n 3 prog.py >out.$SLURM_ARRAY_TASK_ID 2>&1\n"
+        )
+        jobs[user] = site.sbatch(user, script, "--array=0-1", "-n1", "-c1", "--mem=100", "-w", "n1", "-p", "together")
+    try:
+        process.wait_until(
+            lambda: len([*site.home.glob("*/array/ready.*")]) == 12,
+            "twelve ranks on one node", 120, every_s=0.5, why=lambda: site.exec("ctl", ["squeue", "-a"]).stdout,
+        )  # fmt: skip
+        site.exec("n1", ["touch", "/tmp/spmd-go"], check=True)
+        assert [site.wait(job, 120) for job in jobs.values()] == ["COMPLETED"] * 2
+    finally:
+        site.exec("n1", ["rm", "-f", "/tmp/spmd-go"])
+        for user, job in jobs.items():
+            site.as_user(user, ["scancel", str(job)])
+    for user in jobs:
+        for element in (0, 1):
+            said = (site.home / user / "array" / f"out.{element}").read_text()
+            found = {tuple(map(int, pair)) for pair in re.findall(r"sum (\d+) (\d+)", said)}
+            assert said.count("sum ") == 3, said
+            assert [(total % 30 == element * 3, total == 3 * mine) for total, mine in found] == [(True, True)]
+    process.wait_until(lambda: traces(site) == before, "nothing left of the runs", 30, every_s=0.5)
+
+
+BOMBER = """
+import os, pickle, re, socket, sys
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("/tmp/fire",)
+uid = int(sys.argv[1])
+ends = [(socket.AF_UNIX, "\\0" + name) for name in sorted(set(re.findall("@(slurm-share[^ \\n]*)",
+    open("/proc/net/unix").read())))]
+for line in open("/proc/net/tcp").readlines()[1:]:
+    words = line.split()
+    if words[3] == "0A" and int(words[7]) == uid:
+        address, port = words[1].split(":")
+        ends.append((socket.AF_INET, (socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16))))
+for family, end in ends:
+    link = socket.socket(family)
+    link.settimeout(3)
+    try:
+        link.connect(end)
+        link.sendall(pickle.dumps(Bomb()) + bytes(200))
+        got = b""
+        while more := link.recv(4096):
+            got += more
+        print(family.name, len(got))
+    except ConnectionError:
+        print(family.name, 0)
+    except TimeoutError:
+        print(family.name, len(got))  # a rank that computes looks at who connects when it waits for a message
+"""
+
+
+def test_what_another_user_sends_to_every_socket_of_a_run_is_not_unpickled(site: Cluster) -> None:
+    """Every abstract name and TCP port that /proc/net shows; a port sends its nonce first, and nothing else."""
+    text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
+    text += "while not os.path.exists('go'): comm.barrier(); time.sleep(0.2)\nprint('sum', comm.rank, flush=True)\n"
+    text = text.replace("while not os.path.exists('go')", "while not comm.bcast(os.path.exists('go'))")
+    made = Ranks(site, text, "[2,2,1]")
+    made.wait_for(lambda: made.are_all("together", 4))
+    uid = site.as_user("alice", ["id", "-u"]).stdout.strip()
+    for node in site.compute_nodes:
+        heard = site.as_user("bob", ["python3", "-c", BOMBER, uid], node=node)
+        assert heard.returncode == 0, heard.stderr
+        tried = Counter(line.split()[0] for line in heard.stdout.splitlines())
+        assert tried["AF_UNIX"] >= 3, "two ranks and a rendezvous process"
+        assert tried["AF_INET"] >= 2, "two ranks"
+        assert all(int(line.split()[1]) <= 32 * line.startswith("AF_INET") for line in heard.stdout.splitlines())
+        assert site.exec(node, ["ls", "-d", "/tmp/fire"]).returncode != 0
+    site.as_user("alice", f"touch {made.home}/go", check=True)
+    assert made.wait() == "COMPLETED", made.log()
