@@ -14,8 +14,10 @@ from pathlib import Path
 
 from .errors import StateError
 
-TRIES = 5
-"""To make a folder in one that another process of the user removes because it is empty."""
+TRIES = 100
+"""Attempts to make a folder in one that other processes of the user may remove while it is empty.
+
+Four launchers that start and end without a pause made five attempts fail now and then."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -6,6 +6,7 @@ A launcher starts each rank with the same command, without -n: LLSUB_RENDEZVOUS 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import runpy
 import signal
@@ -106,6 +107,7 @@ def run_program(program: str, args: Sequence[str]) -> int:
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(program))  # noqa: PTH120
     _install_finder()
+    _write_lines_whole()
     try:
         runpy.run_path(program, init_globals=_seen_names(program), run_name="__main__")
     except _QUIET as error:
@@ -168,6 +170,13 @@ def _replace(program: str, args: Sequence[str]) -> int:
     except OSError as error:
         print(f"slurm_share.spmd: {program} cannot be run: {error.strerror}", file=sys.stderr)
         return 126
+
+
+def _write_lines_whole() -> None:
+    """Write each line at once. With `python -u`, print writes a line and its end apart, and ranks mix them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.write_through:
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _install_finder() -> None:

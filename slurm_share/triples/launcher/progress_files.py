@@ -27,8 +27,6 @@ TAIL_BYTES = 256
 """Read from the end of a file: programs may append numbers instead of writing over them."""
 SETTLED_NS = 50_000_000
 """A file system's clock ticks every 4 to 10 ms: two changes within a tick look like one."""
-TRIES = 5
-"""To make the folder, where other launchers of the user remove what is left of dead ones."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -58,7 +56,7 @@ class ProgressFiles:
             raise
 
     def _open(self, where: Path) -> int:
-        for _ in range(TRIES):
+        for _ in range(own_folders.TRIES):
             self._close()
             self._base = own_folders.open_below(self._tmp, self._names)
             _remove_left(self._base)

@@ -121,6 +121,18 @@ def test_a_program_sees_its_own_names_and_can_be_pickled_from(program):
     assert run("-n", "2", path).stdout.splitlines() in (["[0, 0]", "[1] [1, 1]"], ["[1] [1, 1]", "[0, 0]"])
 
 
+def test_each_line_of_rank_0_is_written_at_once(program):
+    """Each write to a pipe in packet mode is a packet of its own: lines of other ranks cannot come between."""
+    path = program("print('one', 2); print('no end', end=''); sys.stdout.flush(); sys.stderr.write('half'); print()")
+    ours, theirs = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)
+    with subprocess.Popen([*COMMAND, "-n", "1", path], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        packets = list(iter(lambda: os.read(ours, 4096), b""))
+        os.close(ours)
+        assert process.wait(PATIENCE_S) == 0
+    assert packets == [b"one 2\n", b"no end", b"\n", b"half"]
+
+
 def test_without_n_the_program_runs_in_this_process_alone(program):
     path = program("print(sys.argv, __name__, 'LLSUB_RANK' in os.environ); sys.exit(5)")
     said = run(path, "x")
