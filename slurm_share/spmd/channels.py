@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import errno
 import os
+import select
 import socket
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from . import frames
-from .bodies import Lent, Received, new_bytes
+from .bodies import Lent, Received, new_bytes, split
 from .errors import NoRoom, TransportError
 from .frames import Frame
 from .handshake import Client, Refused
@@ -33,6 +34,10 @@ _MOST_PARTS = 512
 _PASSING = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 """Too many file descriptors are under way, or the kernel has no memory at the moment: the send is tried again."""
 _MOST_TRIES, _RETRY_S = 12, 0.1
+_PEER_READS_MS = 2
+"""A peer that takes nothing for so long does not read: the rest of a frame is copied."""
+_COPY_BYTES_PER_S = 1.5e9
+"""A copy into fresh memory, whose pages the kernel clears: 1.0 to 1.9 GB/s were measured on a virtual machine."""
 _READS = 32
 """Reads of one long body in a row, before other connections have their turn."""
 
@@ -145,6 +150,8 @@ class Outgoing:
                 (head, *buffers) if len(buffers) < _MOST_PARTS else (b"".join((head, *buffers)),)
             )
             sent = self._push(parts, fd_of)
+            if 0 < sent < total and total > SCRATCH_BYTES:
+                sent += self._push_while_taken(parts, sent, total - sent)
         if sent < total and self.broken is None:
             try:
                 self._keep((head, *buffers), sent, None if sent else fd_of, kind in (frames.DATA, frames.SEGMENT))
@@ -229,6 +236,24 @@ class Outgoing:
                 return 0
             self.give_up(f"the connection to rank {self.rank} failed: {error.strerror}")
             return 0
+
+    def _push_while_taken(self, parts: Sequence[bytes | memoryview], sent: int, left: int) -> int:
+        """Push the rest of a large frame as long as the peer takes it; return how many bytes the kernel took.
+
+        A copy of the rest would cost more than to go on. This takes at most as long as the copy.
+        """
+        rest = split([memoryview(part).cast("B") for part in parts], sent)[1]
+        until = time.monotonic() + left / _COPY_BYTES_PER_S
+        poller = select.poll()
+        poller.register(self.sock, select.POLLOUT)
+        taken = 0
+        while taken < left and time.monotonic() < until and poller.poll(_PEER_READS_MS):
+            count = self._push(rest, None)
+            if not count:
+                break
+            taken += count
+            rest = split(rest, count)[1]
+        return taken
 
     def _sent(self, count: int) -> None:
         self.backlog_bytes -= count

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,3 +71,50 @@ def test_a_kernel_without_memory_for_the_moment_does_not_break_a_connection(numb
     channel.write(frames.DATA, (memoryview(b"abc"),), body_bytes=3)
     assert channel.broken is None
     assert kept.bytes == channels.frames.HEADER.size + 3
+
+
+def test_a_large_frame_that_the_peer_reads_is_not_copied(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.setblocking(True)
+    kept = KeptTotal()
+    channel = Outgoing(1, ours, kept, None)
+    body = bytes(range(256)) * (16 << 12)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(_read_exactly, theirs, frames.HEADER.size + len(body))
+        channel.write(frames.DATA, [memoryview(body[:1000]), memoryview(body)[1000:]], body_bytes=len(body))
+        while kept.bytes:  # where this thread was held up for longer than a peer may take
+            channel.flush()
+        assert read.result(30)[frames.HEADER.size :] == body
+
+
+def test_a_large_frame_that_the_peer_does_not_read_is_kept_at_once(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    theirs.setblocking(True)
+    pushes: list[int] = []
+    push = Outgoing._push
+
+    def counted(self: Outgoing, parts: Any, fd_of: Any) -> int:
+        pushes.append(push(self, parts, fd_of))
+        return pushes[-1]
+
+    monkeypatch.setattr(Outgoing, "_push", counted)
+    kept = KeptTotal()
+    channel = Outgoing(1, ours, kept, None)
+    body = bytes(range(256)) * (16 << 12)
+    channel.write(frames.DATA, [memoryview(body)], body_bytes=len(body))
+    assert pushes
+    assert kept.bytes == frames.HEADER.size + len(body) - sum(pushes) > 0
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(_read_exactly, theirs, frames.HEADER.size + len(body))
+        while kept.bytes:
+            channel.flush()
+        assert read.result(30)[frames.HEADER.size :] == body
+
+
+def _read_exactly(sock: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size and (data := sock.recv(1 << 20)):
+        found += data
+    return bytes(found)
