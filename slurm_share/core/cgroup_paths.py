@@ -1,9 +1,9 @@
-"""Where the cgroups of users' MPS daemons are: names and folders. Reads the mount, changes nothing.
+"""Names and folders of the cgroups of users' MPS daemons. Reads the mounted cgroup file system, changes nothing.
 
     v1: /sys/fs/cgroup/CONTROLLER/slurm-share/uid_2001/5131194a-9e2f6f      for each of CONTROLLERS
     v2: /sys/fs/cgroup/slurm-share/uid_2001/5131194a-9e2f6f
 
-Beside Slurm's own tree and not in it: Slurm ends what it finds in a job's cgroup, and these daemons serve several jobs.
+They are not in Slurm's own tree: Slurm kills what it finds in a job's cgroup, and these daemons serve several jobs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _USER = "uid_"
 
 
 def is_v2(root: str) -> bool:
-    """Return whether the cgroups are of v2, which has one tree."""
+    """Return whether `root` is a cgroup v2 mount, which has one tree."""
     return os.access(f"{root}/cgroup.controllers", os.R_OK)
 
 
 def read_controllers(root: str) -> tuple[str, ...]:
-    """Return the controllers of v2's one tree."""
+    """Return the controllers of a cgroup v2 mount."""
     try:
         with open(f"{root}/cgroup.controllers", encoding="ascii") as file:
             return tuple(file.read().split())
@@ -33,8 +33,10 @@ def read_controllers(root: str) -> tuple[str, ...]:
 
 
 def trees(root: str) -> tuple[tuple[str, str], ...]:
-    """Return (controller, our folder) for each tree that can hold a daemon; the controller of v2's one tree is
-    empty. Empty where no cgroups are mounted, or not for writing."""
+    """Return (controller, our folder) for each tree that can hold a daemon; the controller is "" in cgroup v2.
+
+    Empty if no cgroups are mounted, or they are mounted read-only.
+    """
     if is_v2(root):
         return (("", f"{root}/{FOLDER}"),) if os.access(root, os.W_OK) else ()
     return tuple((name, f"{root}/{name}/{FOLDER}") for name in CONTROLLERS if os.access(f"{root}/{name}", os.W_OK))
@@ -51,7 +53,7 @@ def users_folders(group: DaemonGroup) -> tuple[tuple[str, str], ...]:
 
 
 def read_groups(root: str) -> tuple[DaemonGroup, ...]:
-    """Return the groups that exist, with nothing but their names."""
+    """Return the groups that exist. Only root, uid and name are set."""
     found: dict[tuple[int, str], None] = {}
     for _, ours in trees(root):
         for user in _names(ours):
@@ -67,7 +69,7 @@ def exists(group: DaemonGroup) -> bool:
 
 
 def read_pids(group: DaemonGroup) -> tuple[int, ...]:
-    """Return the processes in the group, in any tree, as numbers of the caller's pid namespace."""
+    """Return the pids in the group, in any tree, in the caller's pid namespace."""
     found: set[int] = set()
     for _, folder in folders(group):
         found |= read_pids_in(folder)
@@ -75,7 +77,7 @@ def read_pids(group: DaemonGroup) -> tuple[int, ...]:
 
 
 def read_pids_in(folder: str) -> set[int]:
-    """Return the processes in one folder and below; 0, a process of another pid namespace, is left out."""
+    """Return the pids in a folder and below, without those of other pid namespaces (which read as 0)."""
     found: set[int] = set()
     try:
         fd = os.open(f"{folder}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
@@ -85,7 +87,7 @@ def read_pids_in(folder: str) -> set[int]:
         with open(fd, "rb") as file:
             found |= {int(number) for number in file.read().split()}
     except OSError:
-        pass  # the group goes at this moment
+        pass  # the group was removed meanwhile
     for name in _names(folder):
         found |= read_pids_in(f"{folder}/{name}")
     return found - {0}

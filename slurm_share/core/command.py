@@ -1,4 +1,4 @@
-"""Run a command: only here errors become a sentence on stderr and an exit code."""
+"""Run a command. Only this module turns errors into a sentence on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ EXIT_INTERRUPTED = 130
 
 
 def enter(program: str, run: Callable[[], int]) -> int:
-    """Run a command and return its exit code: 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence
-    on stderr."""
+    """Run a command; return its exit code: 0 done, 1 failed, 2 wrong usage. Print failures as a sentence on stderr."""
     _fill_streams()
     slurm_home.add_to_path()
     try:
@@ -43,8 +42,10 @@ def enter(program: str, run: Callable[[], int]) -> int:
 
 
 def _fill_streams() -> None:
-    """Put /dev/null where a standard stream is closed (2>&-): else the next file that is opened gets its number, and
-    what is meant for a person is written into it. Without stderr nobody is told anything, and the work is done."""
+    """Open /dev/null in place of closed standard streams (2>&-).
+
+    Otherwise the next opened file gets the stream's number, and messages are written into it.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -53,7 +54,7 @@ def _fill_streams() -> None:
 
 
 def _say(program: str, error: Exception) -> None:
-    """Print the error after all earlier output: in a file, or a pager, both are one text."""
+    """Print the error on stderr after flushing stdout: both may go to the same file or pager."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -64,5 +65,5 @@ def _say(program: str, error: Exception) -> None:
 
 
 def forget_output() -> None:
-    """Say nothing more to standard output; what is still buffered must not raise again when the interpreter ends."""
+    """Discard standard output, so that buffered text raises no second error when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,4 +1,4 @@
-"""Find and read the site's configuration file: one typed Settings, which is checked."""
+"""Read and check the site's configuration file: one typed Settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RANGES = {
 
 
 REMOTE_NODE = "NODE"
-"""The word of `remote_command` that stands for a node's name."""
+"""Placeholder for the node's name in `remote_command`."""
 PARTITION = "partition"
 """The table of tables: `[partition.NAME]`."""
 MESSAGES = "messages"
@@ -46,7 +46,7 @@ MESSAGES = "messages"
 
 
 def load(file: Path | None = None) -> Configuration:
-    """Return the configuration of this host, all defaults where it has none; or the one in `file`, which must exist.
+    """Return the configuration of this host, or the one in `file`, which must exist. Without a file: the defaults.
 
     Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind.
     """
@@ -96,7 +96,7 @@ def read_toml(text: str, file: str) -> dict[str, Any]:
 
 
 def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: str = "") -> None:
-    """Raise ConfigError for a key that is not `known`, with the one that may have been meant. `where`: the table."""
+    """Raise ConfigError for a key that is not `known`, and suggest a similar one. `where`: the table."""
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -111,8 +111,10 @@ def typed(
     where: str = "",
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> Values:
-    """Return the values as a record. Raises ConfigError for a value of a wrong kind. `wanted`: for a key, what its
-    value has to be, where that is clearer than the name of its type."""
+    """Return the values as a record. Raises ConfigError for a value of a wrong type.
+
+    wanted: descriptions of the expected value by key, for errors; a key without one is described by its type.
+    """
     try:
         return msgspec.convert(given, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -124,8 +126,7 @@ def typed(
 
 
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
-    """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's
-    keys."""
+    """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's."""
     _check_messages(given.get(MESSAGES, {}), file)
     settings = typed(given, Settings, file, where)
     for key, (low, high) in _RANGES.items():

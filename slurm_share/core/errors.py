@@ -1,23 +1,23 @@
-"""What can go wrong, as types.
+"""All errors of slurm-share.
 
-SlurmShareError              everything of ours; its text is a sentence for a person
-├── UsageError               the person's mistake: exit 2
+SlurmShareError              base of all; its text is a sentence for a person
+├── UsageError               a mistake of the user: exit 2
 │   ├── OptionError          a --share-gpu value that is not in the valid form
 │   └── ConfigError          a configuration file with an unknown key or a wrong value
 ├── HookEnvError             a hook's environment that does not describe a job
-├── DriverError              the NVIDIA driver did not answer, or not about every GPU
+├── DriverError              the NVIDIA driver did not answer, or not for every GPU
 ├── StateError               a ledger or plan that cannot be read or written
 ├── LaunchError              a node that cannot run the processes of a triple
 ├── MpsError                 one MPS control daemon did not do what it should; keeps its pipe directory
 │   ├── MpsMissingError      there is no nvidia-cuda-mps-control here: this node has no MPS
-│   ├── MpsFolderError       its folder is too long, another user's, or cannot be made
-│   ├── MpsGoneError         no daemon there
-│   ├── MpsSilentError       it lives and did not answer in time
-│   ├── MpsRefusedError      it answered, and did not do it
-│   ├── MpsForeignError      another process holds its place
-│   └── MpsServerError       its server does not come up, or is in FAULT
-└── CommandError             a program failed, hung or is not there; keeps command, output and code
-    └── SlurmSilentError     Slurm's controller answers nothing at all
+│   ├── MpsFolderError       the path of its folder is too long, or the folder is another user's or cannot be made
+│   ├── MpsGoneError         no daemon runs
+│   ├── MpsSilentError       it runs and did not answer in time
+│   ├── MpsRefusedError      it answered that it did not carry out the command
+│   ├── MpsForeignError      another process holds its lock
+│   └── MpsServerError       its server does not start, or is in state FAULT
+└── CommandError             a program failed, hung or is missing; keeps command, output and code
+    └── SlurmSilentError     Slurm's controller does not answer
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SlurmShareError(Exception):
 
 
 class UsageError(SlurmShareError):
-    """The person at the keyboard can put it right; commands exit with 2."""
+    """A mistake that the user can correct; commands exit with 2."""
 
 
 class OptionError(UsageError):
@@ -38,7 +38,7 @@ class OptionError(UsageError):
 
     def __init__(self, text: str, why: str) -> None:
         self.text = text
-        """The value as it came, unbounded: show it with `shown()` only."""
+        """The value as given, of any length: print it with `shown()` only."""
         self.why = why
         super().__init__(text, why)
 
@@ -47,7 +47,7 @@ class OptionError(UsageError):
 
 
 class ConfigError(UsageError):
-    """A configuration file that was not understood."""
+    """A configuration file with a mistake in it."""
 
     def __init__(self, file: str, why: str, key: str | None = None) -> None:
         self.file = file
@@ -75,7 +75,7 @@ class HookEnvError(SlurmShareError):
 
 
 class DriverError(SlurmShareError):
-    """NVML did not answer."""
+    """The NVIDIA driver did not answer a call of NVML."""
 
     def __init__(self, call: str, reason: str) -> None:
         self.call = call
@@ -87,7 +87,7 @@ class DriverError(SlurmShareError):
 
 
 class StateError(SlurmShareError):
-    """A file under the state folder is torn, foreign or not writable."""
+    """A file that is truncated, belongs to another user or cannot be written."""
 
     def __init__(self, file: str, why: str) -> None:
         self.file = file
@@ -99,11 +99,11 @@ class StateError(SlurmShareError):
 
 
 class LaunchError(SlurmShareError):
-    """A node cannot run the processes that are its part of a run."""
+    """A node cannot run its processes of a run."""
 
 
 class MpsError(SlurmShareError):
-    """One MPS control daemon did not do what it should."""
+    """A failure of one MPS control daemon, which `pipe` (its pipe directory) identifies."""
 
     def __init__(self, pipe: str, why: str) -> None:
         self.pipe = pipe
@@ -115,23 +115,23 @@ class MpsError(SlurmShareError):
 
 
 class MpsMissingError(MpsError):
-    """This node has no MPS: its program is not there."""
+    """This node has no MPS control program."""
 
 
 class MpsFolderError(MpsError):
-    """The daemon's folder is too long, another user's, or cannot be made."""
+    """The path of the daemon's folder is too long, or the folder is another user's or cannot be made."""
 
 
 class MpsGoneError(MpsError):
-    """Nobody is there."""
+    """No daemon runs with that pipe directory."""
 
 
 class MpsSilentError(MpsError):
-    """The daemon lives and did not answer in time."""
+    """The daemon runs and did not answer in time."""
 
 
 class MpsRefusedError(MpsError):
-    """The daemon answered, and did not do what it was told."""
+    """The daemon answered that it did not carry out the command."""
 
 
 class MpsForeignError(MpsError):
@@ -139,16 +139,16 @@ class MpsForeignError(MpsError):
 
 
 class MpsServerError(MpsError):
-    """The daemon has no server that takes clients."""
+    """The daemon has no server that accepts clients."""
 
 
 class CommandError(SlurmShareError):
-    """A program that was started and did not do its work."""
+    """A program that could not be started, failed, or took too long."""
 
     def __init__(self, argv: tuple[str, ...], code: int | None, stderr: str) -> None:
         self.argv = argv
         self.code = code
-        """None: not started, or ended by us after its time was up."""
+        """Exit code; None: not started, or killed after its timeout."""
         self.stderr = stderr
         super().__init__(argv, code, stderr)
 
@@ -159,7 +159,7 @@ class CommandError(SlurmShareError):
 
 
 class SlurmSilentError(CommandError):
-    """Neither the question nor the smallest one there is was answered."""
+    """Slurm's controller answered neither the command nor `scontrol ping`."""
 
     def __init__(self, argv: tuple[str, ...], waited_s: float) -> None:
         self.waited_s = waited_s

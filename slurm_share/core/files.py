@@ -1,4 +1,4 @@
-"""Read a file that nobody but root or its reader can have written."""
+"""Read a file that only root or its reader can have written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .errors import StateError
 def read(file: Path, most_bytes: int) -> bytes | None:
     """Return the file's content, at most `most_bytes`; None: there is no such file.
 
-    Raises StateError where it cannot be read, is a link or no file, or somebody else owns it or may write it: its text
-    names no way out, which is the caller's to know.
+    Raises StateError if it cannot be read, is a link or no regular file, or another user owns it or may write it. The
+    caller adds what to do about it.
     """
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -9,8 +9,10 @@ from .errors import UsageError, shown
 
 
 def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
-    """Return (type, count) of each request after -g: `2`, `a100:2`, `gpu:a100:2`, or several with commas. The type
-    is empty if any type will do. Raises UsageError."""
+    """Return (type, count) of each request after -g: `2`, `a100:2`, `gpu:a100:2`, or several with commas.
+
+    The type is "" for any type. Raises UsageError.
+    """
     found = []
     for request in text.split(","):
         if re.fullmatch(r"(?:.*:)?0+", request, re.ASCII):

@@ -1,6 +1,6 @@
-"""A package's public names, each imported when it is first asked for.
+"""Import the public names of a package when they are first used.
 
-Every hook imports `slurm_share.share`, and needs few of its modules: the others are not loaded.
+Every hook imports `slurm_share.share` and needs few of its modules; the others are not loaded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def exports(
 ) -> tuple[Callable[[str], object], list[str]]:
     """Return `__getattr__` and `__all__` for the `__init__.py` of a package.
 
-    modules: those that others use by their last name (`limits` for "rules.limits"). names: what others use of a module.
-    mypy does not follow this: the same is imported under `if TYPE_CHECKING`, and a test compares the two.
+    modules: modules exported under their last name (`limits` for "rules.limits"). names: exported names by module.
+    mypy cannot follow this, so the same names are imported under `if TYPE_CHECKING`; a test compares the two.
 
-    A name is looked up in its module each time, so a test that replaces it there replaces it here.
+    Each use looks the name up in its module, so a test that replaces it there replaces it here.
     """
     home = {name: module for module, listed in names.items() for name in listed}
     whole = {module.rpartition(".")[2]: module for module in modules}

@@ -1,4 +1,4 @@
-"""Hold a lock file alone. The kernel releases it when its holder dies."""
+"""Take an exclusive lock on a file. The kernel releases it when the holder ends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from .process import Deadline
 
 
 def take(fd: int, deadline: Deadline, pause_s: float) -> bool:
-    """Hold the open file alone, trying again every `pause_s` seconds; False when another holder kept it until the
-    deadline. flock(2) could wait by itself, but not until a moment."""
+    """Lock the open file; return False if another process held the lock until the deadline.
+
+    flock(2) has no timeout, so try again every `pause_s` seconds.
+    """
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

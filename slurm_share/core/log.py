@@ -1,4 +1,4 @@
-"""Write one line to the hooks' log. Not with the logging package, whose import takes longer than a Prolog's work."""
+"""Write one line to the hooks' log, without the logging package: its import takes longer than a Prolog's work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINE_LIMIT = 2000
 def line(file: str, who: str, text: str) -> None:
     """Append `text` to `file` and to stderr, which slurmd keeps when a hook fails.
 
-    Never raises: a log that cannot be written, or a stderr that nobody reads, is no reason to fail a job.
+    Never raises: a log or stderr that cannot be written must not fail a job.
     """
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)[:LINE_LIMIT]
     _to_stderr(f"slurm-share {who}: {safe}\n")
@@ -25,8 +25,10 @@ def line(file: str, who: str, text: str) -> None:
 
 
 def _append(file: str, text: str) -> None:
-    """Append a line in one write (O_APPEND), so lines of two hooks do not mix. Follow no link, and do not wait for
-    the reader of a fifo that is in the log's place (O_NONBLOCK)."""
+    """Append a line in one write, so that lines of two hooks do not mix.
+
+    O_NOFOLLOW: follow no link. O_NONBLOCK: do not wait if the log is a fifo without a reader.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(file, flags, 0o640)
     try:

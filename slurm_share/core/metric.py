@@ -1,6 +1,6 @@
-"""What a field of a record measures: declared at the field, read by whatever shows, sums, exports or hides it.
+"""Metadata of measured fields: declared at the field, used to show, sum, export and hide its values.
 
-The unit is in the field's name; that of Prometheus follows from it: bytes, seconds, watts, ratios of 1.
+The field's name ends in its unit. Prometheus's unit follows from it: bytes, seconds, watts, ratios of 1.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import msgspec
 from msgspec import Struct
 
 Seen = Literal["own", "free", "all"]
-"""To whom a figure of a GPU is shown, besides root and operators. own: to who is on the GPU. free: of a GPU that nobody
-uses to everybody, too. all: of a GPU that others use as well, which a MIG parent may be."""
+"""Who sees a figure of a GPU, besides root and operators. own: users with processes on it. free: everybody, too, while
+nobody uses it. all: everybody, also while others use it, such as a MIG parent."""
 Together = Literal["", "sum", "most", "first"]
-"""How the figures of two parts of a job or a user become one. Empty: both parts have the whole."""
+"""How to combine the values of two parts of a job or user. Empty: both parts already hold the value of the whole."""
 
 
 class Metric(Struct, frozen=True):
-    """Metadata of a field, in its `Annotated`."""
+    """Metadata of a field, inside its `Annotated`."""
 
     help: str
-    """A sentence."""
+    """Description, one sentence."""
     series: str = ""
-    """Name in Prometheus, without the record's word; empty: the field's, with Prometheus's unit."""
+    """Name in Prometheus without the record's prefix; empty: the field's name with Prometheus's unit."""
     counter: bool = False
-    """True: it only rises, since the driver, the job or the boot began."""
+    """True: it only rises, from the start of the driver, the job or the node."""
     exported: bool = True
-    """False: Prometheus does not have it."""
+    """False: not exported to Prometheus."""
     seen: Seen = "own"
     together: Together = ""
     demo: float | None = None
-    """What a fully busy GPU of the demonstration has; None: `load/sources/demo.py` has its own, or does not say."""
+    """Value of a fully busy GPU in the demonstration; None: set in `load/sources/demo.py`, or not shown there."""
 
 
 _UNITS: dict[str, tuple[str, float]] = {
@@ -44,28 +44,28 @@ _UNITS: dict[str, tuple[str, float]] = {
     "_c": ("_celsius", 1.0),
     "_s": ("_seconds", 1.0),
 }
-"""End of a field's name -> end of the series' name, and what one of the field's is in the series' unit."""
+"""Suffix of the field's name -> suffix of the series' name, and the factor from the field's to the series' unit."""
 WINDOWS = "_windows"
-"""End of the name of a field that has the means of a figure over several windows."""
+"""Suffix of fields that hold the means of a figure over several windows."""
 
 
 class Measured(Struct, frozen=True):
-    """A field of a record that has a Metric."""
+    """A field with a Metric."""
 
     name: str
     json: str
     """Name in JSON."""
     metric: Metric
     series: str
-    """Name in Prometheus, without the record's word."""
+    """Name in Prometheus without the record's prefix."""
     factor: float
-    """What one of the field's is in the series' unit."""
+    """Factor from the field's unit to the series' unit."""
     is_whole: bool
     default: Any
 
     @property
     def is_windows(self) -> bool:
-        """Whether it is the means of a figure over several windows, and no figure itself."""
+        """Whether the field holds the means of another figure over several windows."""
         return self.name.endswith(WINDOWS)
 
 

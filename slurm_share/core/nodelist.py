@@ -1,4 +1,4 @@
-"""Names of nodes as Slurm folds them, n[1-3,7]: text in, names out."""
+"""Read and write Slurm's node lists, such as n[1-3,7]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import ConfigError, UsageError, shown
 from .settings import Configuration
 
 NODES_MAX = 100_000
-"""Most nodes that a list may name: above the largest clusters, below what fills a memory (n[1-999999999])."""
+"""Most nodes in a list: more than the largest clusters have, and few enough for memory (not n[1-999999999])."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PIECE = re.compile(r",(?![^\[]*\])")
 _SIMPLE = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
@@ -22,7 +22,7 @@ def unfold(text: str) -> tuple[str, ...]:
     """Return the names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does."""
     if "[" not in text:
         return tuple(text.split(",")) if text else ()
-    if simple := _SIMPLE.fullmatch(text):  # nearly every list; ClusterShell takes twenty times as long
+    if simple := _SIMPLE.fullmatch(text):  # nearly every list, twenty times as fast as ClusterShell
         head, ranges = simple.groups()
         spans = [span.partition("-") for span in ranges.split(",")]
         if sum(int(last or first) - int(first) for first, _, last in spans) <= NODES_MAX:
@@ -35,14 +35,12 @@ def unfold(text: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Return the names in a list that a person wrote, sorted, each once. Raises UsageError if it is no list of
-    nodes."""
+    """Return the names in a list that a person wrote, sorted, without duplicates. Raises UsageError."""
     return tuple(_set(text))
 
 
 def fold(names: Iterable[str]) -> str:
-    """Return the names as n[1-3,7], sorted; empty for no names. If any of them is no node's name, they are joined by
-    commas as they are."""
+    """Return the names as n[1-3,7], sorted; "" for no names. If any is not a valid node name, join them by commas."""
     wanted = list(names)
     if not all(map(_NAME.fullmatch, wanted)):
         return ",".join(wanted)
@@ -50,9 +48,9 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _size(piece: str) -> int:
-    """Return an upper bound of the names in a piece: its brackets multiply, n[1-3]m[1-4]."""
+    """Return an upper bound of the number of names in a piece. Brackets multiply: n[1-3]m[1-4]."""
     size = 1
-    if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # to ClusterShell a number below 0, or digits that join a range's
+    if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # ClusterShell reads -1, or joins digits to a range
         return NODES_MAX + 1
     for listed in re.findall(r"\[([^\[\]]*)", piece):
         spans = listed.count(",") + 1
@@ -76,8 +74,10 @@ def _set(text: str) -> NodeSet:
 
 
 def check_settings(configuration: Configuration) -> None:
-    """Raise ConfigError for a setting that is no list of nodes. A hook reads one only when an ordinary job comes,
-    and can then do no more than log it."""
+    """Raise ConfigError if the setting `exclusive_user_nodes` is no list of nodes.
+
+    A hook reads it only for an ordinary job, and could then only log the mistake.
+    """
     for nodes in configuration.settings.exclusive_user_nodes:
         try:
             NodeSet(nodes, resolver=RESOLVER_NOGROUP)

@@ -1,7 +1,7 @@
-"""Make and open folders and files that are a user's own, below a folder that everybody can write to.
+"""Make and open folders and files of one user below a folder that all users can write to.
 
-Every step is opened by its name in the folder before it, follows no link, and is checked once it is open: in /tmp,
-another user may have put anything in that place.
+Each component is opened relative to its parent, without following links, and checked after it is open: in /tmp, another
+user may have put anything in its place.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def file_name(text: str) -> str:
 def open_below(outer: Path, names: Sequence[str]) -> int:
     """Return the open folder `outer`/NAME/NAME..., each made with mode 0700 where it is missing.
 
-    Raises OSError where `outer` cannot be opened, StateError where a folder below it is not the caller's own alone.
+    Raises OSError if `outer` cannot be opened, StateError if others can use a folder below it.
     """
     for _ in range(TRIES - 1):
         try:
             return _open_below(outer, names)
         except FileNotFoundError:
-            pass  # remove_empty of another process came in between
+            pass  # removed by remove_empty of another process
     return _open_below(outer, names)
 
 
 def remove_empty(outer: Path, names: Sequence[str]) -> None:
-    """Remove the folders of open_below that are empty, the innermost first. That one stays is no error."""
+    """Remove the empty folders of open_below, the innermost first. Ignore errors."""
     try:
         for depth in range(len(names), 0, -1):
             outer.joinpath(*names[:depth]).rmdir()
@@ -67,9 +67,9 @@ def _open_below(outer: Path, names: Sequence[str]) -> int:
 
 
 def open_folder(parent: int, name: str, where: Path) -> int:
-    """Return the open folder of that name in the open folder `parent`, whose path is `where`; made if it is missing.
+    """Return the open folder `name` in the open folder `parent`, whose path is `where`. Make it if it is missing.
 
-    Raises StateError where it is not the caller's own alone, FileNotFoundError where `parent` or it is just removed.
+    Raises StateError if others can use it, FileNotFoundError if it or `parent` was removed meanwhile.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
@@ -85,9 +85,9 @@ def open_folder(parent: int, name: str, where: Path) -> int:
 
 
 def open_file(folder: int, name: str, where: Path) -> int:
-    """Return the open file of that name in the open folder `folder`, whose path is `where`; made if it is missing.
+    """Return the open file `name` in the open folder `folder`, whose path is `where`. Make it if it is missing.
 
-    Raises StateError where it is not the caller's own alone.
+    Raises StateError if others can use it.
     """
     try:
         fd = os.open(name, _FILE, 0o600, dir_fd=folder)
@@ -97,7 +97,7 @@ def open_file(folder: int, name: str, where: Path) -> int:
 
 
 def remove_file(folder: int, name: str) -> None:
-    """Remove a file of an open folder. One that is gone is no error."""
+    """Remove a file of an open folder if it exists."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -105,9 +105,9 @@ def remove_file(folder: int, name: str) -> None:
 
 
 def open_of_user(parent: int | None, name: str, uid: int) -> int | None:
-    """Return the open folder of that name, and close `parent`; None: there is none that is that user's.
+    """Close `parent` and return its open folder `name`; None: there is none, or it is another user's.
 
-    For whoever looks, such as root: nothing is made, and no mode is asked for.
+    For readers such as root: makes nothing and checks no mode.
     """
     if parent is None:
         return None
@@ -124,7 +124,7 @@ def open_of_user(parent: int | None, name: str, uid: int) -> int | None:
 
 
 def _checked(fd: int, where: Path, is_kind: Callable[[int], bool]) -> int:
-    """Return an open folder or file. Raises StateError, with it closed, where it is not the caller's own alone."""
+    """Return an open folder or file. Close it and raise StateError if others can use it."""
     try:
         _check(fd, where, is_kind)
     except StateError:

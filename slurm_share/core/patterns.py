@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: a hook loads many and needs few."""
+"""Compile regular expressions when they are first used: a hook loads many and needs few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place a program is started, and the one place a process is told to end."""
+"""Start programs and signal processes. No other module does either."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .records import DaemonGroup, Owner, ProcessIdentity
 
 TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
 if TYPE_CHECKING:
-    # Elsewhere it is imported where a program is started: a hook that starts none need not pay for it.
+    # Functions import it when they start a program, so that hooks that start none do not pay for the import.
     import subprocess
     from types import FrameType
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
-"""More than any answer we ask for; the rest is not read."""
+"""Most bytes read of a program's output; no expected answer is longer."""
 STREAM_SAID_BYTES = 4096
-"""What is kept of a stream's standard error: its last lines say why it ended."""
+"""Bytes kept of the end of a stream's standard error, which says why the program ended."""
 
 
 class Finished(Struct, frozen=True):
-    """A program that has ended, and what it said."""
+    """Exit code and output of a program that has ended."""
 
     code: int
     """Negative: the signal that ended it."""
@@ -36,34 +36,34 @@ class Finished(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """A test whether an answer can be expected at all, for programs that retry for a minute."""
+    """A test whether waiting for a slow program makes sense, such as one that retries for a minute."""
 
     after_s: float
     is_worth_it: Callable[[], None]
-    """Raises CommandError where no answer can be expected."""
+    """Raises CommandError if no answer can be expected."""
 
 
 class Deadline(Struct, frozen=True):
-    """A moment by which a whole piece of work has to be over, handed down through every call of it."""
+    """The time at which a whole piece of work must be done, passed to all calls of it."""
 
     at: float
-    """On the monotonic clock, seconds: a clock that is set does not move it."""
+    """Seconds on the monotonic clock, which does not change when the system time is set."""
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the moment `seconds` from now."""
+        """Return the deadline `seconds` from now."""
         return cls(time.monotonic() + seconds)
 
     def left(self) -> float:
-        """Return the seconds until then, 0 when it is past."""
+        """Return the seconds until the deadline, 0 after it."""
         return max(0.0, self.at - time.monotonic())
 
     def at_most(self, seconds: float) -> Deadline:
-        """Return the earlier of this and `seconds` from now: a part of the work gets a part of the time."""
+        """Return the earlier of this deadline and `seconds` from now, for a part of the work."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
     def part(self, ratio: float) -> Deadline:
-        """Return the moment at which this ratio of what is left is used up: what follows has the rest."""
+        """Return the deadline after `ratio` of the time that is left."""
         return self.at_most(ratio * self.left())
 
 
@@ -77,7 +77,7 @@ def run(
 ) -> str:
     """Run `argv` without input and return its standard output. `check`, `errors`: as for `finish`.
 
-    Raises CommandError when the program is not there, takes longer than `timeout_s`, or ends with a code other than 0.
+    Raises CommandError if the program is missing, takes longer than `timeout_s`, or exits with a code other than 0.
     """
     done = finish(argv, timeout_s=timeout_s, env=env, check=check, errors=errors)
     if done.code != 0:
@@ -93,12 +93,12 @@ def finish(
     check: Check | None = None,
     errors: str = "replace",
 ) -> Finished:
-    """Wait until `argv`, which is given no input, has ended in the caller's folder. Whatever it ends with is an answer.
+    """Run `argv` without input in the caller's folder; return its exit code, whatever it is, and its output.
 
-    Raises CommandError when the program is not there (the cause is the OSError), or takes longer than `timeout_s` and
-    was killed. With `check`, a program that is still running after `check.after_s` is only waited for if
-    `check.is_worth_it` returns; what that raises ends the program and reaches the caller. `errors`: what becomes of
-    bytes of its standard output that are no UTF-8; "surrogateescape" keeps them.
+    Raises CommandError if the program is missing (the cause is the OSError), or takes longer than `timeout_s` and was
+    killed. `check`: called when the program still runs after `check.after_s`; if `check.is_worth_it` raises, the
+    program is killed and the caller gets the error. `errors`: how to decode standard output that is not UTF-8;
+    "surrogateescape" keeps its bytes.
     """
     import subprocess
 
@@ -116,8 +116,7 @@ def finish(
         raise CommandError(command, None, f"no answer within {timeout_s:g} s") from error
     except OSError as error:
         raise CommandError(command, None, str(error)) from error
-    # Not as the locale has it, and never an error: any user can give a job a name that is no UTF-8, and squeue shows it
-    # to everybody.
+    # UTF-8 whatever the locale is, and never an error: a job's name may be any bytes, and squeue shows it to everybody.
     return Finished(child.returncode, out.decode("utf-8", errors), err.decode("utf-8", "replace"))
 
 
@@ -135,16 +134,18 @@ def _communicate(child: subprocess.Popen[bytes], timeout_s: float | None, check:
 
 
 def in_time(call: Callable[[], bytes], seconds: float) -> bytes | None:
-    """Return what `call` returns, at most 4 KiB, from a child process that is not waited for any longer; None: it did
-    not return in time, or failed. For a look at a file system that may hang: a process cannot be ended there, and a
-    thread would keep this one. Call it before threads are started."""
+    """Run `call` in a child process; return its result, at most 4 KiB, or None after `seconds` or a failure.
+
+    For file systems that may hang: a process that waits there cannot be killed, and a thread would keep this process
+    from ending. Call it before threads are started.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             null = os.open("/dev/null", os.O_RDWR)
             for file in (0, 1, 2):
-                os.dup2(null, file)  # a reader of our output must not wait for this process to end
+                os.dup2(null, file)  # so that readers of our output do not wait for this process
             os.closerange(3, writing)
             os.closerange(writing + 1, writing + 1024)
             os.write(writing, call()[:4096] + b".")
@@ -166,7 +167,7 @@ def in_time(call: Callable[[], bytes], seconds: float) -> bytes | None:
 
 
 def _reap(child: int) -> None:
-    """Take the end of a killed child, if it comes within 0.1 s: one that hangs in the kernel is not waited for."""
+    """Reap a killed child, but wait at most 0.1 s: it may hang in the kernel."""
     for _ in range(10):
         if os.waitpid(child, os.WNOHANG)[0]:
             return
@@ -180,11 +181,10 @@ def _is_readable(file: int, seconds: float) -> bool:
 
 
 def attend(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
-    """Run a program in the foreground, with the caller's terminal, files and folder; its exit code, 128 + N where
-    signal N ended it, as shells have it.
+    """Run a program in the foreground with the caller's terminal, files and folder, and wait for it.
 
-    Ctrl-C reaches it by itself and is its own to answer; SIGTERM is passed on. The caller lives as long as it does.
-    Raises CommandError when the program is not there.
+    Returns its exit code, as shells do: 128 + N after signal N. The terminal sends Ctrl-C to the program, too; SIGTERM
+    is passed on. Raises CommandError if the program is missing.
     """
     import subprocess
 
@@ -224,14 +224,13 @@ def exchange(
     group: DaemonGroup | None = None,
     umask: int = 0o077,
 ) -> Finished:
-    """Give a program `text` to read and wait until it has ended, as `owner` where the caller may become that.
+    """Run a program with `text` as its input and wait until it has ended; as `owner` if the caller is root.
 
-    Input and output lie in memory and not in pipes: a daemon that the program leaves behind, with every descriptor it
-    was given, keeps nobody waiting, and a program that reads nothing or writes without end blocks nobody. It gets a
-    session of its own, `/` as its folder and no other open file. What root starts as somebody else is in the cgroup
-    `group`, and its user cannot trace it.
+    Input and output are files in memory, not pipes: a daemon that the program leaves behind with all its descriptors,
+    or a program that reads nothing or writes without end, blocks nobody. The program has its own session, the folder
+    `/` and no other open file. If root starts it for a user, it is in the cgroup `group`, and the user cannot trace it.
 
-    Whatever it ends with is an answer. Raises CommandError when it did not start (the cause is the OSError), or took
+    Any exit code is returned. Raises CommandError if the program did not start (the cause is the OSError), or took
     longer than `timeout_s` and was killed.
     """
     command = tuple(argv)
@@ -244,8 +243,8 @@ def exchange(
         except OSError as error:
             raise CommandError(command, None, str(error)) from error
         if not _wait(child, timeout_s):
-            os.killpg(child.pid, signal.SIGKILL)  # not yet waited for, so the number is still its own
-            # A process that SIGKILL does not end sits in the kernel; waiting for it would be waiting for the driver.
+            os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so no other process has its pid
+            # A process that SIGKILL does not end hangs in the kernel, usually in the driver: do not wait longer.
             _wait(child, 1.0)
             raise CommandError(command, None, f"no answer within {timeout_s:.3g} s")
         stdout, stderr = (os.pread(fd, OUTPUT_LIMIT_BYTES, 0).decode(errors="replace") for fd in files[1:])
@@ -256,14 +255,13 @@ def exchange(
 
 
 class Stream:
-    """A program that runs beside us and is read as it writes. Made by `stream`.
+    """A program that runs in the background and whose output is read as it is written. Made by `stream`.
 
-    Its standard input is a pipe that only we hold: whatever ends us, kill -9 included, the program reads the end of its
-    input. So one that ends with its input leaves nothing behind on this host.
-    """
+    Only this process holds the other end of its standard input. If this process ends, even by kill -9, the program
+    reads the end of its input and can end, too."""
 
     def __init__(self, child: subprocess.Popen[bytes], line_most: int = OUTPUT_LIMIT_BYTES) -> None:
-        """`line_most`: longer lines are dropped."""
+        """line_most: most bytes of a line; longer lines are dropped."""
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
@@ -274,37 +272,36 @@ class Stream:
         self._open = {child.stdout.fileno(), child.stderr.fileno()}
         self._line_most = line_most
         self._rest: list[bytes] = []
-        """The parts of a line whose end has not come."""
+        """Parts of a line without its end yet."""
         self._rest_size = 0
         self._said = b""
 
     @property
     def pid(self) -> int:
-        """Process id of the program and id of its process group."""
+        """Process id of the program, which is also its process group."""
         return self._child.pid
 
     @property
     def code(self) -> int | None:
-        """Exit code, as in Finished; None: it runs."""
+        """Exit code, as in Finished; None while it runs."""
         return self._child.poll()
 
     @property
     def files(self) -> frozenset[int]:
-        """Descriptors to wait for (poll): its two outputs, as long as they are open. Empty: it has closed both."""
+        """Open descriptors of its two outputs, for poll(2). Empty: both are closed."""
         return frozenset(self._open)
 
     @property
     def said(self) -> str:
-        """The end of what it wrote to standard error."""
+        """The last STREAM_SAID_BYTES of its standard error."""
         return self._said.decode("utf-8", "replace")
 
     def lines(self) -> list[str]:
-        """Return the whole lines that it has written since the last call; never waits."""
+        """Return the complete lines that it has written since the last call. Never waits."""
         return [line.decode("utf-8", "replace") for line in self.take_lines()]
 
     def take_lines(self, most_bytes: int | None = None) -> list[bytes]:
-        """Return those lines as bytes. `most_bytes`: about how much to read at a time from a program that writes
-        without end."""
+        """Return these lines as bytes. most_bytes: about how much to read, for programs that write without end."""
         found: list[bytes] = []
         taken = 0
         while (most_bytes is None or taken < most_bytes) and (data := self._take(self._out.fileno())):
@@ -334,13 +331,14 @@ class Stream:
         return data
 
     def beat(self) -> None:
-        """Write an empty line to its input: that we live. Never waits, and never fails: one that does not read, or has
-        ended, is found out otherwise."""
+        """Write an empty line to its input as a sign of life. Never waits and never fails."""
         self.say(b"\n")
 
     def say(self, data: bytes) -> bool:
-        """Write to its input. Never waits, and never fails. False: it has ended, or does not read: its pipe, 64 KiB, is
-        full, and of this it may get a part; who needs its ear has to kill it."""
+        """Write to its input; return whether all was written. Never waits and never fails.
+
+        False: the program has ended, or its pipe (64 KiB) is full; then a part of the data may have been written.
+        """
         if self._stdin.closed:
             return False
         try:
@@ -349,17 +347,16 @@ class Stream:
             return False
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), with what it started; `stop` it all the same. Never waits."""
+        """Send SIGKILL to its process group. Never waits; call `stop` afterwards."""
         if self._child.poll() is None:
             self._signal(signal.SIGKILL)
 
     def hang_up(self) -> None:
-        """End its input: it should end by itself. Doing so twice is fine."""
+        """Close its input, so that it ends by itself. Can be repeated."""
         self._stdin.close()
 
     def stop(self, deadline: Deadline) -> None:
-        """End its input; what is still there after half the time gets SIGTERM, and at the deadline SIGKILL. Nothing can
-        be read from it afterwards."""
+        """Close its input; send SIGTERM after half the time, SIGKILL at the deadline. Close its outputs."""
         self.hang_up()
         try:
             if self._drain(deadline.at_most(deadline.left() / 2)) is None:
@@ -373,11 +370,11 @@ class Stream:
             self._err.close()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait at most this long; return its exit code, None if it still runs."""
+        """Wait at most `timeout_s` seconds; return its exit code, None if it still runs."""
         return self._child.returncode if _wait(self._child, timeout_s) else None
 
     def _drain(self, deadline: Deadline) -> int | None:
-        """Wait for its end. It must not have to wait for us: what it still writes is read, and forgotten."""
+        """Wait for its end; read and discard what it writes meanwhile, so that it is never blocked."""
         while (code := self.wait(min(0.05, deadline.left()))) is None and deadline.left() > 0:
             self.lines()
         return code
@@ -386,12 +383,14 @@ class Stream:
         try:
             os.killpg(self._child.pid, number)
         except ProcessLookupError:
-            pass  # it ended at this moment, and was not waited for yet: then there is no group, or we were not quick
+            pass  # the group has just ended
 
 
 def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, line_most: int = OUTPUT_LIMIT_BYTES) -> Stream:
-    """Start a program that goes on until it is stopped, in a session of its own: Ctrl-C on the caller's terminal does
-    not reach it. A line of its output may have `line_most` bytes. Raises CommandError when it cannot be started."""
+    """Start a program that runs until it is stopped, in its own session: Ctrl-C at the terminal does not reach it.
+
+    line_most: most bytes of an output line. Raises CommandError if it cannot be started.
+    """
     import subprocess
 
     command = tuple(argv)
@@ -437,7 +436,7 @@ def _start(
             close_fds=True,
             start_new_session=True,
             umask=umask,
-            preexec_fn=prepare,  # it calls the kernel, and nothing else
+            preexec_fn=prepare,  # makes system calls only
         )
     finally:
         for fd in groups:
@@ -468,10 +467,10 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def identify(pid: int, proc: str = "/proc") -> ProcessIdentity | None:
-    """Return the process of that number; None: gone, a zombie (its files and locks are gone too), or hidden by hidepid.
+    """Return the identity of a pid; None: it has ended, is a zombie (without files and locks), or is hidden by hidepid.
 
-    A process whose main thread has ended lives as long as another thread does. The kernel shows it as a zombie with
-    several threads.
+    A process whose main thread has ended runs as long as another thread does. The kernel shows it as a zombie with
+    several threads. Not with psutil, whose import takes longer than a Prolog's work.
     """
     try:
         with open(f"{proc}/{pid}/stat", "rb") as file:
@@ -483,27 +482,27 @@ def identify(pid: int, proc: str = "/proc") -> ProcessIdentity | None:
     fields = tail.split()
     if len(fields) < 20 or is_gone(fields):
         return None
-    name = head.partition(b"(")[2].decode(errors="replace")  # it may hold blanks and brackets itself
-    # Not the owner of the folder: the kernel gives that of a process without core dumps to root.
+    name = head.partition(b"(")[2].decode(errors="replace")  # a name may contain blanks and brackets
+    # Not the owner of the folder: that is root for a process without core dumps.
     uid = next((int(line.split()[2]) for line in status.splitlines() if line.startswith(b"Uid:")), None)
     return ProcessIdentity(pid, int(fields[19]), uid, name)
 
 
 def is_gone(fields: Sequence[bytes]) -> bool:
-    """Return whether no thread of a process lives; `fields` are those after its name in /proc/PID/stat."""
+    """Return whether no thread of a process runs. fields: those after its name in /proc/PID/stat."""
     return fields[0] in (b"Z", b"X") and int(fields[17]) < 2
 
 
 def is_same(known: ProcessIdentity, proc: str = "/proc") -> bool:
-    """Return whether that very process still lives: same number, same start, same user."""
+    """Return whether the process still runs: the same pid, start time and user."""
     now = identify(known.pid, proc) if known.pid > 0 else None
     return now is not None and (now.start_ticks, now.uid) == (known.start_ticks, known.uid)
 
 
 def end(known: ProcessIdentity, number: signal.Signals, proc: str = "/proc") -> bool:
-    """Send a signal to that very process; False where it is gone, another one has its number, or it is not ours to end.
+    """Signal a process; return False if it has ended, its pid is reused, or the caller may not signal it.
 
-    The pidfd is taken before the look at who it is, so that the number cannot change hands in between.
+    The pidfd is opened before the identity is checked, so that the pid cannot be reused in between.
     """
     if known.pid <= 1 or known.start_ticks is None:
         return False
@@ -512,7 +511,7 @@ def end(known: ProcessIdentity, number: signal.Signals, proc: str = "/proc") -> 
     except ProcessLookupError:
         return False
     except OSError:
-        fd = -1  # as in _wait: the look and the signal are then a few microseconds apart
+        fd = -1  # as in _wait: then a few microseconds lie between the check and the signal
     try:
         if not is_same(known, proc):
             return False
@@ -529,7 +528,7 @@ def end(known: ProcessIdentity, number: signal.Signals, proc: str = "/proc") -> 
 
 
 def wait_gone(known: Iterable[ProcessIdentity], deadline: Deadline, proc: str = "/proc") -> tuple[ProcessIdentity, ...]:
-    """Wait until these very processes are gone; those that are still there at the deadline."""
+    """Wait until the processes have ended; return those that still run at the deadline."""
     living = tuple(one for one in known if is_same(one, proc))
     pause = 0.001
     while living and deadline.left() > 0:

@@ -1,4 +1,4 @@
-"""Look through a folder that users write into: with a bound and a deadline, since they decide how much is in it."""
+"""List a folder that users write into, with a limit and a deadline: users decide how much is in it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ if TYPE_CHECKING:
     from .process import Deadline
 
 MOST = 1_000_000
-"""Entries of one folder, of which a second or two is enough for so many."""
+"""Most entries of one folder; so many take a second or two."""
 _OFTEN = 64
 """Entries between two readings of the clock."""
 
 
 class Scan:
-    """The entries of a folder, in the kernel's order, as far as bound and deadline let them be seen."""
+    """The entries of a folder in the kernel's order, up to the limit and the deadline."""
 
     def __init__(self, folder: str | int, deadline: Deadline, most: int = MOST) -> None:
-        """`folder`: its path, or a descriptor of it. Raises nothing before it is iterated, then OSError."""
+        """folder: its path or a descriptor. Iterating it raises OSError if it cannot be read."""
         self._folder = folder
         self._deadline = deadline
         self._most = most
         self.is_whole = True
-        """False: it was ended before all entries were seen."""
+        """False: the limit or the deadline came before the last entry."""
 
     def __iter__(self) -> Iterator[os.DirEntry[str]]:
-        """Look from the first entry on."""
         self.is_whole = True
         with os.scandir(self._folder) as entries:
             for number, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""Every setting of a site, its default, and the reason for it. `config.py` reads the file over these."""
+"""All settings of a site with their defaults and reasons. `config.py` reads the configuration file."""
 
 from __future__ import annotations
 
@@ -16,214 +16,210 @@ _PERCENT = pattern(r"(?a)([1-9][0-9]*)%?")
 
 
 class Messages(Struct, frozen=True):
-    """The table `[messages]`: of runs whose ranks send messages to each other (`llsub --spmd`)."""
+    """The table `[messages]`, for runs whose ranks send messages to each other (`llsub --spmd`)."""
 
     between_nodes: Literal["on", "off"] = "on"
-    """`off`: no rank listens on a TCP port, and a run of several nodes is refused. A rank takes connections only from
-    who has the run's key; what is sent afterwards is neither encrypted nor signed, as with MPI and NCCL."""
+    """`off`: no rank listens on a TCP port, and a run of several nodes is refused. A rank accepts only connections that
+    prove knowledge of the run's key; messages are neither encrypted nor signed, as with MPI and NCCL."""
 
     interface: str = ""
-    """The network interface (`ib0`) whose address ranks use between nodes. Empty: the address that the node's own name
-    has."""
+    """The network interface (`ib0`) whose address ranks use between nodes. Empty: the address of the node's host
+    name."""
 
     ports: str = ""
-    """The TCP ports (`60000-60999`) on which ranks and the rendezvous processes of nodes listen, where a firewall
-    between nodes lets only some through: one for each rank of a node, and one more. Empty: those that Slurm has
-    reserved for the step (MpiParams=ports=...), else any."""
+    """The TCP ports (`60000-60999`) on which ranks and the rendezvous processes of nodes listen, for firewalls between
+    nodes: one for each rank of a node, and one more. Empty: those that Slurm reserved for the step
+    (MpiParams=ports=...), else any."""
 
 
 class Settings(Struct, frozen=True):
-    """What /etc/slurm-share/config.toml may say. Keys are the field names; those of PER_PARTITION may stand in a table
-    `[partition.NAME]` as well, and count for the jobs of that partition."""
+    """Settings of /etc/slurm-share/config.toml. Keys are the field names; those of PER_PARTITION may also be in a table
+    `[partition.NAME]`, for the jobs of that partition."""
 
     mode: Literal["off", "observe", "on"] = "observe"
-    """`observe`: hooks and job_submit.lua log what they would decide, and change nothing. `off`: they do not even look.
-    Observing is the default, so that to install the package changes nothing for anybody. What a job was given while
-    the mode was `on` is taken back at its end, whatever the mode is then."""
+    """`observe`: hooks and job_submit.lua log what they would decide, and change nothing. `off`: they do nothing.
+    `observe` is the default, so that installing the package changes nothing for users. A job that started in mode `on`
+    is cleaned up at its end, whatever the mode is then."""
 
     switched_off: bool = False
-    """True: `off`, whatever `mode` says here or for a partition. `slurm-share off` writes it, and `slurm-share on`
-    takes it out, so that every `mode` is again what it was."""
+    """True: all modes are `off`, whatever `mode` says here or for a partition. `slurm-share off` writes it, and
+    `slurm-share on` removes it, which restores every `mode`."""
 
     mode_file: str = ""
-    """A file on a path that the controller and the nodes see, with one word: `off`, `observe` or `on`. Hooks read it
-    for each job that asks to share and do no more than it says; `slurm-share off --cluster` writes it. Missing, or not
-    to be read within a second: the other settings count alone. Empty: none; the controller's verdict, which travels
-    with each job, is enough."""
+    """A file on a file system that the controller and the nodes share, with one word: `off`, `observe` or `on`. Hooks
+    read it for each job that asks to share and do at most what it allows; `slurm-share off --cluster` writes it. If it
+    is missing or cannot be read within a second, only the other settings apply. Empty: no such file; the controller's
+    verdict, which travels with each job, is enough."""
 
     job_submit: bool = True
-    """Whether the site's jobs come through slurm-share's job_submit.lua, which gives each job that asks to share the
-    controller's verdict. True: a job without a verdict does not share. False: verdicts are not looked at, and the
-    node's own mode alone counts."""
+    """Whether the site uses slurm-share's job_submit.lua, which gives each job that asks to share the controller's
+    verdict. True: a job without a verdict does not share. False: verdicts are ignored, and only the node's mode
+    applies."""
 
     verdict_field: Literal["extra", "comment"] = "extra"
     """The field of a job in which the verdict travels, behind the user's own text. `comment` where SchedulerParameters
     has extra_constraints, which reads `extra`. Hooks look in both. Read by job_submit.lua on the controller."""
 
     remote_command: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "NODE")
-    """What `slurm-share status --cluster` puts before the command that it runs on each node; the word NODE stands for
-    the node's name."""
+    """Command with which `slurm-share status --cluster` runs a command on another node; NODE stands for the node's
+    name."""
 
     exclusive_user_partitions: tuple[str, ...] = ()
-    """Partitions in which every job holds its nodes for its user alone. Empty: only shared jobs do, so that installing
-    the package changes nothing for anybody else. Read by job_submit.lua on the controller."""
+    """Partitions in which every job gets its nodes for its user only. Empty: only shared jobs do, so that installing
+    the package changes nothing for others. Read by job_submit.lua on the controller."""
 
     exclusive_user_nodes: tuple[str, ...] = ()
-    """Nodes, as Slurm writes them (`gpu[01-16]`), on which Prolog and Epilog hold ordinary jobs, too, to one user at a
-    time: the second line behind exclusive_user_partitions, for a job that came past job_submit.lua."""
+    """Nodes, as Slurm writes them (`gpu[01-16]`), on which Prolog and Epilog also keep ordinary jobs to one user at a
+    time. A second check after exclusive_user_partitions, for jobs that job_submit.lua did not see."""
 
     shards_per_gpu: int = 0
-    """How many gres/shard a GPU has in gres.conf, so that `--share-gpu=N --gres=gpu:1 -n1` can be a part of a GPU. 0:
-    no shards, and such a job is answered with the lines that are missing. 720720 divides by 1 to 16. Read by
+    """Number of gres/shard of a GPU in gres.conf, so that `--share-gpu=N --gres=gpu:1 -n1` can get a part of a GPU. 0:
+    no shards; such a job is refused with the lines that are missing. 720720 is divisible by 1 to 16. Read by
     job_submit.lua on the controller."""
 
     node_feature: str = ""
-    """A feature of slurm.conf that exactly the nodes with slurm-share have, where not all have it: job_submit.lua adds
-    it to the constraint of every shared job. Empty: all nodes have slurm-share. Read on the controller."""
+    """The feature in slurm.conf of the nodes that have slurm-share, if not all have it: job_submit.lua adds it to the
+    constraint of every shared job. Empty: all nodes have slurm-share. Read on the controller."""
 
     max_share: int = names.SHARE_MAX
-    """The largest N of --share-gpu=N here. The default is what MPS carries; lower it where GPUs are small."""
+    """The largest N of --share-gpu=N. The default is the limit of MPS; use less for small GPUs."""
 
     memory_reserve_percent: float = 2.0
-    """GPU memory kept back from the shares for the driver, in percent of the whole; a share then is (total - reserve -
+    """GPU memory reserved for the driver, in percent of the whole. A share is (total - reserve -
     mps_server_memory_mib) / N."""
 
     mps_server_memory_mib: int = 512
-    """GPU memory kept back for the context of the MPS server. A CUDA context takes some hundred MiB, more on larger
-    GPUs; nvidia-smi shows what an idle server takes."""
+    """GPU memory reserved for the context of the MPS server. A CUDA context takes some hundred MiB, more on larger
+    GPUs; nvidia-smi shows how much an idle server takes."""
 
     mps_daemon_memory_mib: int = 4096
-    """Host memory that all processes of one MPS daemon may take together: control daemon, server, and the programs that
-    speak with them. They take about 50 MiB; less than that and none starts."""
+    """Limit of host memory of all processes of one MPS daemon together: control daemon, server, and the programs that
+    talk to them. They need about 50 MiB to start."""
 
     mps_daemon_processes: int = 256
-    """Processes and threads that one MPS daemon may have: a server has some for each of up to 60 clients."""
+    """Limit of processes and threads of one MPS daemon. A server has several for each of up to 60 clients."""
 
     mps_control: str = "/usr/bin/nvidia-cuda-mps-control"
-    """NVIDIA's MPS control program. Empty, or not there: shares without MPS."""
+    """NVIDIA's MPS control program. If empty or missing, tasks share without MPS."""
 
     mps_required: bool = False
-    """True: a share that is to have MPS is refused on a node without that program, where it would go on without MPS
-    otherwise. The third such refusal in ten minutes drains the node."""
+    """True: refuse a share with MPS on a node without that program. False: run it without MPS. The third such refusal
+    in ten minutes drains the node."""
 
     sm: str = "free"
-    """The share of a GPU's multiprocessors that a task may use where its user said nothing: `free` (no cap), `even`
-    (100/N percent) or a percentage. Free, because a cap of 100/N wastes what a waiting neighbour does not use."""
+    """Part of a GPU's multiprocessors that a task may use if its user gives none: `free` (no cap), `even` (100/N
+    percent) or a percentage. The default is `free`, because a cap of 100/N wastes what an idle neighbour does not
+    use."""
 
     compute_mode: Literal["default", "exclusive_process"] = "default"
-    """`exclusive_process`: a GPU under MPS takes nobody but its MPS server, so that a program which goes round MPS
-    fails instead of running unseen; the mode found is put back when the last shared job leaves the GPU."""
+    """`exclusive_process`: only the MPS server can use a GPU under MPS, so that a program which bypasses MPS fails
+    instead of running unnoticed. The earlier mode is restored when the last shared job leaves the GPU."""
 
     hook_deadline_s: float = 8.0
-    """The longest that a Prolog waits for MPS before the share goes on without it. Below Slurm's BatchStartTimeout and
-    MessageTimeout (both 10 s by default)."""
+    """How long a Prolog waits for MPS at most before the share starts without it. Less than Slurm's BatchStartTimeout
+    and MessageTimeout (both 10 s by default)."""
 
     hook_helper: bool = True
-    """True: a process of root's stays on a node for 15 minutes after the last shared job there, with the hooks' code
-    loaded, and Prolog and Epilog cost a third. False: each starts Python anew."""
+    """True: a process of root with the hooks' code loaded stays on a node for 15 minutes after its last shared job, so
+    that Prolog and Epilog take a third of the time. False: each hook starts Python."""
 
     release_deadline_s: float = 20.0
-    """The longest that an Epilog takes to end MPS and leftover processes; what it does not get done in that time is
-    done by the next hook. Below Slurm's UnkillableStepTimeout, 60 s."""
+    """How long an Epilog takes at most to end MPS and leftover processes; the next hook does the rest. Less than
+    Slurm's UnkillableStepTimeout, 60 s."""
 
     tolerated_processes: tuple[str, ...] = (
         "Xorg", "Xwayland", "gnome-shell", "nv-hostengine", "dcgm-exporter", "nvidia-persiste",
     )  # fmt: skip
-    """Names (as in /proc/PID/comm) of a system user's programs that may sit on a GPU between jobs. They are never
-    ended. Other programs of system users on a GPU are not ended either, and the log names them."""
+    """Names (as in /proc/PID/comm) of programs of system users that may use a GPU between jobs. They are never ended.
+    Other programs of system users on a GPU are not ended either, but logged."""
 
     clean_up: tuple[Literal["gpu_processes", "processes", "shm", "tmp"], ...] = ("gpu_processes", "shm")
-    """What is cleared away when the last job of a user has left a node that was the user's alone: the user's processes
-    in no job, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's files in /dev/shm
-    and /tmp. Memory in /dev/shm is lost to the next job as long as the file is there."""
+    """What is removed when the last job of a user has left a node that only this user had: the user's processes outside
+    of jobs, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's files in /dev/shm and
+    /tmp. Files in /dev/shm take memory from the next job."""
 
     operators_group: str = ""
-    """Unix group whose members see every job in `slurm-share status`. Empty: root alone."""
+    """Unix group whose members see all jobs in `slurm-share status`. Empty: only root does."""
 
     log_file: str = "/var/log/slurm-share.log"
-    """Where Prolog and Epilog write what they decided, one line each. slurmd keeps a hook's own output only when it
-    fails. Empty: no log."""
+    """Log of the decisions of Prolog and Epilog, one line each; slurmd keeps the output of a hook only if it fails.
+    Empty: no log."""
 
     simulated_gpus: bool = False
-    """True: simulated GPUs may be shared. They compute nothing; only test and demonstration clusters want this."""
+    """True: simulated GPUs may be shared. They compute nothing; for test and demonstration clusters only."""
 
     load_source: Literal["srun", "local", "agents", "prometheus"] = "srun"
-    """Where `llload` asks where nobody says `--source`. srun: a step in the caller's own jobs, with nothing installed
-    but this package."""
+    """Default of `llload --source`. srun: a step in the caller's own jobs, which needs only this package."""
 
     agent_interval_s: float = 5.0
-    """Between two samples of `slurm-share agent`."""
+    """Seconds between two samples of `slurm-share agent`."""
 
     agent_socket: str = "/run/slurm-share-agent/socket"
-    """Where the agent answers this node's users, each with what is theirs."""
+    """Socket on which the agent answers this node's users, each with their own data."""
 
     agent_http: str = ""
-    """ADDRESS:PORT on which the agent serves operators and Prometheus, who show a token. Empty: it does not. Within the
-    cluster's own network: the token goes over it in clear. A port below 1024: any user may take another one while the
-    agent is down, and be shown the token."""
+    """ADDRESS:PORT on which the agent serves operators and Prometheus, which send a token. Empty: no HTTP. Use a
+    network of the cluster's own, because the token is sent unencrypted, and a port below 1024: any user can listen on a
+    higher one while the agent is down, and receive the token."""
 
     agent_token_file: str = "/etc/slurm-share/agent.token"
-    """The token, one line. Readable for the agent and the operators, for nobody else."""
+    """File with the token, one line, readable only by the agent and the operators."""
 
     agents_port: int = 594
-    """Port of the agents, for `llload --source agents`; the host is the node's name. Ports from 600 to 1023 are not
-    safe: NFS and RPC take some of them for themselves."""
+    """Port of the agents, for `llload --source agents`; the host is the node's name. Avoid ports 600 to 1023: NFS and
+    RPC use some of them."""
 
     prometheus_url: str = ""
-    """Where `llload --source prometheus` asks, such as http://metrics:9090."""
+    """Prometheus server of `llload --source prometheus`, such as http://metrics:9090."""
 
     prometheus_token_file: str = ""
-    """A token for that server; empty: it wants none."""
+    """File with a token for that server; empty: none is needed."""
 
     archive_folder: str = "/var/lib/slurm-share/archive"
-    """Where `slurm-share archive` keeps its TSV files, one a day, and `slurm-share report` reads them."""
+    """Folder of the TSV files, one a day, that `slurm-share archive` writes and `slurm-share report` reads."""
 
     estimate_history: str = ""
-    """A folder that users can read, with files `*.jsonl` of what the tasks of all users need: a line for each script
-    and GPU model, as `slurm-share pack history --publish` prints them, without any command. `llsub --pack` looks there
-    for a script of which its user has no three runs yet. Empty: none."""
+    """A folder that users can read, with files `*.jsonl` of the memory that tasks of all users need: a line for each
+    script and GPU model, without commands, as `slurm-share pack history --publish` prints them. `llsub --pack` reads it
+    for scripts that its user has run less than three times. Empty: none."""
 
     documentation_url: str = ""
-    """The site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
+    """URL of the site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
 
     messages: Messages = Messages()
-    """The table `[messages]`, for `llsub --spmd`. `between_nodes` is also read where llsub is called."""
+    """The table `[messages]`, for `llsub --spmd`. llsub also reads `between_nodes`, on the host where it is called."""
 
 
 PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")
-"""What may differ from partition to partition. All else belongs to a node, on which jobs of several may be."""
+"""Settings that may differ between partitions. The others apply to a node, which may be in several partitions."""
 
 
 DEFAULT = "default"
-"""Where a value came from that nobody wrote."""
+"""Source of a value that no file sets."""
 
 
 class Configuration(Struct, frozen=True):
-    """Settings, and where each value came from."""
+    """Settings with the source of each value."""
 
     settings: Settings
     sources: Mapping[str, str]
-    """Per key: the file's path, or DEFAULT."""
+    """By key: the path of the file, or DEFAULT."""
     partitions: Mapping[str, Settings] = {}
-    """Per partition that the file names: the settings of its jobs, whole."""
+    """By partition that the file names: all settings of its jobs."""
     file: str = ""
-    """Where it was read, or would have been."""
+    """Path of the file, whether it exists or not."""
 
     def of(self, partition: str | None) -> Settings:
-        """Return the settings for a job of that partition; None: not known, as in an Epilog after a restart of
-        slurmd."""
+        """Return the settings for jobs of a partition; None: unknown, as in an Epilog after a restart of slurmd."""
         return self.partitions.get(partition or "", self.settings)
 
     def modes(self) -> dict[str, str]:
-        """Return the mode of every partition that the file names, and of all others under the empty name."""
+        """Return the mode of each partition that the file names; key "": of all others."""
         return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 
 def parse_sm(value: str, text: str | None = None) -> SmChoice:
-    """Return the part of the multiprocessors that `value` asks for, as the option and the setting `sm` write it.
-
-    text: the whole option, for the error. Raises OptionError.
-    """
+    """Parse the value of `sm`, as an option or setting. text: the whole option, for the error. Raises OptionError."""
     if value == names.SM_EVEN:
         return "even"
     if value == names.SM_FREE:

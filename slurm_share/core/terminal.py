@@ -1,4 +1,4 @@
-"""Print tables and text for people: within the terminal's width, or uncut where there is no terminal."""
+"""Print tables and text for people: within the terminal's width, or in full without a terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ GAP = "  "
 
 
 def width() -> int:
-    """Return how many columns a line may have."""
+    """Return the width of a line in columns."""
     return console().width
 
 
 def console() -> Console:
-    """Return a console on standard output. In a pipe nothing is folded or cut: the reader may be grep."""
+    """Return a console on standard output. In a pipe, lines are neither folded nor cut: the reader may be grep."""
     terminal = Console(highlight=False, markup=False, emoji=False)
     return terminal if terminal.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
 
@@ -33,14 +33,14 @@ def show(*parts: RenderableType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of plain rows: one line for each, whatever the width."""
+    """A column of a table whose rows take one line each, whatever the width."""
 
     heading: str
     right: bool = False
     shrinks_to: int | None = None
-    """Down to so many characters it may be cut, with a sign, where the line is too long; None: never."""
+    """Least width in characters to which cells are cut, with an ellipsis, if a line is too long; None: never cut."""
     goes: int = 0
-    """Where even that is too long, columns are left out, the highest of these first; 0: never."""
+    """If lines are still too long, columns are left out, the highest number first; 0: never left out."""
 
 
 def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
@@ -77,20 +77,20 @@ def _fill(text: str, width: int, right: bool) -> str:
 
 
 def safe(text: str) -> str:
-    """Return untrusted text for a table: what would move the cursor, or break the line, is written as an escape."""
+    """Return untrusted text for a table. Characters that would move the cursor or break the line become escapes."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Return untrusted text as `safe` does, at most `most` columns wide; an ellipsis shows that it was cut."""
+    """Return untrusted text as `safe` does, cut to `most` columns with an ellipsis."""
     text = safe(text)
     return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print to standard output, as it is; what its encoding does not have, as an escape."""
+    """Print to standard output. Characters that its encoding lacks become escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     for line in lines:
         print(line.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,4 +1,4 @@
-"""Text for people: spans of time, sizes, lists of numbers, and the order of names."""
+"""Text for people: durations, sizes, rates, lists of numbers, and the order of names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def span_text(seconds: float) -> str:
-    """Return a span of time as `3.5 s`, `40 s`, `5 min` or `3 h`."""
+    """Return a duration as `3.5 s`, `40 s`, `5 min` or `3 h`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{seconds:.0f} s"
     if seconds < 119.5:
@@ -25,28 +25,28 @@ def gib_text(mib: float) -> str:
 
 
 def gib_range_text(least_mib: float, most_mib: float) -> str:
-    """Return two sizes in MiB as text for people: "2.0-6.7 GiB", or "6.7 GiB" where they look the same."""
+    """Return two sizes in MiB as text for people: "2.0-6.7 GiB", or "6.7 GiB" if both are written alike."""
     least, most = f"{least_mib / 1024:.1f}", gib_text(most_mib)
     return most if most == f"{least} GiB" else f"{least}-{most}"
 
 
 @lru_cache(maxsize=65_536)
 def natural(text: str) -> str:
-    """Return what names are sorted and compared by, so that n2 stands before n10, whatever the capitals.
+    """Return the sort key of a name: n2 before n10, upper and lower case alike.
 
-    One string, because strings are compared fastest. Cached, because the same names come with every snapshot.
+    The key is a string because strings compare fastest. It is cached because all snapshots have the same names.
     """
     return _DIGITS.sub(_digits, text.casefold())
 
 
 def _digits(found: re.Match[str]) -> str:
-    """Return digits with their number before them; 007 is 7."""
+    """Return digits without leading zeros, with their count before them."""
     digits = found[0].lstrip("0")
     return f"{len(digits):04d}{digits}"
 
 
 def fold(numbers: Iterable[int]) -> str:
-    """Return `0-3,8`, as the kernel writes lists of CPUs; empty for no numbers."""
+    """Return numbers as the kernel writes lists of CPUs, `0-3,8`; "" for no numbers."""
     return ",".join(_ranges(sorted(set(numbers))))
 
 
@@ -56,7 +56,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def fold_some(numbers: Sequence[int], most: int) -> str:
-    """Return `0-3,8` of rising numbers; of more than `most` such parts the first ones, and the count of all numbers."""
+    """Return rising numbers as `0-3,8`. Of more than `most` parts, return the first, and the count of all numbers."""
     parts = list(islice(_ranges(numbers), most + 1))
     if len(parts) <= most:
         return ",".join(parts)
@@ -64,7 +64,7 @@ def fold_some(numbers: Sequence[int], most: int) -> str:
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[str]:
-    """Yield `0-3`, `8` of rising numbers: those that follow one another together."""
+    """Yield consecutive rising numbers as ranges: `0-3`, `8`."""
     first = last = None
     for number in numbers:
         if first is None or last is None or number != last + 1:
@@ -81,17 +81,16 @@ def _range(first: int, last: int | None) -> str:
 
 
 WHOLE_MOST = 1e7
-"""Of a larger number, digits beyond the third are no measurement, and make a table wide."""
+"""From here on numbers are written with three digits: more are no measurement, and widen tables."""
 
 
 def amount(number: float) -> str:
-    """Return a number with three digits, as people read it: 41234, 412, 51.2, 0.0031, 6.24e+28."""
+    """Return a number with at least three digits, as people read it: 41234, 412, 51.2, 0.0031, 6.24e+28."""
     return f"{number:.0f}" if 100 <= number < WHOLE_MOST else f"{number:.3g}"
 
 
 def rate_text(per_s: float | None, source: str = "") -> str:
-    """Return a rate in a unit of time in which it is readable: 51/s, 2.4/min, 0.8/h; empty where there is none.
-    `source`: where the count is from, is said after it."""
+    """Return a rate in a readable unit of time: 51/s, 2.4/min, 0.8/h; "" for None. `source` follows it."""
     if per_s is None:
         return ""
     value, unit = next(

@@ -1,7 +1,7 @@
 """`Annotated` and `Literal` for records: those of `typing`, which msgspec reads to check what comes from a file.
 
-Where hooks make their records without msgspec, nobody reads them, and the import of `typing` would cost every job of a
-share two milliseconds; there they are words without a meaning.
+Hooks make their records without msgspec, so nothing reads these annotations there, and importing `typing` would cost
+every shared job two milliseconds. There they are placeholders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING or hasattr(msgspec, "convert"):
 else:
 
     class _AnyType:
-        """Stands for every type."""
+        """Placeholder for any type."""
 
         def __class_getitem__(cls, items: object) -> type:
             return object

@@ -1,12 +1,12 @@
-"""Become a user in a new process, which that user can then not trace, in a cgroup of root's.
+"""Start processes as a user that this user cannot trace, in a cgroup of root's.
 
 A process that root starts for a user, such as an MPS daemon, is outside that user's job: a user who could trace it
-could run programs of his own there, without the job's limits, and after the job's end. The kernel lets a process trace
+could run programs there, outside the job's limits and after its end. The kernel lets a process trace
 another one of the same user only if it has all capabilities of that one (ptrace(2), "Ptrace access mode checking",
-rule 3, the commoncap module). So what is started here has one that its user has not: CAP_WAKE_ALARM, which lets it set
-timers that wake a suspended machine, and nothing else. It is ambient, so that programs it starts have it, too.
+rule 3, the commoncap module). So processes started here have a capability that the user does not have: CAP_WAKE_ALARM,
+which only allows timers that wake a suspended machine. It is ambient: programs that they start have it, too.
 
-The user cannot read /proc/PID/{mem,environ,exe,cwd,fd} of such a process either. He can send it signals, and read
+The user cannot read /proc/PID/{mem,environ,exe,cwd,fd} of such a process either. The user can send it signals, and read
 /proc/PID/{comm,stat,status,cmdline}.
 """
 
@@ -19,7 +19,7 @@ from . import cgroup_paths
 from .records import DaemonGroup, Owner
 
 CAP_WAKE_ALARM = 35
-"""linux/capability.h."""
+"""From linux/capability.h."""
 CANNOT_BECOME = 126
 """The exit code of a process that could not become its user."""
 _PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 8, 47, 2
@@ -27,14 +27,14 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def preparation(owner: Owner, group: DaemonGroup | None) -> tuple[Callable[[], None], tuple[int, ...]]:
-    """Return what a new process of root's calls before it starts a program as `owner`, and the files that it needs
-    for that; the caller closes them. All that can be prepared is done here, since the process may be a fork of a
-    program with threads.
+    """Return the function that a forked process of root calls before it starts a program as `owner`, and the open
+    files that this needs; the caller closes them.
 
-    A process that cannot join the group, or is not given the capability, goes on without; its starter can find that
-    out (`is_untraceable`). One that cannot become its user ends with CANNOT_BECOME.
+    As much as possible is prepared here, because the process may be a fork of a program with threads. A process that
+    cannot join the group, or does not get the capability, goes on without (see `is_untraceable`). One that cannot
+    change to its user exits with CANNOT_BECOME.
     """
-    import ctypes  # only where root starts something for a user
+    import ctypes  # needed only if root starts a process for a user
 
     libc = ctypes.CDLL(None, use_errno=True)
     prctl, capset = libc.prctl, libc.capset
@@ -71,12 +71,12 @@ def _open_groups(group: DaemonGroup) -> tuple[int, ...]:
         try:
             found.append(os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
         except OSError:
-            continue  # made by an earlier release, which had none
+            continue  # the daemon of an earlier release, which made no groups
     return tuple(found)
 
 
 def is_untraceable(pid: int, proc: str = "/proc") -> bool | None:
-    """Return whether a process has the capability that keeps its user from tracing it; None: it is gone."""
+    """Return whether a process has the capability that keeps its user from tracing it; None: it has ended."""
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
             lines = file.read().splitlines()

@@ -1,4 +1,4 @@
-"""Records of `slurm-share doctor`: the verdict of a check, a file as it was seen, and a fact that cannot be seen."""
+"""Records of `slurm-share doctor`: the verdict of a check, the facts of a file, and an unknown fact."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Outcome = Literal["PASS", "WARN", "FAIL", "SKIP"]
 
 
 class Unseen(Struct, frozen=True):
-    """A fact that this caller, on this host, now, cannot see."""
+    """A fact that is unknown, such as one that only root can read."""
 
     why: str
 
 
 class Verdict(Struct, frozen=True):
-    """What one check says about one thing."""
+    """The result of one check for one subject."""
 
     outcome: Outcome
     what: str
-    """A sentence: what was seen, or why it was not."""
+    """A sentence: what was found, or why it is unknown."""
     fix: str = ""
-    """What to do about a WARN or FAIL, in one line. Empty: what the check says in general."""
+    """Remedy of a WARN or FAIL, one line. Empty: the general remedy of the check."""
 
 
 class Owned(Struct, frozen=True):
-    """One step of a path."""
+    """Owner and mode of one component of a path."""
 
     path: str
     uid: int
@@ -36,51 +36,51 @@ class Owned(Struct, frozen=True):
 
 
 class FileFact(Struct, frozen=True):
-    """A file that is there."""
+    """An existing file."""
 
     path: str
-    """As it was asked for."""
+    """The path before links are followed."""
     chain: tuple[Owned, ...]
-    """From the root folder down to the file, links followed."""
+    """All components from the root folder to the file, with links followed."""
     is_file: bool = True
     file_system: str = ""
-    """The kernel's name of it: ext4, tmpfs, nfs4."""
+    """Type of the file system: ext4, tmpfs, nfs4."""
     interpreter: str | None = None
     """For a script, the program in its first line."""
     interpreter_is_there: bool = True
     is_ours: bool = False
-    """For a hook: it is one of ours, or a script that names it."""
+    """For a hook: whether it is ours, or a script that calls ours."""
 
     @property
     def is_executable(self) -> bool:
-        """Whether root may start it: root needs one x bit of any."""
+        """Whether root can run it: one x bit of any kind is enough."""
         return self.is_file and bool(self.chain[-1].mode & 0o111)
 
 
 def ok(what: str) -> list[Verdict]:
-    """Return PASS: all is well."""
+    """Return a PASS."""
     return [Verdict("PASS", what)]
 
 
 def warn(what: str, fix: str = "") -> list[Verdict]:
-    """Return WARN: it works, but not as it should."""
+    """Return a WARN: it works, but not as it should."""
     return [Verdict("WARN", what, fix)]
 
 
 def fail(what: str, fix: str = "") -> list[Verdict]:
-    """Return FAIL: jobs are refused or run unshared, or the node is drained."""
+    """Return a FAIL: jobs are refused or run unshared, or the node is drained."""
     return [Verdict("FAIL", what, fix)]
 
 
 def skip(why: str | Unseen) -> list[Verdict]:
-    """Return SKIP: it cannot be seen, or there is nothing to see."""
+    """Return a SKIP: unknown, or not applicable."""
     return [Verdict("SKIP", why.why if isinstance(why, Unseen) else why)]
 
 
 def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:
-    """Return why somebody else than root could change what is run or read here; empty: nobody can.
+    """Return why users other than root could change the file; "": they cannot.
 
-    A folder with the sticky bit, such as /tmp, keeps others from replacing what is not theirs.
+    In a folder with the sticky bit, such as /tmp, users cannot replace files of others.
     """
     for step in file.chain:
         last = step is file.chain[-1]

@@ -1,4 +1,4 @@
-"""`--version`, which every command has."""
+"""The option `--version` of all commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .installed import version
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command's words."""
+    """Add the option to a command's parser."""
     parser.add_argument(
         "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
     )
 
 
 class _Print(argparse.Action):
-    """Reads the version only where somebody asks for it: 20 ms of every command else."""
+    """Read the version only if it is asked for: that takes 20 ms."""
 
     def __call__(
         self,
