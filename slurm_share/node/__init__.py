@@ -1,1 +1,1 @@
-"""This machine: its GPUs, processes, cgroups, cores and memory, as driver and kernel describe them."""
+"""GPUs, processes, cgroups, cores and memory of this machine, as driver and kernel describe them."""

@@ -28,7 +28,7 @@ _V2 = pattern(
 )
 _V1 = pattern(r"/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10})(?=/|$)(?:/step_([^/]+))?(?:/task_([^/]+))?")
 _OF_A_USER = pattern(r"/user\.slice/|/user@[0-9]+\.service/")
-"""systemd gives what is below these to the user, who may make folders of any name there."""
+"""systemd lets the user make folders of any name below these."""
 _STEPD = pattern(rb"slurmstepd: \[([0-9]{1,10})(?:\.([^\]\0]+))?\]")
 _REAL_ROOT = pattern(rb"(?m)^Uid:\t0\t")
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
@@ -36,24 +36,24 @@ _CONTROLLERS = ("memory", "cpuacct", "cpu,cpuacct", "freezer", "devices", "cpuse
 
 
 class CgroupPlace(Struct, frozen=True):
-    """Where in Slurm's tree a process is."""
+    """Place of a process in Slurm's cgroup tree."""
 
     job: int | None
-    """None: the path has a SLUID in its place."""
+    """None: the path has a SLUID instead of a job id."""
     sluid: str | None = None
     uid: int | None = None
-    """The job's user; only v1 has it in the path."""
+    """User of the job; only in paths of v1."""
     step: str | None = None
-    """0, 1 ..., batch, interactive, extern."""
+    """0, 1 ..., batch, interactive or extern."""
     task: int | None = None
     folder: str = ""
-    """The job's own, below the mount."""
+    """Folder of the job, relative to the mount."""
     tree: str = ""
-    """The controllers of v1 whose path this is, as the kernel writes them; empty: v2's."""
+    """Controllers of v1 whose path this is, as the kernel writes them; empty for v2."""
 
 
 class JobGroup(Struct, frozen=True, kw_only=True):
-    """What the cgroup of one job says."""
+    """Resource use of one job by its cgroup."""
 
     job: int
     uid: int | None
@@ -64,10 +64,10 @@ class JobGroup(Struct, frozen=True, kw_only=True):
 
 
 def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda place: True) -> CgroupPlace | None:
-    """Return the job of a process from its /proc/PID/cgroup; None: in none.
+    """Return the job of a process from its /proc/PID/cgroup; None: it is in no job.
 
-    Under v1 the controllers may be at different depths of the tree, and the deepest says most. A path that a user may
-    have made says nothing, and below a job's own folder nothing can name another job.
+    In v1 the controllers may be at different depths of the tree; the deepest is used. Paths that a user may have made
+    are ignored, and nothing below a job's own folder can name another job.
     """
     best: CgroupPlace | None = None
     for line in text.decode("utf-8", "replace").splitlines():
@@ -80,11 +80,11 @@ def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda p
 
 
 def read_place(process: str | Path, root: Path = ROOT) -> CgroupPlace | None:
-    """Return the job of a process (its folder in /proc); None: in none.
+    """Return the job of a process (its folder in /proc); None: it is in no job.
 
-    A user who was given a cgroup may give the folders in it Slurm's names. Such a folder is the user's; those of Slurm
-    are root's, up to the mount. A path that cannot be seen from here is believed: this process may be in a container,
-    and the folder of a living process cannot be removed.
+    A user who was given a cgroup can make folders in it with Slurm's names, but owns them; Slurm's own are root's, up
+    to the mount. A path that cannot be seen from here is trusted: this process may be in a container, and the folder of
+    a living process cannot be removed.
     """
     return parse(slurp(f"{process}/cgroup"), lambda place: _is_roots(_mount(root, place.tree), place.folder))
 
@@ -96,8 +96,8 @@ def _mount(root: Path, tree: str) -> str:
 
 
 def _is_roots(mount: str, folder: str) -> bool:
-    """Return whether none of the folders from the mount down is a user's. Where the mount itself is not root's, as
-    in a container without privileges, its owner counts instead."""
+    """Return whether no folder from the mount down belongs to a user. If the mount itself is not root's, as in an
+    unprivileged container, its owner takes root's place."""
     try:
         trusted = {0, os.stat(mount).st_uid}  # noqa: PTH116
         while folder.strip("/"):
@@ -135,8 +135,8 @@ def _number(text: str | None) -> int | None:
 def read_stepd(process: Path) -> tuple[int, str | None] | None:
     """Return (job, step) from the title of a slurmstepd, `slurmstepd: [4711.batch]`; None: it is none.
 
-    Anybody may give his process such a title; the real uid is root's alone, and stays so while slurmstepd acts as the
-    job's user.
+    Any process can have such a title. Only root's processes have the real uid 0, and slurmstepd keeps it while it acts
+    as the job's user.
     """
     match = _STEPD.match(slurp(process / "cmdline"))
     if match is None or not _REAL_ROOT.search(slurp(process / "status")):
@@ -145,8 +145,7 @@ def read_stepd(process: Path) -> tuple[int, str | None] | None:
 
 
 def read_job_of_sluid(place: CgroupPlace, proc: Path, root: Path = ROOT) -> int | None:
-    """Return the number of the job whose cgroup has a SLUID, by the slurmstepd of one of its steps; None: it has
-    none now."""
+    """Return the job id of a cgroup with a SLUID, from the slurmstepd of one of its steps; None: no step runs now."""
     return _read_number(_mount(root, "") + place.folder, proc)
 
 
@@ -163,10 +162,10 @@ def _read_number(folder: str, proc: Path) -> int | None:
 
 
 def _read_owner(folder: str, proc: Path) -> int | None:
-    """Return the user of a job in a v2 cgroup: that of its tasks, since the folders themselves are root's.
+    """Return the user of a job in a v2 cgroup: the user of its tasks, since root owns the folders.
 
-    0 is an answer for this moment only: a task is here before it becomes its user's. In step_extern root says nothing:
-    Slurm's own sleep is there (PrologFlags=Contain).
+    0 is valid for this moment only: a task runs as root until it changes to its user. In step_extern root is ignored:
+    Slurm's own sleep runs there (PrologFlags=Contain).
     """
     seen_root = False
     for step in _names(folder):
@@ -180,18 +179,18 @@ def _read_owner(folder: str, proc: Path) -> int | None:
 
 
 class JobGroups:
-    """The cgroups of this node's jobs, read again and again; what does not change is looked up once."""
+    """Read the cgroups of this node's jobs repeatedly. Facts that do not change are looked up once."""
 
     def __init__(self, node: str, proc: Path = Path("/proc"), root: Path = ROOT) -> None:
         self._node = node
         self._proc = proc
         self._root = root
         self._known: dict[str, tuple[int, int | None]] = {}
-        """Job folder of a v2 tree -> (job, uid); the uid None: not known, or root so far."""
+        """Folder of a job in v2 -> (job, uid); uid None: unknown, or root so far."""
 
     def read(self) -> tuple[JobGroup, ...] | None:
-        """Return what each job uses; None: Slurm keeps no job in a cgroup here (proctrack/linuxproc), or has had
-        none yet."""
+        """Return the use of each job; None: Slurm keeps no jobs in cgroups here (proctrack/linuxproc), or none has run
+        yet."""
         scope = self._find_v2()
         if scope is not None:
             return self._read_v2(scope)
@@ -201,7 +200,7 @@ class JobGroups:
     # ---- v2 ----
 
     def _find_v2(self) -> str | None:
-        """Find Slurm's scope up to three levels down: `CgroupSlice` is configurable, and a slurmd in a container is
+        """Find Slurm's scope, up to three levels down: `CgroupSlice` is configurable, and slurmd in a container is
         deeper."""
         mount = str(self._root)
         if not os.path.exists(f"{mount}/cgroup.controllers"):  # noqa: PTH110  (once a round)
@@ -268,7 +267,7 @@ class JobGroups:
     # ---- v1 ----
 
     def _find_v1(self) -> dict[str, str]:
-        """Return controller -> Slurm's folder below it."""
+        """Return Slurm's folder by controller."""
         found = {}
         for controller in _CONTROLLERS:
             for name in (f"slurm_{self._node}", "slurm"):
@@ -316,8 +315,10 @@ class JobGroups:
 
 
 def _kills_v1(folder: str) -> int | None:
-    """Add up the kills of all groups of a job: v1 counts a kill in the group of the process and not in those above
-    it; the groups of a step go when it ends."""
+    """Return the sum of the out-of-memory kills of all groups of a job.
+
+    v1 counts a kill only in the group of the process, not in its parents. The groups of a step disappear when it ends.
+    """
     own = _keyed(f"{folder}/memory.oom_control").get(b"oom_kill")
     if own is None:
         return None
@@ -349,9 +350,9 @@ def _names(folder: str) -> list[str]:
 
 
 def slurp(file: str | Path, most: int = 1 << 16) -> bytes:
-    """Return the content of a small file of the kernel's; empty where it is gone or may not be read.
+    """Return the content of a small kernel file; empty if it is gone or unreadable.
 
-    One read: these files are made in one piece, and half the cost of Python's open() is its buffer.
+    Read in one call: the kernel makes these files in one piece, and the buffer of Python's open() takes half the time.
     """
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)

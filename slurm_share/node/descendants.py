@@ -1,4 +1,4 @@
-"""Processes below this one, and the sessions they are in."""
+"""Processes below this one, and their sessions."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ _STOPPED = (b"T", b"t")
 
 
 class Leader(Struct, frozen=True):
-    """A process that leads a session of its own, alive or ended and not waited for."""
+    """A process that leads its own session; it runs, or has ended and is not reaped."""
 
     pid: int
     since_boot: float
-    """When it was started: seconds on CLOCK_BOOTTIME, in steps of a clock tick."""
+    """Start time: seconds on CLOCK_BOOTTIME, in steps of a clock tick."""
     name: str
-    """The kernel's name of it, at most 15 characters."""
+    """The kernel's name of the process, at most 15 characters."""
     environ: frozenset[bytes]
-    """NAME=VALUE; empty: it has ended, or hides it."""
+    """NAME=VALUE; empty: the process has ended, or its environment is hidden."""
     cpus: frozenset[int]
-    """The cores that it may use, or might; empty: it is gone."""
+    """Cores that it may use; empty: it has ended."""
 
 
 class Member(Struct, frozen=True):
-    """A living process that belongs to a task."""
+    """A running process of a task."""
 
     known: ProcessIdentity
     is_stopped: bool
-    """By SIGSTOP or a like signal, or by who traces it."""
+    """Stopped by SIGSTOP or a similar signal, or by a tracer."""
 
 
 def read_children(proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
-    """Return our living children, those among them whose parents have ended (PR_SET_CHILD_SUBREAPER)."""
+    """Return our running children, including those adopted from parents that ended (PR_SET_CHILD_SUBREAPER)."""
     found = (identify(pid, str(proc)) for pid in _children(proc))
     return tuple(known for known in found if known is not None)
 
 
 def _children(proc: Path) -> list[int]:
-    """Return the pids of our children, from the kernel's list where it has one (CONFIG_PROC_CHILDREN): a look at every
-    process of the node takes long enough for a chain of short processes to run away."""
+    """Return the pids of our children, from the kernel's list if it has one (CONFIG_PROC_CHILDREN).
+
+    Reading all processes of the node takes so long that a chain of short processes could escape.
+    """
     try:
         lists = [(task / "children").read_bytes() for task in (proc / "self/task").iterdir()]
         return [int(pid) for pids in lists for pid in pids.split()]
@@ -56,13 +58,13 @@ def _children(proc: Path) -> list[int]:
 
 
 def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
-    """Return the living processes of a session."""
+    """Return the running processes of a session."""
     found = (identify(pid, str(proc)) for pid, stat in _stats(proc) if int(stat[3]) == leader)
     return tuple(known for known in found if known is not None)
 
 
 def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
-    """Return the living processes of a session, and those that descend from them and have left it."""
+    """Return the running processes of a session, and their descendants that have left it."""
     found = {pid: stat for pid, stat in _stats(proc) if not is_gone(stat)}
     ours = {pid for pid, stat in found.items() if int(stat[3]) == leader}
     children: dict[int, list[int]] = {}
@@ -81,7 +83,7 @@ def read_family(leader: int, proc: Path = Path("/proc")) -> tuple[Member, ...]:
 
 
 def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Return whether a process is stopped by a signal, or by who traces it; False where it is gone."""
+    """Return whether a process is stopped by a signal or a tracer; False if it has ended."""
     try:
         return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in _STOPPED
     except (OSError, IndexError):
@@ -89,7 +91,7 @@ def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
 
 
 def read_session_of(pid: int) -> int:
-    """Return the session of a process, which is the pid of its leader; 0 where it is gone."""
+    """Return the session of a process, which is its leader's pid; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[3])
@@ -98,7 +100,7 @@ def read_session_of(pid: int) -> int:
 
 
 def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
-    """Return the CPU time of the living processes of each session, in seconds, by the pid of its leader."""
+    """Return the CPU time in seconds of the running processes of each session, by the leader's pid."""
     found: dict[int, float] = {}
     for _, stat in _stats(proc):
         leader = int(stat[3])
@@ -107,13 +109,13 @@ def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
 
 
 def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
-    """Return our children that lead sessions."""
+    """Return our children that lead a session."""
     me = os.getpid()
     return tuple(_leader(pid, stat, proc) for pid, stat in _stats(proc) if int(stat[1]) == me and int(stat[3]) == pid)
 
 
 def read_leader(pid: int, proc: Path = Path("/proc")) -> Leader | None:
-    """Return a process that leads a session, whoever its parent is; None: it is gone, or leads none."""
+    """Return a session leader, whoever its parent is; None: it has ended, or leads no session."""
     try:
         stat = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -134,7 +136,7 @@ def _cpus(pid: int) -> frozenset[int]:
 
 
 def _stats(proc: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield pid, and the fields of /proc/PID/stat from the third on, of every process that can be seen."""
+    """Yield pid and the fields of /proc/PID/stat from the third on, for all visible processes."""
     for folder in proc.iterdir():
         if folder.name.isdigit():
             try:

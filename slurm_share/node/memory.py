@@ -1,4 +1,4 @@
-"""Read the memory of this process's cgroup: its limit, what is used, and how many processes the kernel has killed."""
+"""Read the memory of this process's cgroup: limit, use, and out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ _UNLIMITED_V1 = 1 << 60
 
 
 class HostMemory:
-    """The memory cgroup that this process and its children are in: cgroup v2, or the memory controller of v1."""
+    """The memory cgroup of this process and its children: cgroup v2, or the memory controller of v1."""
 
     def __init__(self, proc: Path = Path("/proc"), mounts: Path = Path("/sys/fs/cgroup")) -> None:
         self._proc = proc
         self._folders, self._is_v2 = _find(proc, mounts)
 
     def kills(self) -> int:
-        """Return how many processes of this cgroup the kernel has ended for memory since it was made; 0 where it is
-        not told."""
+        """Return the number of out-of-memory kills in this cgroup since it was made; 0 if unknown."""
         if not self._folders:
             return 0
         file = self._folders[0] / ("memory.events" if self._is_v2 else "memory.oom_control")
@@ -31,8 +30,7 @@ class HostMemory:
         return 0
 
     def room(self) -> Room | None:
-        """Return the nearest limit above us, or the machine's memory where that leaves less; None where neither is
-        told."""
+        """Return the nearest limit, or the machine's memory if less of that is left; None if neither is known."""
         rooms = [room for folder in self._folders if (room := self._limit(folder)) is not None]
         machine = self._machine()
         if machine is not None:
@@ -66,7 +64,7 @@ class HostMemory:
 
 
 def _find(proc: Path, mounts: Path) -> tuple[list[Path], bool]:
-    """Return our cgroup's folder and those above it, nearest first, and whether they are v2."""
+    """Return the folders of our cgroup and its parents, nearest first, and whether they are v2."""
     unified = None
     for line in _text(proc / "self/cgroup").splitlines():
         number, _, rest = line.partition(":")

@@ -1,13 +1,13 @@
-"""The processes of this node: number, parent, name and start. A hook reads each of them once.
+"""The processes of this node: pid, parent, name and start time. A hook reads each process once.
 
-A user may leave tens of thousands of processes. To read them all takes a good part of a hook's time, and a hook has
-several questions about them: which jobs live, which MPS daemons there are, what a user has left. Most of these concern
-root, the system's own users and one or two others. Whose a process is the kernel says by the owners of its folder and
-of the files in it, which costs a quarter of reading one (task_dump_owner in fs/proc/base.c):
+A user may leave tens of thousands of processes, and reading them all takes a large part of a hook's time. A hook asks
+several questions about them: which jobs run, which MPS daemons there are, what a user has left. Most questions concern
+root, system users and one or two other users. The owners of a process's folder and of the files in it tell the user at
+a quarter of the cost of reading a file (task_dump_owner in fs/proc/base.c):
 
 * The folder belongs to the effective uid of the process.
-* So do the files, but to root where the process may not dump core: it has changed its uid since its program began, or
-  wants it so (PR_SET_DUMPABLE). Files of an ordinary user's are those of a process that was never root's; slurmstepd
+* So do the files, but they belong to root if the process may not dump core: it changed its uid after its program began,
+  or asked for that (PR_SET_DUMPABLE). Files of an ordinary user belong to a process that was never root's; a slurmstepd
   that acts as a job's user for a moment has files of root's.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Row = tuple[int, bytes, float, float]
-"""Parent's pid, the kernel's name of it, when it was started and when it was read, seconds after the kernel's start."""
+"""Parent's pid, kernel's name, start time and time of reading; times in seconds since boot."""
 YOUNG_S = 2.0
-"""A process that was younger when it was read is read again: what is forked becomes another program a moment later."""
+"""Processes that were younger than this when they were read are read again: after a fork, another program follows."""
 NOT_ASKED = -1
 STEPD = "slurmstepd"
 FIRST_ORDINARY_UID = 1000
-"""As in share/rules/leftovers.py."""
+"""Same value as in share/rules/leftovers.py."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _UNKNOWN = float("inf")
 _START = 19
@@ -35,22 +35,22 @@ _START = 19
 
 
 class ProcessTable:
-    """What /proc lists. Each reading has the processes of that moment; a process that is known is not read again."""
+    """The processes in /proc. Each reading returns those of that moment, without reading known processes again."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._rows: dict[int, Row] = {}
         self._others: dict[int, int] = {}
-        """Processes of ordinary users who were not asked for, and whose each is; NOT_ASKED: nobody wanted to know."""
+        """Uid by pid of processes of ordinary users that no one asked for; NOT_ASKED: the user was not looked up."""
         self._knows_owners = _tells_owners(proc)
         self.files_read = 0
-        """Since it was made."""
+        """Files read since this table was made."""
 
     def read(self, uids: Collection[int] | None = None) -> dict[int, Row]:
-        """Return the processes that are there now, by pid; without those that are gone before they can be read.
+        """Return the current processes by pid, without those that end before they are read.
 
-        uids: only processes with the effective uid of one of these users, of root or of a system user are wanted, and
-        slurmstepd as whatever user it acts; None: everybody's. Others may be in the answer, too.
+        uids: only processes whose effective uid is one of these, root or a system user's are needed, and any
+        slurmstepd. None: all. The result may contain others, too.
         """
         known, found, now = self._rows, {}, time.clock_gettime(time.CLOCK_BOOTTIME)
         others: dict[int, int] = {}
@@ -75,9 +75,9 @@ class ProcessTable:
         return found
 
     def _ordinary_owner(self, name: str, *, is_asked: bool) -> int | None:
-        """Return the ordinary user as whom a process acts; None: root or a system user, or the process is gone.
+        """Return the ordinary user as whom a process runs; None: root or a system user, or the process has ended.
 
-        is_asked: whether it matters who that is.
+        is_asked: whether the caller needs to know which user.
         """
         process = f"{self._proc}/{name}"
         try:
@@ -109,23 +109,23 @@ class ProcessTable:
 
 
 _kept: ProcessTable | None = None
-"""The table that this program shares (`keep`). Only for a program that ends soon, since pids are used again."""
+"""The table shared in this program (`keep`). Only for programs that end soon, because pids are reused."""
 
 
 def keep() -> None:
-    """Let all questions of this program share one table. For a hook, which lives some seconds."""
+    """Let all callers in this program share one table. For hooks, which run for seconds."""
     global _kept
     _kept = ProcessTable("/proc")
 
 
 def read(proc: str = "/proc", uids: Collection[int] | None = None) -> dict[int, Row]:
-    """Return the processes that are there now, by pid; `uids` as for ProcessTable.read."""
+    """Return the current processes by pid; `uids` as for ProcessTable.read."""
     return (ProcessTable(proc) if _kept is None or proc != "/proc" else _kept).read(uids)
 
 
 def read_children(parents: Collection[int], proc: str = "/proc") -> dict[int, list[int]]:
-    """Return the children of each of these processes, without those that have none: from the kernel's own list where
-    it has one (CONFIG_PROC_CHILDREN), else by a look at every process."""
+    """Return the children of each process that has any, from the kernel's list if it has one (CONFIG_PROC_CHILDREN),
+    else by reading all processes."""
     found: dict[int, list[int]] = {}
     if os.access(f"{proc}/thread-self/children", os.R_OK):
         for parent in parents:
@@ -155,9 +155,11 @@ def _names(folder: str) -> list[str]:
 
 
 def _is_stepd(process: str) -> bool:
-    """Return whether a process may be a slurmstepd of root's that acts as a job's user for a moment. Anybody can
-    forbid core dumps of his processes and give them that name: the program file excludes most of those, the real uid
-    the rest."""
+    """Return whether a process may be root's slurmstepd acting as a job's user for a moment.
+
+    Any user can forbid core dumps of a process and give it that name. The program file excludes most of these, the real
+    uid the rest.
+    """
     try:
         if not os.readlink(f"{process}/exe").rpartition("/")[2].startswith(STEPD):  # noqa: PTH115
             return False
@@ -168,8 +170,8 @@ def _is_stepd(process: str) -> bool:
 
 
 def _tells_owners(proc: str) -> bool:
-    """Return whether the owners of files there tell slurmstepd from a user's process. They do not where processes
-    that have changed their uid may dump core all the same (fs.suid_dumpable is 1, for debugging; proc(5))."""
+    """Return whether the owners of files tell slurmstepd from a user's process. They do not if processes that changed
+    their uid may dump core (fs.suid_dumpable is 1, for debugging; proc(5))."""
     try:
         if os.stat(proc).st_uid != 0:  # noqa: PTH116  (that of a container of a user's)
             return False

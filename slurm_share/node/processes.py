@@ -1,4 +1,4 @@
-"""Read processes as the kernel lists them, and the jobs and users they belong to."""
+"""Read processes from the kernel, with their jobs and users."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _ENVIRON_JOB = pattern(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _ANCESTORS = 64
-"""Deeper than any tree of a job that is not an attack."""
+"""Most levels of parents that are read; no normal job's tree is deeper."""
 
 
 def read_owner(pid: int, proc: Path = PROC) -> str | None:
-    """Return the user a process runs as; None where it is gone or hidden (hidepid)."""
+    """Return the user name of a process; None if it has ended or is hidden (hidepid)."""
     found = identify(pid, str(proc))
     return None if found is None or found.uid is None else read_user_name(found.uid)
 
 
 def read_user_name(uid: int) -> str:
-    """Return the user's name; the number of one that has none on this host."""
+    """Return the name of a user, or the uid as text if this host does not know it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -36,7 +36,7 @@ def read_user_name(uid: int) -> str:
 
 
 def read_user_id(name: str) -> int | None:
-    """Return the number of the user of that name, or of that number; None: this host knows no such user."""
+    """Return the uid for a name or number; None: this host knows no such user."""
     try:
         return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
     except (KeyError, OverflowError):
@@ -44,19 +44,21 @@ def read_user_id(name: str) -> int | None:
 
 
 def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
-    """Return the environment that this process began with: Python puts LC_CTYPE into its own where the locale is C.
-    Its own where that cannot be read."""
+    """Return the environment with which this process was started, or its present one if that cannot be read.
+
+    Python adds LC_CTYPE to the present one if the locale is C.
+    """
     text = os.fsdecode(_read(proc / "self" / "environ"))
     found = dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)
     return found or os.environ
 
 
 def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
-    """Return the jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd:
-    [4711.batch]`), and its children are the job's tasks, under the user's own uid.
+    """Return the jobs that have a step on this node.
 
-    A job between two steps has none and is not listed; so this proves life, never death. Nor is every slurmstepd a
-    proof: one that has ended its task stays until slurmctld has heard of it (see `LiveJob.without_task_s`).
+    slurmstepd has job and step in its title (`slurmstepd: [4711.batch]`), and its children are the job's tasks, with
+    the user's uid. A job between two steps is not listed, so this proves that a job runs, never that it has ended. A
+    slurmstepd alone is no proof: after its task it waits until slurmctld has answered (see `LiveJob.without_task_s`).
     """
     steps: dict[int, int] = {}
     starts: dict[int, float] = {}
@@ -82,25 +84,25 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
 
 
 def _uptime_s(proc: Path) -> float:
-    """Return seconds since the kernel's start; 0 where it does not say."""
+    """Return the seconds since boot; 0 if unknown."""
     seconds = _read(proc / "uptime").partition(b" ")[0]
     return float(seconds) if seconds.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def read_runs_in_job(proc: Path = PROC, pid: int | None = None) -> bool:
-    """Return whether this process, or another one, was started inside a job's own step: PrologFlags=RunInJob (Slurm
+    """Return whether a process (default: this one) was started inside a job's own step: PrologFlags=RunInJob (Slurm
     24.05 and later)."""
     above = _ancestors(os.getpid() if pid is None else pid, proc)
     return any(_job_of_stepd(proc / str(one)) is not None for one in above)
 
 
 def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """Return the processes of those numbers that are still there."""
+    """Return those of the processes that still exist."""
     return tuple(found for found in (read_process(pid, proc) for pid in pids) if found is not None)
 
 
 def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """Return every process of which all uids are the user's. A process of root's that acts for him for a moment (a
+    """Return the processes of which all uids are the user's. A process of root that acts for the user for a moment (a
     login's monitor, a file server) has another real or saved uid."""
     import re
 
@@ -111,16 +113,16 @@ def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """Return the processes above those, nearest first, each once; pid 1 is nobody's ancestor here."""
+    """Return the ancestors of the processes, nearest first, without duplicates and without pid 1."""
     pids = dict.fromkeys(pid for one in processes for pid in _ancestors(one.identity.pid, proc))
     return read_processes(pids, proc)
 
 
 def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
-    """Return a process and its job; None where it is gone.
+    """Return a process and its job; None if it has ended.
 
-    Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says, which is the user's own
-    word and can only spare the user's own process.
+    The job is taken from its cgroup, which a user cannot leave; else from its slurmstepd; else from its environment,
+    which the user can write and which can only spare the user's own process.
     """
     identity = identify(pid, str(proc))
     if identity is None:
@@ -167,7 +169,7 @@ def _read(file: Path) -> bytes:
 
 
 def is_stopped(pid: int, proc_folder: str = "/proc") -> bool:
-    """Return whether a process was sent SIGSTOP, or is traced (proc_pid_stat(5))."""
+    """Return whether a process was stopped by SIGSTOP, or is traced (proc_pid_stat(5))."""
     try:
         text = Path(proc_folder, str(pid), "stat").read_text(errors="replace")
         return text.rpartition(")")[2].split()[0] in ("T", "t")

@@ -1,6 +1,7 @@
-"""What the tasks of runs of llsub get done, as their launchers measure it: of one task, and of a job on a node.
+"""Progress of the tasks of llsub runs, as measured by their launchers: of one task, and of a job on a node.
 
-A launcher's file is its user's own, so every figure here has bounds: a snapshot with them can be read by everybody.
+A launcher's file belongs to its user, so all figures here have bounds: everybody can read a snapshot that contains
+them.
 """
 
 from __future__ import annotations
@@ -14,85 +15,85 @@ from ..core.records import Count, Level
 
 
 class TaskProgress(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How fast one task is, by its own count."""
+    """Speed of one task, by its own progress reports."""
 
     task: Count
-    """Its number in its run."""
+    """Number of the task in its run."""
     run: str = ""
     """Name of the run."""
     family: str = ""
-    """What tasks of the same command have in common; empty: not known, and then its rate is added to no other's."""
+    """Name shared by tasks of the same command; empty: unknown, and the rate is not added to others."""
     rate_per_s: Level | None = None
-    """Units of work a second; what a unit is, its program says. None: it reports no progress, or no window is over."""
+    """Units of work per second; the program defines the unit. None: no progress reported, or no window complete."""
     rate_error_per_s: Level | None = None
     """Standard error of that mean."""
     rate_windows: Count = 0
-    """Windows that the rate rests on."""
+    """Number of windows behind the rate."""
     rate_source: str = ""
-    """progress, log, output or finished: where its launcher has the count from."""
+    """progress, log, output or finished: how the launcher counts."""
     speed_ratio: Level | None = None
-    """Of its speed alone on a GPU: 0.5 is half as fast. None: not known."""
+    """Speed relative to that of the task alone on a GPU; 0.5 is half as fast. None: unknown."""
     units: Level | None = None
-    """What its program says it has done."""
+    """Units of work done, as reported by the program."""
     is_paused: bool = False
-    """Its launcher has stopped it for its neighbours."""
+    """Whether its launcher has paused it for its neighbours."""
 
 
 class LevelRate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What so many tasks on a node do together."""
+    """Rate of a number of tasks on a node together."""
 
     level: Count
     """Tasks at once on a node."""
     per_s: Level
-    """Units of work a second, or finished tasks a second."""
+    """Units of work or finished tasks per second."""
     spread_per_s: Level = 0.0
-    """Median absolute deviation of the windows."""
+    """Median absolute deviation over windows."""
     windows: Count = 0
     sharing: str = ""
-    """mps, time-slicing or exclusive; empty: not told."""
+    """mps, time-slicing or exclusive; empty: unknown."""
 
 
 class JobProgress(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What the tasks of a job get done on a node."""
+    """Progress of the tasks of a job on a node."""
 
     source: str = ""
-    """As `rate_source` of its tasks; empty: they differ, or none has a rate."""
+    """`rate_source` of its tasks; empty: they differ, or none has a rate."""
     family: str = ""
-    """As that of its tasks; empty: they differ, or it is not known."""
+    """`family` of its tasks; empty: they differ, or it is unknown."""
     tasks: Annotated[Count, Metric("Tasks of the job's launchers that run here.", "tasks_launched")] = 0
-    """Tasks of its launchers that run here, with a process on a GPU or without."""
+    """Running tasks of its launchers on this node, with or without a process on a GPU."""
     rated: Annotated[Count, Metric("Tasks whose rate of work is known.", "tasks_with_rate")] = 0
-    """Those whose rate is known."""
+    """Tasks with a known rate."""
     paused: Annotated[Count, Metric("Tasks that their launcher has paused.", "tasks_paused")] = 0
-    """Those that are paused."""
+    """Paused tasks."""
     rate_per_s: Annotated[
         Level | None, Metric("Units of work a second of all its tasks here, which count the same.", "rate_per_second")
     ] = None
-    """Units of work a second of all its tasks. None: the rate of one is not known, or they do not count the same."""
+    """Units of work per second of all its tasks. None: a rate is unknown, or the tasks count different units."""
     spread_per_s: Level | None = None
-    """Median absolute deviation of that over windows, from the tasks' standard errors."""
+    """Median absolute deviation over windows, from the tasks' standard errors."""
     windows: Count = 0
-    """Windows of the task that has the fewest."""
+    """Windows of the task with the fewest."""
     speed_ratio: Annotated[
         Level | None, Metric("Mean speed of its tasks, as a part of their speed alone.", "task_speed_ratio")
     ] = None
-    """Mean of those tasks whose speed alone is known."""
+    """Mean over the tasks whose speed alone is known."""
     finished_per_h: Annotated[
         Level | None, Metric("Tasks that were done an hour, over the last minutes.", "finished_per_hour")
     ] = None
-    """Tasks that were done an hour, over the last minutes; None: none was done."""
+    """Finished tasks per hour, over the last minutes; None: none finished."""
     levels_source: str = ""
     """What the rates in `levels` count, as `source`."""
     levels: tuple[LevelRate, ...] = ()
-    """What its run measured with other numbers of tasks (`llsub` with a number of tasks that it finds itself)."""
+    """Rates that its run measured with other numbers of tasks (`llsub` with `auto` processes per node)."""
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
-    """What one launcher says of its tasks."""
+    """Progress of the tasks of one launcher."""
 
     uid: int
     job: int | None
-    """Slurm's number; None: it runs outside of Slurm."""
+    """Slurm's job id; None: it runs outside of Slurm."""
     source: str = ""
     tasks: tuple[TaskProgress, ...] = ()
     finished_per_h: float | None = None

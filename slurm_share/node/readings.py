@@ -1,8 +1,7 @@
-"""What one reading of a node contains: the raw values between the readers and `load/rules/fold.py`, which makes a
-Snapshot of them and of what was seen before. Counters are as the source has them, since the process, the job or the
-boot began.
+"""One reading of a node: raw values, from which `load/rules/fold.py` and earlier readings make a Snapshot.
 
-Units and unknowns are those of `snapshot.py`.
+Counters are as the source has them, from the start of the process, job or node. Units and unknown values are as in
+`snapshot.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .records import GpuProcess
 
 
 class ProcessSm(Struct, frozen=True):
-    """What nvmlDeviceGetProcessUtilization says of one process."""
+    """Use of the multiprocessors by one process (nvmlDeviceGetProcessUtilization)."""
 
     pid: int
     sm_percent: float
@@ -24,13 +23,13 @@ class ProcessSm(Struct, frozen=True):
 
 
 class GpuNow(GpuLoad, frozen=True, kw_only=True):
-    """A GPU's figures at one moment, with who was on it. What needs a past or the processes' owners is still None;
-    `activity` is since the sample before."""
+    """Figures of a GPU and its processes at one moment. Fields that need earlier readings or the processes' owners are
+    None; `activity` is since the previous sample."""
 
     processes: tuple[GpuProcess, ...] | None = None
-    """None: the driver would not list them."""
+    """None: the driver did not list them."""
     process_sm: tuple[ProcessSm, ...] | None = None
-    """Only of processes that used the GPU since the sample before; None: not told here."""
+    """Only processes that used the GPU since the previous sample; None: unknown."""
 
 
 class DriverNow(Struct, frozen=True, kw_only=True):
@@ -51,26 +50,26 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     uid: int
     user: str
     cpu_s: float
-    """CPU time since it was started, threads and not children."""
+    """CPU time since its start, including its threads but not its children."""
     memory_mib: int | None = None
-    """Resident."""
+    """Resident memory."""
     own_mib: int | None = None
-    """Resident and not shared with a file or another process."""
+    """Resident memory that is not shared with a file or another process."""
     job: int | None = None
     is_own_claim: bool = False
-    """True: only its environment names the job, which its user can write."""
+    """True: only its environment, which its user can write, names the job."""
     step: str | None = None
     task: int | None = None
     task_key: str = ""
-    """What it has in common with the other processes of its task, and with nobody else in the job."""
+    """Key that all processes of its task share, and no other process of the job."""
     slot: int | None = None
     slots: int | None = None
     share: int | None = None
     cap_mib: int | None = None
     connections: int | None = None
-    """CUDA_DEVICE_MAX_CONNECTIONS; None: it is not set."""
+    """CUDA_DEVICE_MAX_CONNECTIONS; None: not set."""
     progress: TaskProgress | None = None
-    """Of the task that it belongs to; None: its launcher says nothing of it, or it has none."""
+    """Progress of its task; None: its launcher reports none, or it has no launcher."""
     unknown: Reasons = {}
 
 
@@ -81,41 +80,41 @@ class JobNow(Struct, frozen=True, kw_only=True):
     uid: int
     user: str
     cpu_s: dict[str, float] | None = None
-    """CPU time by source, each a counter of its own: the job's cgroup, or each of its steps. None: not told."""
+    """CPU time by source, each a separate counter: the job's cgroup, or each of its steps. None: unknown."""
     memory_mib: int | None = None
     memory_kills: int | None = None
     unknown: Reasons = {}
 
 
 class BookingNow(Struct, frozen=True):
-    """What a run that packs tasks has booked of one GPU."""
+    """What a packed run has booked of one GPU."""
 
     gpu: str
-    """UUID."""
+    """UUID of the GPU."""
     booking: GpuBooking
 
 
 class HostNow(Struct, frozen=True, kw_only=True):
-    """The kernel's side of a node at one moment."""
+    """The kernel's facts of a node at one moment."""
 
     boot_id: str
     taken: float
     """Unix time, seconds."""
     at: float
-    """Seconds on the kernel's monotonic clock: nobody sets it, and it goes on over our own restart."""
+    """Seconds on the kernel's monotonic clock: cannot be set, and continues over our restarts."""
     cpus: int
     cores: int
     load: tuple[float, float, float] | None = None
     busy_s: float | None = None
-    """CPU time of all CPUs since the boot, idle and stolen time left out."""
+    """CPU time of all CPUs since boot, without idle and stolen time."""
     memory_total_mib: int | None = None
     memory_used_mib: int | None = None
     processes: tuple[ProcessNow, ...] = ()
     hidden: tuple[int, ...] = ()
-    """Requested pids that exist and cannot be read (hidepid)."""
+    """Requested pids that exist but cannot be read (hidepid)."""
     jobs: tuple[JobNow, ...] = ()
     bookings: tuple[BookingNow, ...] = ()
-    """Of the users who have processes or jobs here, as far as their files may be read."""
+    """Bookings of users who have processes or jobs here, as far as their files are readable."""
     runs: tuple[RunProgress, ...] = ()
-    """What the launchers of these users say of their tasks, as far as their files may be read."""
+    """Progress reported by the launchers of these users, as far as their files are readable."""
     unknown: Reasons = {}

@@ -1,7 +1,7 @@
 """Records of this machine: GPUs, their processes, cores and memory.
 
-Units live in the names (`_mib` is 1,048,576 bytes). `None` means the source would not say; 0 means measured, and none.
-msgspec.Struct and not dataclasses: they are made in C, and a Prolog pays for each record that it builds.
+Names end in units (`_mib` is 1,048,576 bytes). `None` means unknown; 0 is a measured zero. They are msgspec.Struct, not
+dataclasses: these are made in C, and a Prolog builds many.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from ..core.records import ProcessIdentity
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU, or one MIG instance, as the driver lists it."""
+    """One GPU or MIG instance, as listed by the driver."""
 
     uuid: str
     index: int
-    """NVML index; of a MIG instance, its parent's."""
+    """NVML index; for a MIG instance, its parent's."""
     minor: int | None
-    """The N of /dev/nvidiaN."""
+    """N of /dev/nvidiaN."""
     name: str
     memory_total_mib: int | None
     mig_parent: bool = False
-    """True: MIG is on, work runs on the instances and not on this GPU itself."""
+    """True: MIG is on, and work runs on the instances instead of this GPU."""
     simulated: bool = False
     is_listed: bool = True
-    """False: there is no driver to ask, and `uuid` is the word of CUDA_VISIBLE_DEVICES for it."""
+    """False: there is no driver, and `uuid` is the GPU's entry in CUDA_VISIBLE_DEVICES."""
 
 
 class Driver(Struct, frozen=True):
-    """The NVIDIA driver of this node, and what it drives."""
+    """The NVIDIA driver of this node and its GPUs."""
 
     version: str
-    """Such as 550.163.01."""
+    """For example 550.163.01."""
     gpus: tuple[Gpu, ...]
     """In NVML's order, MIG instances after their parent."""
 
@@ -45,33 +45,33 @@ class GpuProcess(Struct, frozen=True):
 
 
 class GpuReading(Struct, frozen=True):
-    """One GPU at one moment."""
+    """Memory, utilisation and processes of one GPU at one moment."""
 
     gpu: Gpu
     memory_used_mib: int | None
     utilization_percent: int | None
-    """Share of the last sampling period in which a kernel ran: an upper bound of how busy the GPU is."""
+    """Part of the last sampling period in which a kernel ran: an upper bound of SM activity."""
     processes: tuple[GpuProcess, ...]
 
 
 class LiveJob(Struct, frozen=True):
-    """A job that has a step on this node: its slurmstepd is there."""
+    """A job that has a slurmstepd on this node."""
 
     job_id: int
     uid: int | None
-    """The user of its tasks; None: it has none at this moment."""
+    """User of its tasks; None: it has none at this moment."""
     without_task_s: float = 0.0
-    """0: a slurmstepd of it has a process below it. Else none has, and the youngest of them is so old, seconds."""
+    """Seconds without a task: 0 if a slurmstepd of the job has a child, else the age of the youngest slurmstepd."""
 
 
 class NodeProcess(Struct, frozen=True):
-    """A process seen on a GPU, and whose it is."""
+    """A process on a GPU, with its job."""
 
     identity: ProcessIdentity
     job_id: int | None
-    """The job it belongs to, by its cgroup, its slurmstepd, or what its own environment says; None: no job's."""
+    """Its job by its cgroup, slurmstepd or environment; None: no job."""
     is_own_claim: bool = False
-    """True: only its environment says so, which its user can write."""
+    """True: only its environment, which its user can write, names the job."""
 
 
 class Core(Struct, frozen=True):
@@ -81,14 +81,14 @@ class Core(Struct, frozen=True):
     """The operating system's CPU numbers of its hardware threads, in rising order."""
     socket: int = 0
     numa: int = 0
-    """The kernel's NUMA node of its first CPU."""
+    """NUMA node of its first CPU, as numbered by the kernel."""
 
 
 class Room(Struct, frozen=True):
-    """The memory of one GPU, or of the host, and the tasks that are in it. MiB."""
+    """Memory of one GPU or of the host, and of the tasks in it, in MiB."""
 
     total_mib: int
     used_mib: int
-    """By anybody."""
+    """Used by all processes."""
     tasks_mib: tuple[int, ...] = ()
-    """What each running task of ours has of it now."""
+    """Present use of each of our running tasks."""

@@ -1,8 +1,8 @@
-"""What a user has in a folder that is everybody's, such as /dev/shm and /tmp, and how it is removed from there: set
-aside in one moment, taken apart afterwards.
+"""Remove a user's files from a folder that all users share, such as /dev/shm and /tmp: first move them aside, then
+delete.
 
-Where things are set aside is named in the ledger before it is there. So nobody looks for it in a folder that users
-write into, where they can make any number of names that look like it.
+The ledger names the folder for moved files before it exists. So it is never searched for in a folder where users can
+make any number of similar names.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from ..core.process import Deadline, run
 from ..core.scan import Scan
 
 MOST_OWNED = 100_000
-"""Entries of one user that are set aside at once: about what a hook has time for."""
+"""Most entries of one user that are moved at once: about as many as a hook has time for."""
 ASIDE = ".slurm-share-leftovers-"
-"""Beginning of the name of a folder, root's own, in which things wait to be removed; letters that nobody can guess
-follow."""
+"""Beginning of the name of root's folder for moved entries; random letters follow."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SAID = 5
-"""Sentences about what stays; a user may have made a million of them."""
+"""Most sentences about entries that stay; a user may have a million of them."""
 
 
 class Owned:
@@ -32,12 +31,11 @@ class Owned:
     def __init__(self, names: tuple[str, ...], *, is_whole: bool) -> None:
         self.names = names
         self.is_whole = is_whole
-        """False: there may be more; there was no time to look, or there are too many."""
+        """False: there may be more, because time or the limit ran out."""
 
 
 def read_owned(folder: str, uid: int, deadline: Deadline) -> Owned:
-    """Return the user's entries in `folder` itself, sorted, as many as are found in time; what lies deeper goes with
-    them."""
+    """Return the user's direct entries in `folder`, sorted, as many as are found in time. Deeper ones go with them."""
     found: list[str] = []
     scan = Scan(folder, deadline)
     try:
@@ -62,24 +60,24 @@ def _owner(entry: os.DirEntry[str]) -> int | None:
 
 
 class Taken:
-    """What came of setting aside."""
+    """Result of moving entries aside."""
 
     def __init__(self) -> None:
         self.count = 0
         self.problems: list[str] = []
-        """Sentences about what stays: a mount point, a full disk."""
+        """Sentences about entries that stay: a mount point, a full disk."""
         self.is_whole = True
         """False: there was no time for all of it."""
 
 
 def new_aside(folder: str) -> str:
-    """Return the path of a folder in `folder` that is not there yet, for the ledger and `set_aside`."""
+    """Return an unused path of a folder in `folder`, for the ledger and `set_aside`."""
     return f"{folder}/{ASIDE}{os.urandom(16).hex()}"
 
 
 def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline: Deadline) -> Taken:
-    """Move the entries of that user out of the way into `aside`, each in one step, for `remove`. No link is followed,
-    and nobody else's entry is touched."""
+    """Move the user's entries into `aside`, each in one step, for `remove`. Follows no link and moves no other user's
+    entry."""
     taken = Taken()
     problems = taken.problems
     full: list[str] = []
@@ -119,8 +117,8 @@ def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline:
 
 
 def _mounts_in(folder: str) -> frozenset[str]:
-    """Return the entries of `folder` at or below which something is mounted: rm(1) sees no border where that is a
-    part of the same file system."""
+    """Return the entries of `folder` at or below which something is mounted: rm(1) does not stop at a bind mount of the
+    same file system."""
     found = set()
     with open("/proc/self/mountinfo", "rb") as lines:
         for line in lines:
@@ -131,21 +129,21 @@ def _mounts_in(folder: str) -> frozenset[str]:
 
 
 def _unescaped(path: bytes) -> bytes:
-    """Return a path of mountinfo, in which blanks, tabs, newlines and backslashes are written as three octal digits."""
+    """Decode a path of mountinfo, where blanks, tabs, newlines and backslashes are three octal digits."""
     first, *rest = path.split(b"\\")
     return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in rest)
 
 
 def _twice(names: Iterable[str], again: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the names, then those that are in `again` by then; with each, whether it comes for the last time."""
+    """Yield the names, then those that are in `again` by then; with each, whether it is the last attempt."""
     yield from ((name, False) for name in names)
     yield from ((name, True) for name in tuple(again))
 
 
 def remove(asides: Collection[str], deadline: Deadline) -> str | None:
-    """Remove what was set aside; a sentence where time or disk was too short, and the next hook goes on.
+    """Remove what was moved aside; return a sentence if time or disk space ran out (the next hook goes on), else None.
 
-    rm(1), in a process of its own: it can be stopped in time, follows no link and leaves other file systems alone.
+    Runs rm(1) as a separate process: it can be stopped in time, follows no link and leaves other file systems alone.
     """
     found = [aside for aside in asides if _is_ours(aside)]
     if not found:
@@ -158,8 +156,8 @@ def remove(asides: Collection[str], deadline: Deadline) -> str | None:
 
 
 def _make(aside: str, entry: str) -> None:
-    """Make the folder, which must not exist: one that a user has put there is never trusted. Where the file system
-    is full, `entry` is deleted to make space, if it is a file."""
+    """Make the folder, which must not exist: one made by a user is never trusted. If the file system is full, delete
+    `entry`, if it is a file, to make space."""
     try:
         os.mkdir(aside, 0o700)  # noqa: PTH102
     except OSError as error:
@@ -170,7 +168,7 @@ def _make(aside: str, entry: str) -> None:
 
 
 def _is_ours(aside: str) -> bool:
-    """Return whether it exists, is a folder, and is root's: its name was in the ledger before anybody could know it."""
+    """Return whether the folder exists and is root's: its name was in the ledger before any user could know it."""
     try:
         found = os.lstat(aside)
     except OSError:

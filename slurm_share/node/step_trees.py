@@ -1,5 +1,7 @@
-"""Read the steps of this node as trees of processes below their slurmstepd: the job of a process, and what a job uses,
-where Slurm keeps it in no cgroup or the cgroup does not count it."""
+"""Read the steps of this node as process trees below their slurmstepd.
+
+They give the job of a process, and the use of a job, if Slurm keeps it in no cgroup or the cgroup does not count it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _ANCESTORS = 64
 
 
 class Step(Struct):
-    """A step by its slurmstepd, where Slurm keeps it in no cgroup."""
+    """A step, identified by its slurmstepd."""
 
     job: int
     name: str
@@ -32,7 +34,7 @@ class Step(Struct):
 
 
 class StepTrees:
-    """The steps of one node, read again and again; the title and the user of each are looked up once."""
+    """Read the steps of one node repeatedly. Title and user of each are looked up once."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -40,7 +42,7 @@ class StepTrees:
         self._owners: dict[tuple[int, bytes], int] = {}
 
     def read(self) -> tuple[Mapping[str, Step], Mapping[int, tuple[Step, int]]]:
-        """Return (the steps by slurmstepd, pid of each process below them -> its step and the top of its task)."""
+        """Return (steps by slurmstepd, pid of each process below them -> its step and the top process of its task)."""
         parents: dict[int, int] = {}
         ticks: dict[int, tuple[int, int]] = {}
         steps: dict[str, Step] = {}
@@ -101,7 +103,7 @@ class StepTrees:
 
 
 def find_step(pid: int, proc: str, tops: Mapping[int, tuple[Step, int]]) -> tuple[int, str | None, str] | None:
-    """Return (job, step, the process below slurmstepd that this one comes from) by the slurmstepd above it."""
+    """Return (job, step, top process of the task) of a process by the slurmstepd above it."""
     if pid in tops:
         step, top = tops[pid]
         return step.job, step.name, f"p{top}"
@@ -174,7 +176,7 @@ def _memory(tree: Mapping[str, Step]) -> int | None:
 
 
 def read_stat(folder: str) -> tuple[bytes, list[bytes]]:
-    """Return (name, the fields of /proc/PID/stat from the third on); the name may hold blanks and brackets itself."""
+    """Return (name, the fields of /proc/PID/stat from the third on). A name may contain blanks and brackets."""
     head, _, tail = slurp(f"{folder}/stat").rpartition(b")")
     return head.partition(b"(")[2], tail.split()
 

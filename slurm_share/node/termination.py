@@ -1,4 +1,4 @@
-"""End leftover processes: SIGTERM, a moment later SIGKILL. Each signal goes to that very process or to none."""
+"""End leftover processes: SIGTERM, then SIGKILL. Signals never reach a process that reuses the pid."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..core.process import Deadline, end, is_same
 from .records import NodeProcess
 
 GRACE_S = 2.0
-"""After SIGTERM: time to let go of the GPU in good order, which a SIGKILL in the middle of a kernel does not."""
+"""Seconds after SIGTERM to release the GPU in good order; SIGKILL would come in the middle of a kernel."""
 
 
 def end_processes(processes: Iterable[NodeProcess], deadline: Deadline) -> tuple[NodeProcess, ...]:
-    """Send SIGTERM, then SIGKILL, each only to that very process; return those that are still there at the end. All
-    of them got SIGKILL; they may need more time to end."""
+    """Send SIGTERM, then SIGKILL; return the processes that still run at the end. All of them got SIGKILL and may need
+    more time."""
     left = tuple(processes)
     for number, patience in ((signal.SIGTERM, deadline.at_most(GRACE_S)), (signal.SIGKILL, deadline)):
         for process in left:
-            # A stopped process takes SIGTERM only when it goes on.
+            # A stopped process handles SIGTERM only when it continues.
             if end(process.identity, number) and number is signal.SIGTERM:
                 end(process.identity, signal.SIGCONT)
         left = _wait(left, patience)
@@ -38,8 +38,10 @@ def _wait(processes: tuple[NodeProcess, ...], deadline: Deadline) -> tuple[NodeP
 
 
 def end_all_of(uid: int, gid: int) -> None:
-    """Send SIGKILL to every process of the user at once: only so is a process ended that starts its successor before it
-    is. To be called as root, for a user who has no job on the node."""
+    """Send SIGKILL to all processes of the user at once, so that none can start a successor before it ends.
+
+    Call it as root, for a user without a job on the node.
+    """
     pid = os.fork()
     if pid == 0:
         try:
@@ -47,7 +49,7 @@ def end_all_of(uid: int, gid: int) -> None:
             os.setgid(gid)
             os.setuid(uid)
             if os.getuid() == uid != 0:
-                os.kill(-1, signal.SIGKILL)  # every process that this user may signal, but for this one
+                os.kill(-1, signal.SIGKILL)  # all processes that this user may signal, except this one
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""The machine's cores, as the kernel lists them."""
+"""Cores of the machine, from the kernel."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
     """Return the cores in Slurm's numbering, each as its operating system CPU numbers in rising order.
 
-    Slurm numbers cores as hwloc does: by socket, then by core, each ordered by its first CPU. CPUs that are offline
-    have no topology folder and are left out. Where the kernel shows no topology every CPU is a core of its own.
+    Slurm numbers cores as hwloc does: by socket, then by core, each ordered by its first CPU. Offline CPUs have no
+    topology folder and are left out. If the kernel shows no topology, each CPU is a core.
     """
     cores: dict[tuple[int, int], list[int]] = {}
     for folder in sorted((sysfs / "devices/system/cpu").glob("cpu[0-9]*")):
@@ -32,10 +32,9 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
 
 
 def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sys")) -> tuple[Core, ...]:
-    """Return those cores with their socket and NUMA node; with `allowed`, only those CPUs, so a core has the
-    hardware threads that are among them. Where the kernel has no NUMA, all of the machine is node 0.
+    """Return the cores with their socket and NUMA node; with `allowed`, only these CPUs. Without NUMA, all is node 0.
 
-    CPUs of `allowed` of which the kernel shows no topology are cores of their own.
+    CPUs of `allowed` without a topology in the kernel are cores of their own.
     """
     from .records import Core  # a Prolog reads the cores alone, and need not load the records
 
@@ -62,9 +61,9 @@ def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
 
 
 def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
-    """Return the NUMA node of a PCI device; None where the kernel does not say (-1) or has no such device.
+    """Return the NUMA node of a PCI device; None if the kernel does not know it (-1) or has no such device.
 
-    `bus_id` as NVML writes it, with a domain of eight digits and in capitals (00000000:3B:00.0), or as the kernel does.
+    `bus_id`: as NVML writes it, in capitals with a domain of eight digits (00000000:3B:00.0), or as the kernel does.
     """
     domain, _, place = bus_id.strip().lower().partition(":")
     try:
@@ -75,7 +74,7 @@ def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
 
 
 def read_cpu_list(file: Path) -> list[int]:
-    """Return the CPUs of a kernel list file such as `0-3,8`; none where the file is missing."""
+    """Return the CPUs of a kernel list file such as `0-3,8`; none if the file is missing."""
     try:
         text = file.read_text(encoding="ascii").strip()
     except OSError:
@@ -88,7 +87,7 @@ def read_cpu_list(file: Path) -> list[int]:
 
 
 def _number_in(name: str, prefix: str) -> int | None:
-    """Return the N of cpuN; None for any other name."""
+    """Return N of cpuN; None for any other name."""
     digits = name.removeprefix(prefix)
     return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 

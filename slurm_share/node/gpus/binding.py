@@ -1,4 +1,4 @@
-"""The NVIDIA driver, asked through NVIDIA's own binding for what `node/gpus/driver.py` does not ask."""
+"""Queries of the NVIDIA driver that use NVIDIA's Python binding. `node/gpus/driver.py` has those that hooks need."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from .driver import read_gpu_readings as read_gpu_readings
 
 
 def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
-    """Return the PCI address of each of those GPUs (`nvidia-smi --query-gpu=pci.bus_id`); that of a MIG instance is
-    its parent's.
+    """Return the PCI address of each GPU (`nvidia-smi --query-gpu=pci.bus_id`); for a MIG instance, its parent's.
 
-    None where the driver does not say, and for a simulated GPU, whose address is a real device's or nobody's. Raises
-    DriverError as `read_driver` does.
+    None if the driver does not tell, and for simulated GPUs. Raises DriverError as `read_driver` does.
     """
     with _driver():
         return tuple(None if gpu.simulated else _bus_id(gpu.uuid) for gpu in gpus)
@@ -38,7 +36,7 @@ def _bus_id(uuid: str) -> str | None:
 
 @contextmanager
 def _driver() -> Iterator[None]:
-    """Open NVML, and shut it down at the end; NVML's errors leave as DriverError."""
+    """Open NVML and shut it down at the end. Translates NVML's errors to DriverError."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -52,7 +50,7 @@ def _driver() -> Iterator[None]:
 
 
 def failed_call(error: BaseException) -> str:
-    """Return the NVML function that the binding was in: the innermost frame whose name is one."""
+    """Return the NVML function in which the binding failed: the innermost frame with such a name."""
     call, step = "NVML", error.__traceback__
     while step is not None:
         name = step.tb_frame.f_code.co_name
@@ -62,7 +60,7 @@ def failed_call(error: BaseException) -> str:
 
 
 def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
-    """Yield a GPU and its MIG instances, each with the driver's handle of it. NVML's errors come as they are."""
+    """Yield a GPU and its MIG instances, each with the driver's handle. Raises NVML's errors."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
     mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
@@ -95,7 +93,7 @@ def _instance(parent: Gpu, handle: Any) -> Gpu:
 
 
 def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
-    """Return the GPU's load at this moment. NVML's errors come as they are."""
+    """Return the present load of a GPU. Raises NVML's errors."""
     rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuReading(
         gpu=gpu,
@@ -110,7 +108,7 @@ def _processes(handle: Any) -> tuple[GpuProcess, ...]:
 
 
 def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
-    """Return the NVML calls that list processes; which list names an MPS client depends on the driver."""
+    """Return the NVML calls that list processes. Which of them lists an MPS client depends on the driver."""
     return (
         nvml.nvmlDeviceGetComputeRunningProcesses,
         nvml.nvmlDeviceGetGraphicsRunningProcesses,
@@ -119,8 +117,8 @@ def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
 
 
 def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
-    """Return each process of NVML's lists once, in order of pid: it may be in two lists, with its memory in one of
-    them."""
+    """Return the processes of NVML's lists by pid, without duplicates: a process may be in two lists, with memory in
+    one."""
     found: dict[int, GpuProcess] = {}
     for processes in lists:
         for process in processes:
@@ -136,7 +134,7 @@ def _memory_mib(handle: Any, which: str) -> int | None:
 
 
 def or_none(ask: Callable[..., Any], *args: Any) -> Any:
-    """Return what a call returns that not every GPU or driver supports; None where this one does not."""
+    """Return the result of a call that not every GPU or driver supports; None if this one does not."""
     try:
         return ask(*args)
     except (
@@ -155,9 +153,11 @@ def text_of(value: str | bytes) -> str:
 
 
 def uuid_of(value: str | bytes) -> str:
-    """Return a GPU's or an instance's UUID: it becomes a word of a plan, and without its slashes the name of a
-    folder (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML
-    does not write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
+    """Return the UUID of a GPU or instance. Raises DriverError for text that NVML does not write (nvml.h,
+    nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470).
+
+    It becomes a word of a plan and, without slashes, the name of a folder (only in `Paths.mps_pipe`).
+    """
     text = text_of(value)
     if not is_uuid(text):
         raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
@@ -165,7 +165,7 @@ def uuid_of(value: str | bytes) -> str:
 
 
 def why_unknown(error: pynvml.NVMLError) -> str:
-    """Return in words why something is not known."""
+    """Return a text that says why a value is unknown."""
     if isinstance(error, (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)):
         return "this GPU or its driver does not have it"
     if isinstance(error, pynvml.NVMLError_NoPermission):

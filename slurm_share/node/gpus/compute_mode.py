@@ -9,7 +9,7 @@ from .driver import read_compute_mode as read_compute_mode
 
 
 def set_compute_mode(uuid: str, mode: int) -> None:
-    """Set it, and read it back. Raises DriverError when the driver refuses or the mode is another one afterwards."""
+    """Set the compute mode and read it back. Raises DriverError if the driver refuses or ignores it."""
     found = driver.set_compute_mode(uuid, mode)
     if found != mode:
         raise DriverError("nvmlDeviceSetComputeMode", f"{uuid} is in mode {found} and not in {mode}")

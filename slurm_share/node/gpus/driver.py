@@ -1,8 +1,8 @@
-"""The NVIDIA driver, asked once: its GPUs, what runs on them, and their compute mode.
+"""Read the NVIDIA driver once: its GPUs, their processes, and their compute mode.
 
-The driver's library (NVML) is called through ctypes and not through pynvml. Importing pynvml, which makes several
-hundred structures and a class for each error, takes a third of what a Prolog costs, and every job of a share would pay
-for that. Names, numbers and structures: nvml.h of CUDA 12.
+Calls the driver's library (NVML) through ctypes. Importing pynvml, which makes several hundred structures and a class
+for each error, takes a third of the time of a Prolog, and every shared job would pay for it. Names, numbers and
+structures: nvml.h of CUDA 12.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 LIBRARY = "libnvidia-ml.so.1"
 MIB = 1024 * 1024
 SIMULATED_DRIVER = "-simulated"
-"""The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
+"""Suffix of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
 EXCLUSIVE_PROCESS = 3
 """NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: one process, or one MPS server, at a time."""
 
 _TEXT_BYTES = 96
 """NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE; a driver's version has at most 80."""
 _NOT_AVAILABLE = 2**64 - 1
-"""NVML_VALUE_NOT_AVAILABLE: the memory of a process that the driver does not tell."""
+"""NVML_VALUE_NOT_AVAILABLE: memory of a process that the driver does not tell."""
 _MIG_ON = 1
 """NVML_DEVICE_MIG_ENABLE."""
 _INSUFFICIENT_SIZE = 7
 _LIBRARY_NOT_FOUND = 12
 _FUNCTION_NOT_FOUND = 13
 _CANNOT = (2, 3, 4, 6, _FUNCTION_NOT_FOUND)
-"""Not every GPU or driver can answer every question: invalid argument, not supported, no permission, not found."""
+"""Codes for queries that a GPU or driver does not support: invalid argument, not supported, no permission, not found.
+"""
 _ERRORS = {
     1: "Uninitialized",
     2: "Invalid Argument",
@@ -57,14 +58,14 @@ _ERRORS = {
     20: "Insufficient Memory",
     999: "Unknown Error",
 }
-"""nvmlReturn_t in pynvml's words, so that logs and messages say the same of both."""
+"""Texts of nvmlReturn_t as in pynvml, so that all messages agree."""
 _LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-/")
 _PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 )
-"""Which list names an MPS client depends on the driver."""
+"""Which of these lists an MPS client depends on the driver."""
 
 
 class _Memory(ctypes.Structure):
@@ -100,7 +101,7 @@ class _CallError(Exception):
 
 
 class _Session:
-    """NVML between its init and its shutdown."""
+    """An NVML session, from init to shutdown."""
 
     def __enter__(self) -> _Session:
         try:
@@ -129,7 +130,7 @@ class _Session:
         return (text(code) or b"").decode("utf-8", "replace")
 
     def code_of(self, call: str, *arguments: Any) -> int:
-        """Return the code that a function of the library returns."""
+        """Call a function of the library and return its code."""
         try:
             function = getattr(self._library, call)
         except AttributeError:
@@ -143,40 +144,43 @@ class _Session:
             raise _CallError(call, code)
 
     def can(self, call: str, *arguments: Any) -> bool:
-        """Call a function that not every GPU or driver has; False where this one does not. Raises _CallError."""
+        """Call a function that not every GPU or driver has; return False if this one does not. Raises _CallError."""
         code = self.code_of(call, *arguments)
         if code and code not in _CANNOT:
             raise _CallError(call, code)
         return not code
 
     def text(self, call: str, *handle: Any) -> str:
-        """Return what a function writes into a buffer, whose size it is told."""
+        """Return the text that a function writes into a buffer."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
         self.ask(call, *handle, buffer, ctypes.c_uint(_TEXT_BYTES))
         return buffer.value.decode("utf-8", "replace")
 
     def uuid(self, handle: Any) -> str:
-        """Return the UUID of a GPU or an instance, which becomes a word of a plan and, without its slashes, the name
-        of a folder. Raises DriverError for a text that NVML does not write (nvml.h, nvmlDeviceGetUUID)."""
+        """Return the UUID of a GPU or instance. Raises DriverError for text that NVML does not write (nvml.h,
+        nvmlDeviceGetUUID).
+
+        It becomes a word of a plan and, without slashes, the name of a folder.
+        """
         text = self.text("nvmlDeviceGetUUID", handle)
         if not is_uuid(text):
             raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
         return text
 
     def number(self, call: str, handle: Any) -> int | None:
-        """Return a number about a GPU; None where it has no such."""
+        """Return a number of a GPU; None if it has none."""
         found = ctypes.c_uint()
         return found.value if self.can(call, handle, ctypes.byref(found)) else None
 
     def memory_mib(self, handle: Any, which: str) -> int | None:
-        """Return `total` or `used` memory, MiB; None where the driver does not say."""
+        """Return `total` or `used` memory in MiB; None if the driver does not tell."""
         memory = _Memory()
         return (
             getattr(memory, which) // MIB if self.can("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) else None
         )
 
     def units(self) -> Iterator[tuple[Gpu, Any]]:
-        """Yield every GPU, its MIG instances after it, each with the driver's handle of it."""
+        """Yield all GPUs, each followed by its MIG instances, with the driver's handles."""
         version = self.version()
         count = ctypes.c_uint()
         self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -215,7 +219,7 @@ class _Session:
         )
 
     def reading(self, gpu: Gpu, handle: Any) -> GpuReading:
-        """Return a GPU's load at this moment."""
+        """Return the present load of a GPU."""
         used = self.memory_mib(handle, "used")
         rates = _Utilization()
         is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
@@ -223,7 +227,7 @@ class _Session:
         return GpuReading(gpu, used, int(rates.gpu) if is_told else None, processes)
 
     def _listed(self, call: str, handle: Any) -> list[GpuProcess]:
-        """Return the processes in one of NVML's lists; empty where this GPU or driver does not have it."""
+        """Return the processes in one of NVML's lists; empty if this GPU or driver does not have the list."""
         count = ctypes.c_uint(0)
         code = self.code_of(call, handle, ctypes.byref(count), None)
         if code != _INSUFFICIENT_SIZE:
@@ -240,28 +244,28 @@ class _Session:
 
 
 def read_driver() -> Driver:
-    """Return the driver's version and every GPU of this node (`nvidia-smi -L`), in one visit: without persistence mode
-    each nvmlInit may wait for the GPUs to wake.
+    """Return the driver's version and all GPUs of this node (`nvidia-smi -L`), in one session: without persistence mode
+    each nvmlInit may wait until the GPUs wake up.
 
-    Raises DriverError when the driver does not answer, or not about one of its GPUs.
+    Raises DriverError if the driver does not answer, or not for one of its GPUs.
     """
     with _Session() as session:
         return Driver(session.version(), tuple(gpu for gpu, _ in session.units()))
 
 
 def read_gpu_readings() -> tuple[GpuReading, ...]:
-    """Return the same GPUs with their load at this moment. Raises DriverError as `read_driver` does."""
+    """Return all GPUs with their present load. Raises DriverError as `read_driver` does."""
     with _Session() as session:
         return tuple(session.reading(gpu, handle) for gpu, handle in session.units())
 
 
 def read_compute_mode(uuid: str) -> int:
-    """Return the GPU's compute mode, NVML's number. Raises DriverError."""
+    """Return the compute mode of a GPU, as NVML numbers it. Raises DriverError."""
     return _with_gpu(uuid, _compute_mode)
 
 
 def set_compute_mode(uuid: str, mode: int) -> int:
-    """Set the GPU's compute mode; return the mode read back. Raises DriverError when the driver refuses."""
+    """Set the compute mode of a GPU; return the mode read back. Raises DriverError if the driver refuses."""
 
     def act(session: _Session, handle: Any) -> int:
         session.ask("nvmlDeviceSetComputeMode", handle, ctypes.c_int(mode))
@@ -287,12 +291,13 @@ def _with_gpu(uuid: str, act: Callable[[_Session, Any], int]) -> int:
 
 
 def is_uuid(text: str) -> bool:
-    """Return whether NVML writes such UUIDs, of a GPU or an instance (MIG-GPU-UUID/G/C before driver 470)."""
+    """Return whether the text is a UUID of a GPU or instance as NVML writes it (MIG-GPU-UUID/G/C before driver 470)."""
     return text[:4] in ("GPU-", "MIG-") and 8 <= len(text) <= 84 and _LETTERS.issuperset(text[4:])
 
 
 def _union(lists: Iterable[Iterable[GpuProcess]]) -> tuple[GpuProcess, ...]:
-    """Return each process of NVML's lists once, in order of pid: one may be in two, and its memory told in one."""
+    """Return the processes of NVML's lists by pid, without duplicates: a process may be in two lists, with memory in
+    one."""
     found: dict[int, GpuProcess] = {}
     for processes in lists:
         for process in processes:

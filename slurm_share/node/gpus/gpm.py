@@ -1,4 +1,4 @@
-"""What the parts of a GPU did between two samples: NVIDIA's GPM counters, which Hopper and newer have."""
+"""Activity of the parts of a GPU between two samples: NVIDIA's GPM counters, on Hopper and newer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..gpu_figures import Activity
 from .binding import why_unknown
 
 GPM_PAUSE_S = 0.1
-"""Two GPM samples that are closer give no metrics (NVIDIA's nvmlGpmSampleGet)."""
+"""Two GPM samples must be at least this far apart (NVIDIA's nvmlGpmSampleGet)."""
 ONE_SAMPLE = "one sample so far"
 _COUNTERS = (
     ("sm_percent", pynvml.NVML_GPM_METRIC_SM_UTIL),
@@ -25,26 +25,25 @@ _COUNTERS = (
     ("fp32_percent", pynvml.NVML_GPM_METRIC_FP32_UTIL),
     ("fp16_percent", pynvml.NVML_GPM_METRIC_FP16_UTIL),
 )
-"""Field of Activity, and GPM's number of it."""
+"""Field of Activity, and its number in GPM."""
 _NAMES = {field.name: field.encode_name for field in structs.fields(Activity)}
-"""What each is called in JSON, and so in `unknown`."""
+"""Names of the fields in JSON, which are the keys of `unknown`."""
 
 
 class Gpm:
-    """Two samples of one GPU or MIG instance, swapped at each sample: a sample's metrics are the means since the
-    last."""
+    """Two samples of one GPU or MIG instance, swapped at each reading: metrics are means since the previous one."""
 
     def __init__(self, before: Any, next_one: Any) -> None:
         self.before = before
         self.next = next_one
         self.taken: float | None = None
-        """When `before` was; None: it holds nothing yet."""
+        """Time of the sample in `before`; None: it holds none yet."""
         self.last: Activity | None = None
         self.unknown: dict[str, str] = {}
 
 
 class GpmReader:
-    """The counters of any number of GPUs and instances, through one binding. Raises the binding's own errors."""
+    """Read the counters of GPUs and instances through one binding. Raises the binding's errors."""
 
     def __init__(self, nvml: ModuleType | Any, clock: Callable[[], float]) -> None:
         self._nvml = nvml
@@ -52,7 +51,7 @@ class GpmReader:
         self._request: Any = None
 
     def alloc(self) -> Gpm:
-        """Allocate two samples, which `free` gives back."""
+        """Allocate two samples; `free` releases them."""
         first = self._nvml.nvmlGpmSampleAlloc()
         try:
             return Gpm(first, self._nvml.nvmlGpmSampleAlloc())
@@ -61,8 +60,8 @@ class GpmReader:
             raise
 
     def read(self, gpm: Gpm, handle: Any, gpu_instance: int | None, unknown: dict[str, str]) -> Activity | None:
-        """Return the means since the sample before, or None and the reason; `gpu_instance`: of a MIG instance its
-        slice."""
+        """Return the means since the previous sample, or None and add the reason to `unknown`. gpu_instance: number of
+        the GPU instance of a MIG instance."""
         now = self._clock()
         if gpm.taken is not None and now - gpm.taken < GPM_PAUSE_S:
             unknown.update(gpm.unknown)
@@ -98,12 +97,12 @@ class GpmReader:
             elif not math.isfinite(metric.value):
                 unknown[f"activity.{_NAMES[name]}"] = "the driver's figure is no number"
             else:
-                # Of a MIG instance more than 100 was seen (NVIDIA/DCGM issue 152).
+                # MIG instances have reported more than 100 (NVIDIA/DCGM issue 152).
                 values[name] = min(100.0, max(0.0, metric.value))
         return Activity(**values)
 
     def free(self, gpm: Gpm) -> None:
-        """Give both samples back."""
+        """Release both samples."""
         for sample in (gpm.before, gpm.next):
             self._free(sample)
 
@@ -111,4 +110,4 @@ class GpmReader:
         try:
             self._nvml.nvmlGpmSampleFree(sample)
         except pynvml.NVMLError:
-            pass  # what is to be given back went with the driver
+            pass  # the driver that allocated them is gone

@@ -1,8 +1,8 @@
-"""The load of every GPU, asked of the NVIDIA driver again and again in one NVML session.
+"""Read the load of all GPUs repeatedly in one NVML session.
 
-A session is kept because nvmlInit is slow without persistence mode, and because GPM counters and the use by each
-process are counted since the question before. What a GPU cannot answer is not asked again until NVML is initialized
-again, which happens when a GPU or the driver was lost.
+The session stays open because nvmlInit is slow without persistence mode, and because GPM counters and the use by
+processes are counted since the previous query. Queries that a GPU does not support are not repeated until NVML is
+initialized again, which happens after a GPU or the driver was lost.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .binding import (
 from .gpm import Gpm, GpmReader
 
 RETRY_S = 30.0
-"""Between two attempts to start a driver that is not there, or to find a lost GPU again: either may take seconds."""
+"""Seconds between attempts to find a missing driver or a lost GPU again; an attempt may take seconds."""
 DOUBLE_CHECK = 12
-"""Rounds between two looks whether the list of all processes still has those of the three lists."""
+"""Every so many rounds the list of all processes is compared with the three separate lists."""
 _CANNOT = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLError_NoPermission,
     pynvml.NVMLError_InvalidArgument,
 )
-"""Errors that stay the same, so that the question is not asked again."""
+"""Permanent errors, after which the query is not repeated."""
 _GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_ResetRequired,
@@ -49,21 +49,21 @@ _GONE = (
     pynvml.NVMLError_DriverNotLoaded,
     pynvml.NVMLError_LibRmVersionMismatch,
 )
-"""After one of these nothing else is asked of the GPU, and NVML has to be initialized again."""
+"""After one of these the GPU is not queried any more, and NVML must be initialized again."""
 _NO_QUESTION = "NVIDIA's Python binding here is too old to ask for it"
 
 
 class _Question(Struct, frozen=True):
-    """A figure that has a call of its own."""
+    """A figure with its own NVML call."""
 
     field: str
     """Field of GpuLoad."""
     call: str
-    """The binding's function; it is given the GPU's handle."""
+    """Function of the binding; its first argument is the GPU's handle."""
     figure: Callable[[Any], float]
-    """The answer in the field's unit."""
+    """Converts the answer to the field's unit."""
     more: tuple[int, ...] = ()
-    """What the function is given besides."""
+    """Further arguments of the function."""
 
 
 _QUESTIONS = (
@@ -79,23 +79,23 @@ _READ_FIELDS = (
 
 
 class _Unit:
-    """A GPU or a MIG instance in this session."""
+    """A GPU or MIG instance in this session."""
 
     def __init__(self, handle: Any, identity: GpuNow) -> None:
         self.handle = handle
         self.identity = identity
         self.refused: dict[str, str] = {}
-        """Question -> why it is not asked any more."""
+        """Query -> why it is not repeated."""
         self.seen_us = 0
-        """The newest sample of use by processes, in microseconds of the node's time of day."""
+        """Time stamp of the newest sample of use by processes, in microseconds of the node's time of day."""
         self.gpm: Gpm | None = None
         self.rounds = 0
         self.one_list: bool | None = None
-        """Whether nvmlDeviceGetRunningProcessDetailList has what the three lists have; None: not known yet."""
+        """Whether nvmlDeviceGetRunningProcessDetailList lists what the three lists do; None: unknown yet."""
 
 
 class NvmlSession:
-    """The driver, kept open. Never raises for a driver or GPU that does not answer: the reading says so."""
+    """An open driver. Never raises for a driver or GPU that does not answer: the reading says so."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class NvmlSession:
         self._problem: str | None = None
         self._version: str | None = None
         self._names: dict[int, GpuNow] = {}
-        """What every GPU that was ever seen is, by index: a lost one does not say."""
+        """Identity of all GPUs seen so far, by index: a lost GPU does not tell it."""
         self._gpm = GpmReader(nvml, clock)
 
     def read(self) -> DriverNow:
-        """Return the load of every GPU, MIG instances after theirs."""
+        """Return the load of all GPUs, each followed by its MIG instances."""
         if self._stale and self._clock() - self._opened_at >= self._retry_s:
             self.close()
         for broke_just_now in (False, True):
@@ -130,7 +130,7 @@ class NvmlSession:
             try:
                 return self._read()
             except pynvml.NVMLError as error:
-                # The whole session is void, after a reload of the driver for example.
+                # The session is invalid, for example after the driver was reloaded.
                 self._problem = str(DriverError(failed_call(error), str(error)))
                 self.close()
         return DriverNow(problems=() if self._problem is None else (self._problem,))
@@ -182,7 +182,7 @@ class NvmlSession:
                 problems.append(f"GPU {index} does not answer ({failed_call(error)}: {error})")
         listed = {gpu.uuid for gpu in found}
         for uuid in [uuid for uuid in self._units if uuid not in listed]:
-            self._free(self._units.pop(uuid))  # a MIG instance that is no more
+            self._free(self._units.pop(uuid))  # a MIG instance that does not exist any more
         return DriverNow(version=self._version, gpus=tuple(found), problems=tuple(problems))
 
     def _lost(self, index: int, why: str) -> GpuNow:
@@ -209,7 +209,7 @@ class NvmlSession:
         mig = self._ask(unit, "mig", {}, self._nvml.nvmlDeviceGetMigMode, handle)
         is_parent = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
         if is_parent != unit.identity.mig_parent:
-            # The mode was changed: what the GPU refused before it may answer now.
+            # The mode has changed, so the GPU may support other queries.
             self._free(unit)
             unit = self._keep(_Unit(handle, self._identify(index, handle, is_parent)))
         instances = self._read_instances(unit) if is_parent else []
@@ -258,7 +258,7 @@ class NvmlSession:
     def _read_unit(
         self, unit: _Unit, gpm_handle: Any, gpu_instance: int | None, elsewhere: set[int] | frozenset[int]
     ) -> GpuNow:
-        """Read what is asked of a GPU and of an instance alike; `elsewhere`: the pids that its instances have."""
+        """Read the figures of a GPU or an instance. elsewhere: pids on its instances."""
         nvml, handle, identity = self._nvml, unit.handle, unit.identity
         unknown: dict[str, str] = {}
         memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -293,8 +293,10 @@ class NvmlSession:
         unknown: dict[str, str],
         told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]],
     ) -> Any:
-        """Return one figure; None, with the reason in `unknown`, where the driver does not say. `told`: call -> its
-        answer, and the field that it was asked for first; a call that answers for several figures is made once."""
+        """Return one figure, or None and add the reason to `unknown` if the driver does not tell.
+
+        told: answer of each call, and the field that needed it first, so that a call for several figures is made once.
+        """
         ask = getattr(self._nvml, question.call, None)
         if ask is None:
             unknown[question.field] = _NO_QUESTION
@@ -312,9 +314,11 @@ class NvmlSession:
     # ---- processes ----
 
     def _processes(self, unit: _Unit, unknown: dict[str, str]) -> tuple[GpuProcess, ...] | None:
-        """Return the processes on a unit. From Hopper on one call lists them all. It is trusted once it listed
-        whatever the three lists have, and checked now and then: a list that leaves out MPS clients would make a full
-        GPU look idle."""
+        """Return the processes on a GPU or instance.
+
+        From Hopper on, one call lists all. It is used once it has listed the same as the three lists, and compared from
+        time to time: a list without MPS clients would make a full GPU look idle.
+        """
         unit.rounds += 1
         whole = None
         if unit.one_list is not False:
@@ -340,7 +344,7 @@ class NvmlSession:
                 unit, "detail list", {}, ask, unit.handle, pynvml.nvmlProcessDetailList_v1, mode
             )
         except TypeError:
-            # nvidia-ml-py 13.615 cannot say that a process's memory is unknown: it puts None where C has a number.
+            # nvidia-ml-py 13.615 fails if a process's memory is unknown: it puts None where C has a number.
             unit.one_list = False
             return None
         return found
@@ -349,12 +353,14 @@ class NvmlSession:
         return process_lists(self._nvml)
 
     def _process_sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
-        """Return what each process used of the multiprocessors. Where there are no samples the binding raises
-        NVMLError "Success", and the driver NOT_FOUND: nothing ran."""
+        """Return the use of the multiprocessors by each process.
+
+        Without samples, the binding raises NVMLError "Success" and the driver NOT_FOUND: nothing ran.
+        """
         if "sm_percent" in unit.refused:
             unknown["sm_percent"] = unit.refused["sm_percent"]
             return None
-        set_back = unit.seen_us > self._wall_clock() * 1e6  # nothing would be newer until the clock is there again
+        set_back = unit.seen_us > self._wall_clock() * 1e6  # no sample is newer until the clock gets there
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(unit.handle, 0 if set_back else unit.seen_us)
         except pynvml.NVMLError_NotFound:
@@ -372,13 +378,13 @@ class NvmlSession:
             unit.seen_us = 0
             unknown["sm_percent"] = "the node's clock was set back"
             return None
-        # What the driver has from before the clock was set back seems to be yet to come.
+        # Samples from before the clock was set back seem to lie in the future.
         now_us = self._wall_clock() * 1e6
         samples = [sample for sample in samples if sample.timeStamp <= now_us] or samples
         unit.seen_us = max([0 if set_back else unit.seen_us, *(int(sample.timeStamp) for sample in samples)])
         newest: dict[int, Any] = {}
         for sample in samples:
-            # Values above 100 were seen of drivers that had nothing to say (nvtop's issue 110).
+            # Drivers without data have reported values above 100 (nvtop's issue 110).
             if sample.smUtil <= 100 and (sample.pid not in newest or sample.timeStamp >= newest[sample.pid].timeStamp):
                 newest[int(sample.pid)] = sample
         return tuple(ProcessSm(pid, float(newest[pid].smUtil)) for pid in sorted(newest))
@@ -403,7 +409,7 @@ class NvmlSession:
         except _GONE:
             raise
         except pynvml.NVMLError as error:
-            # That a GPU is said to have them is no proof: a part of a GPU of a virtual machine has not.
+            # A GPU may report support without having it, such as a part of a GPU in a virtual machine.
             self._free(unit)
             unknown["activity"] = why_unknown(error)
             if isinstance(error, _CANNOT):
@@ -413,8 +419,7 @@ class NvmlSession:
     # ---- asking ----
 
     def _ask(self, unit: _Unit, what: str, unknown: dict[str, str], ask: Callable[..., Any], *args: Any) -> Any:
-        """Return what a call returns, or None with the reason in `unknown`. Raises NVML's error for a GPU that is
-        gone."""
+        """Return the result of a call, or None and add the reason to `unknown`. Raises NVML's error for a lost GPU."""
         if what in unit.refused:
             unknown[what] = unit.refused[what]
             return None
@@ -440,7 +445,7 @@ class NvmlSession:
         try:
             ask(*args)
         except pynvml.NVMLError:
-            pass  # what is to be given back went with the driver
+            pass  # the driver that allocated it is gone
 
     def _free(self, unit: _Unit) -> None:
         if unit.gpm is not None:
