@@ -20,7 +20,7 @@ AGENT_S = 5.0
 def examine(
     roles: tuple[Role, ...], without: Collection[str], *, fix: bool
 ) -> tuple[Facts, Sequence[Finding], tuple[FixResult, ...]]:
-    """Return the facts of this host, the findings, and the fixes applied; `without`: checks that are left out.
+    """Return the facts of this host, the findings, and the applied fixes; `without`: checks to leave out.
 
     Raises UsageError as `read_host` does.
     """
@@ -34,7 +34,7 @@ def examine(
 
 
 def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
-    """Return the facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
+    """Return the facts of this host. Raises UsageError if it has nothing of Slurm and no role was given."""
     facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
     if not facts.roles:
         raise UsageError(
@@ -45,8 +45,8 @@ def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
 
 
 def _ask_agent(settings: Settings) -> str:
-    """Return why the agent of this node does not answer; empty: it does."""
-    from ..load import client  # on a host without an agent nothing of it is needed, and it may be torn
+    """Return why the agent of this node does not answer; "": it does."""
+    from ..load import client  # hosts without an agent do not need this module, and it may be damaged
 
     try:
         client.ask(settings.agent_socket, AGENT_S)

@@ -1,4 +1,4 @@
-"""Apply the fixes that `doctor --fix` has planned, one after the other, and report how each went."""
+"""Apply the fixes that `doctor --fix` has planned one by one, and report the results."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ from .checks.fixable import Fix
 from .facts.records import Facts
 
 PASSES = 3
-"""What an Epilog leaves is found at the second reading, what that leaves at the third."""
+"""What an Epilog leaves is found by the second reading, what that leaves by the third."""
 LOCK_S = 5.0
 ASK_S = 3.0
-"""For a daemon's answer about its clients."""
+"""Time limit in seconds for a daemon's answer about its clients."""
 START_S = 5.0
-"""For the start of an Epilog, beyond what it may take."""
+"""Seconds for starting an Epilog, in addition to its own time limit."""
 CHOOSE_S = 120.0
-"""For slurm-share-plugin where it has to compile the plugin; on two cores that takes seconds."""
+"""Time limit in seconds for slurm-share-plugin, which may compile the plugin."""
 
 
 STILL = "it is as before; the hooks' log may say why"
 
 
 class FixResult(Struct, frozen=True):
-    """One fix and its result."""
+    """A fix and its result."""
 
     what: str
     problem: str = ""
-    """Why it is not; empty: it is."""
+    """Why it failed; empty: it succeeded."""
 
 
 def fix_all(facts: Facts, read_again: Callable[[], Facts]) -> tuple[Facts, tuple[FixResult, ...]]:
     """Apply the planned fixes and read the facts again, until nothing new is planned. Return the last facts and the
-    results. No fix is tried twice; a fix that the last facts still ask for has failed, whatever its program
-    answered."""
+    results.
+
+    No fix is tried twice. A fix that the last facts still need has failed, whatever its program returned.
+    """
     done: list[FixResult] = []
     for _ in range(PASSES):
         tried = {one.what for one in done}
@@ -77,7 +79,7 @@ def _do(todo: Iterable[Fix], facts: Facts) -> list[FixResult]:
 def _one(one: Fix, facts: Facts, settings: Settings) -> None:
     if one.kind == "epilog":
         state.prepare(Paths())
-        state.make_job_folder(Paths(), one.job_id)  # without one the Epilog takes the job for one without a share
+        state.make_job_folder(Paths(), one.job_id)  # without a folder the Epilog takes the job for one without a share
         run_epilog(
             next(path for path in facts.hooks if path.endswith(EPILOG_NAME)),
             one.job_id,
@@ -100,7 +102,7 @@ def _one(one: Fix, facts: Facts, settings: Settings) -> None:
 
 
 def _restore_mode(gpu: str, settings: Settings) -> None:
-    """Under the ledger's lock, and only where still no job has the GPU: a Prolog may have come meanwhile."""
+    """Restore a compute mode under the ledger's lock, if still no job has the GPU: a Prolog may have come meanwhile."""
     paths = Paths()
     with state.exclusive(paths, Deadline.after(LOCK_S)):
         ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
@@ -114,7 +116,7 @@ def _restore_mode(gpu: str, settings: Settings) -> None:
 
 
 def _unknown_jobs(ledger: Ledger) -> list[int]:
-    """Return jobs that have a step here and are not in the ledger, which may have been lost meanwhile."""
+    """Return jobs that have a step here and are not in the ledger, which may have been lost."""
     known = {job.job_id for job in (*ledger.jobs, *(one.job for one in ledger.leaving))}
     return [job.job_id for job in processes.read_live_jobs() if job.job_id not in known]
 
@@ -124,8 +126,8 @@ def _may_have_it(jobs: list[int]) -> str:
 
 
 def _stop_daemon(one: Fix, settings: Settings) -> None:
-    """Stop it as an Epilog does, and only where nobody has it: no job in the ledger, none that the ledger does not
-    know, and no program. Raises StateError with who has it."""
+    """Stop a daemon as an Epilog does, if nothing uses it: no job in the ledger, no job unknown to the ledger, and no
+    program. Raises StateError naming the user of the daemon."""
     paths = Paths()
 
     def read_in_use() -> Mapping[UserGpu, int]:
@@ -162,9 +164,9 @@ def run_epilog(
     partition: str | None,
     timeout_s: float,
 ) -> None:
-    """Run our Epilog as slurmd would for a job that is over. Raises CommandError where it fails or does not end.
+    """Run our Epilog as slurmd would for a job that is over. Raises CommandError if it fails or does not end.
 
-    With the restart count that the ledger has, the Epilog leaves alone a later run of the same job.
+    It gets the restart count from the ledger, so that it leaves a later run of the job alone.
     """
     environ = {
         "PATH": SEARCH_PATH,
@@ -191,14 +193,14 @@ def _group_of(uid: int) -> int:
 
 
 def choose_plugin(program: str) -> None:
-    """Run the package's slurm-share-plugin, which makes the plugin's link. Raises CommandError with its reason."""
+    """Run the package's slurm-share-plugin, which makes the plugin's link. Raises CommandError with its message."""
     done = finish([program], timeout_s=CHOOSE_S, env={"PATH": SEARCH_PATH})
     if done.code:
         raise CommandError((program,), done.code, done.stderr)
 
 
 def relink(path: str, target: str) -> None:
-    """Point a link elsewhere, in one step. Raises StateError where there is something else than a link, OSError."""
+    """Change the target of a link atomically. Raises StateError if it is not a link, OSError."""
     try:
         os.readlink(path)  # noqa: PTH115
     except FileNotFoundError as error:
@@ -215,8 +217,8 @@ def relink(path: str, target: str) -> None:
 
 
 def narrow(path: str) -> None:
-    """Take from a file or folder of root's what lets others write to it. Raises StateError where it is not root's,
-    OSError where it is a link or gone."""
+    """Remove others' write permission from a file or folder of root's. Raises StateError if it is not root's, OSError
+    if it is a link or missing."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         seen = os.fstat(fd)

@@ -66,7 +66,7 @@ that it is content when the remedy has been applied or the fault taken back.
 
 
 def page(only: Collection[str] = ()) -> str:
-    """Return the page: all checks by theme, or those that are named in `only`."""
+    """Return the page with all checks by topic, or with those named in `only`."""
     if only:
         return "\n".join(_described(check) for check in ALL if check.name in only)
     parts = [HEAD]
@@ -91,6 +91,6 @@ def _described(check: Check) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a sentence with a capital letter, except before names of files and daemons."""
+    """Return a sentence with a capital letter, unless it begins with the name of a file or daemon."""
     is_name = "." in text.split()[0] or text.startswith(("slurmd", "slurmctld"))
     return f"{text}." if is_name else f"{text[:1].upper()}{text[1:]}."

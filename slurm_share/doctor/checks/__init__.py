@@ -1,1 +1,1 @@
-"""What `slurm-share doctor` checks, a module for each theme: facts in, verdicts out."""
+"""Checks of `slurm-share doctor`, one module for each topic: facts in, verdicts out."""

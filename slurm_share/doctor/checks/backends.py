@@ -1,4 +1,4 @@
-"""The checks of the backends by which tasks share a GPU: each backend brings its own."""
+"""Checks of the sharing backends; each backend defines its own."""
 
 from __future__ import annotations
 

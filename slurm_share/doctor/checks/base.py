@@ -32,9 +32,9 @@ def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) 
 
 
 def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
-    """Return the values of a key of slurm.conf, from the controller, or from the file if that is silent.
+    """Return the values of a key of slurm.conf, from the controller, or from the file if it does not answer.
 
-    A key that nobody wrote has no value. Unseen: neither answers.
+    A key that is not set has no value. Unseen: neither source is available.
     """
     for source in (facts.slurm.live, facts.slurm.written):
         if not isinstance(source, Unseen):
@@ -54,7 +54,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def seconds(facts: Facts, key: str) -> float | None:
-    """Return a time of slurm.conf in seconds (`30`, or `30 sec` from the controller); None: unset or unlimited."""
+    """Return a time of slurm.conf in seconds (`30`, or the controller's `30 sec`); None: unset or unlimited."""
     found = values(facts, key)
     if isinstance(found, Unseen) or not found:
         return None
@@ -62,7 +62,7 @@ def seconds(facts: Facts, key: str) -> float | None:
 
 
 def closed(file: FileFact) -> str:
-    """Return the part of a path that users cannot read or pass; empty: they can."""
+    """Return the component of a path that users cannot read or pass; "": they can use it all."""
     for step in file.chain:
         wanted = 0o004 if step is file.chain[-1] and file.is_file else 0o001 if step is not file.chain[-1] else 0o005
         if step.mode & wanted != wanted:
@@ -71,12 +71,12 @@ def closed(file: FileFact) -> str:
 
 
 def release_of(version: str) -> str:
-    """Return 26.05 for 26.05.5, which Slurm compares when it loads a plugin."""
+    """Return the release of a version (26.05 of 26.05.5), which Slurm compares when it loads a plugin."""
     return ".".join(version.split(".")[:2])
 
 
 def named(items: Iterable[object], most: int = 4) -> str:
-    """Return items as text; of many the first few, and how many more."""
+    """Return items as text: the first few, and how many more there are."""
     found = [str(item) for item in items]
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

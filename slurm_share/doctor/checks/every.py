@@ -36,13 +36,14 @@ FORESEES: dict[int, tuple[str, ...]] = {
     23: ("hook-order",), 24: ("hook-files", "hook-owner"), 26: ("run-in-job",), 27: ("persistence", "hook-time"),
     28: ("slurmd-restarted", "ledger"), 29: ("mps-driver",), 30: ("plugin-release", "plugin", "plugstack"),
 }  # fmt: skip
-"""Rows of packaging/docs/failure-modes.md, and the checks that see them come, or there. The others befall one job in
-one moment, and nothing of a host or its files shows them before."""
+"""Rows of packaging/docs/failure-modes.md -> the checks that find their cause, before or while they happen. The other
+rows happen to one job at one moment and cannot be seen on a host before.
+"""
 ORDER: tuple[Outcome, ...] = ("FAIL", "WARN", "SKIP", "PASS")
 
 
 def examine(facts: Facts, without: Collection[str] = ()) -> tuple[Finding, ...]:
-    """Return the findings of every check for this host's roles, except those named in `without`."""
+    """Return the findings of all checks for this host's roles, except those named in `without`."""
     return tuple(
         Finding(check.name, verdict.outcome, verdict.what, _fix(check, verdict.outcome, verdict.fix))
         for check in ALL
@@ -56,6 +57,6 @@ def _fix(check: Check, outcome: Outcome, said: str) -> str:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Return 0: all well, 1: warnings, 2: failures."""
+    """Return 0: all passed, 1: warnings, 2: failures."""
     outcomes = {finding.outcome for finding in findings}
     return 2 if "FAIL" in outcomes else 1 if "WARN" in outcomes else 0

@@ -1,7 +1,7 @@
-"""Faults of real sites, each with the checks that name it and the remedy that they give.
+"""Faults of real sites, with the checks that find each one and the remedy that they give.
 
-A test plants every one of them on a cluster, compares what doctor says with this table, and applies the remedy
-(tests/cluster/test_site_faults.py); `slurm-share doctor --explain` prints it.
+A test makes each fault on a cluster, compares the findings with this table and applies the remedy
+(tests/cluster/test_site_faults.py). `slurm-share doctor --explain` prints the table.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from ..facts.records import Outcome, Shown
 
 
 class Fault(Struct, frozen=True):
-    """One thing that goes wrong on sites."""
+    """A mistake or failure that happens on sites."""
 
     name: str
     what: str
-    """What was done, or what happened."""
+    """Description of the fault."""
     checks: Shown
-    """Those that name it, and no others; none: doctor itself ends with `outcome` as its exit code."""
+    """Names of the checks that report it, and no others do; none: doctor itself exits with `outcome`."""
     outcome: Outcome | int
     remedy: str
-    """Words of the first check's fix, or of the sentence that doctor ends with."""
+    """Text contained in the first check's fix, or in the sentence with which doctor ends."""
 
 
 FAULTS = (

@@ -1,4 +1,4 @@
-"""Plan what `slurm-share doctor --fix` may do: repair slurm-share's own state that no job uses."""
+"""Plan the fixes of `slurm-share doctor --fix`: repair slurm-share's own state that no job uses."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
 
 
 class Fix(Struct, frozen=True):
-    """One fix to apply."""
+    """A fix to apply."""
 
     kind: Kind
-    """epilog: what a job's Epilog would have done. choose: the package's slurm-share-plugin, relink: the plugin's link
-    where there is no such program. narrow: take others' write bits from a path of ours. mode: a GPU's compute mode that
-    a job left. daemon: a daemon of ours that no job has."""
+    """epilog: finish the clean-up of a job's Epilog. choose: run the package's slurm-share-plugin; relink: set the
+    plugin's link, if there is no such program. narrow: remove others' write permission from a path of ours. mode:
+    restore the compute mode of a GPU. daemon: stop a daemon of ours that no job uses."""
     what: str
-    """What is fixed, as text for the caller."""
+    """Description for the caller."""
     job_id: int = 0
     uid: int = 0
     restart_count: int | None = None
     partition: str | None = None
     path: str = ""
-    """Path of the link, the file or the daemon's folder."""
+    """Path of the link or file, or of the daemon's folder."""
     target: str = ""
-    """What the link is to point to, the GPU, or the name of the daemon's backend."""
+    """New target of the link, the GPU, or the name of the daemon's backend."""
 
 
 def plan(facts: Facts) -> tuple[Fix, ...]:
-    """Return the next fixes. What they leave undone is found when the facts are read again, and planned then."""
+    """Return the next fixes. The caller reads the facts again afterwards and plans what is left."""
     if "compute" in facts.roles and (jobs := _epilogs(facts)):
         return jobs
     if "compute" not in facts.roles:
@@ -44,8 +44,8 @@ def plan(facts: Facts) -> tuple[Fix, ...]:
 
 
 def _epilogs(facts: Facts) -> tuple[Fix, ...]:
-    """Only where Slurm and the kernel both say that the job is over; the Epilog itself then looks once more, under the
-    ledger's lock, and leaves alone a later run of a job that was requeued."""
+    """Only for jobs that both Slurm and the kernel say are over. The Epilog checks again under the ledger's lock, and
+    leaves a later run of a requeued job alone."""
     stale, folders = state.over(facts), state.orphans(facts)
     found = [] if isinstance(stale, Unseen) else [*stale]
     found += _abandoned(facts)
@@ -60,7 +60,7 @@ def _epilogs(facts: Facts) -> tuple[Fix, ...]:
 
 
 def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
-    """Jobs whose clearing hook was killed, and that neither Slurm nor the kernel has: not a job that is here again."""
+    """Return jobs whose clean-up hook was killed and that neither Slurm nor the kernel has any more."""
     jobs = facts.slurm.jobs_here
     if isinstance(jobs, Unseen):
         return ()
@@ -68,7 +68,8 @@ def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
 
 
 def _plugin(facts: Facts) -> tuple[Fix, ...]:
-    """The packages keep an object for each release beside the link; a site's own build is a file, and left alone."""
+    """The packages keep an object for each release next to the link. A site's own build is a file, which is left
+    alone."""
     plugin, version = facts.plugin, facts.slurm.version
     if isinstance(version, Unseen) or plugin.release == release_of(version) or (plugin.file and not plugin.link):
         return ()
@@ -92,8 +93,8 @@ def _narrow(facts: Facts) -> tuple[Fix, ...]:
 
 
 def _unused(facts: Facts) -> tuple[Fix, ...]:
-    """Modes and daemons that no job has. The ledger alone does not prove it, for it may have been lost: nothing is done
-    where Slurm does not answer, nor beside a job that the ledger does not know, whose they could be."""
+    """Return fixes for modes and daemons that no job uses. The ledger alone is no proof, because it may have been lost:
+    nothing is done if Slurm does not answer, or if a job is here that the ledger does not know."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen) or isinstance(jobs, Unseen) or not facts.slurm.are_all_jobs:
         return ()

@@ -1,4 +1,4 @@
-"""The GPUs of a node, their driver, and what runs on them."""
+"""Checks of a node's GPUs, their driver, and the processes on them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from .policy import gpus_of
 
 DEFAULT_MODE, PROHIBITED = 0, 2
 MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
-"""NVML's numbers, nvidia-smi's words."""
+"""Compute modes: NVML's numbers, and the names of nvidia-smi."""
 WAKE_S = 3.0
-"""What each GPU may add to the first start without persistence, ECC scrubbing included: 1 to 3 s
-(docs.nvidia.com/deploy/driver-persistence)."""
+"""Seconds that each GPU may add to the first start without persistence mode, ECC scrubbing included: 1 to 3
+(docs.nvidia.com/deploy/driver-persistence).
+"""
 
 
 def _expected(facts: Facts) -> int | None:
-    """Return how many GPUs Slurm says this node has; None: it does not say."""
+    """Return the number of GPUs that Slurm has for this node; None: unknown."""
     if isinstance(facts.slurm.nodes, Unseen):
         return None
     return next((gpus_of(node.gres) for node in facts.slurm.nodes if node.name == facts.host), None)
 
 
 def _no_driver(facts: Facts) -> list[Verdict] | None:
-    """Return why there is nothing to check, for checks that need GPUs."""
+    """Return the reason to skip checks that need GPUs; None: GPUs can be read."""
     if isinstance(facts.gpus.driver, Unseen):
         return skip("no driver answers")
     return None if facts.gpus.gpus else skip("the driver has no GPU")
@@ -210,7 +211,8 @@ def gpu_processes(facts: Facts) -> Sequence[Verdict]:
 
 
 def _belongs(process: NodeProcess, facts: Facts) -> bool:
-    """Return whether a process may be on a GPU: of a job here, of a backend (it has its own checks), or tolerated."""
+    """Return whether a process may use a GPU: it belongs to a job here or a backend (which has its own checks), or is
+    tolerated."""
     who, ledger, config = process.identity, facts.state.ledger, facts.config
     known = facts.state.live_jobs | (set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs})
     known |= set() if isinstance(facts.slurm.jobs_here, Unseen) else facts.slurm.jobs_here
@@ -240,10 +242,10 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
     if versions[0] > served[0]:
         return warn(f"/usr/local/cuda is {toolkit}, and the driver serves CUDA {said}")
     if versions[0] == served[0] and versions[1] > served[1]:
-        # Within one major version CUDA promises that programs run on older drivers (minor version compatibility).
+        # Within a major version, CUDA programs run on older drivers (minor version compatibility).
         return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}: the same major version")
     return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}")
 
 
 CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes)
-"""All but `cuda`, which comes last."""
+"""All checks except `cuda`, which comes last."""

@@ -1,4 +1,4 @@
-"""Prolog and Epilog: whether slurmd will run ours, in time, in order, and whether anything there drains the node."""
+"""Checks of Prolog and Epilog: whether slurmd runs ours, in time and in order, and whether one drains the node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_in_job(facts: Facts) -> Sequence[Verdict]:
 
 
 def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
-    """On a controller only the words are seen; which files a pattern finds is seen on a node."""
+    """Check the configured lines. A controller sees only the text; the files of a pattern are seen on a node."""
     program = f"slurm-share-{key.lower()}"
     found = values(facts, key)
     if isinstance(found, Unseen):
@@ -148,7 +148,7 @@ def hook_owner(facts: Facts) -> Sequence[Verdict]:
     if isinstance(both, Unseen):
         return skip(both)
     files = [file for _, hook in both for file in hook.files]
-    # One that a configless controller sends is where slurm.conf is: whoever owns that names the hooks anyway.
+    # A file from a configless controller is next to slurm.conf, whose owner sets the hooks anyway.
     conf, theirs = facts.slurm.file.rpartition("/")[0], (0, facts.slurm.slurm_uid)
     found = [why for file in files if (why := unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)))]
     return [one for why in dict.fromkeys(found) for one in fail(why)] or ok("hooks are root's alone")

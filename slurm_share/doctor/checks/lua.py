@@ -1,4 +1,4 @@
-"""job_submit.lua: whether slurmctld can run it, and whether ours is what it runs."""
+"""Checks of job_submit.lua: whether slurmctld can run it, and whether it runs ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPANK = "install slurm-share-spank on this host"
 
 
 def _without_lua(facts: Facts) -> list[Verdict] | None:
-    """Return why there is nothing to check, for checks of the script."""
+    """Return the reason to skip checks of the script; None: it can be read."""
     found = listed_values(facts, "JobSubmitPlugins")
     if isinstance(found, Unseen):
         return skip(found)

@@ -1,4 +1,4 @@
-"""The SPANK plugin and the package: there, of the right release, root's, and on a disk of this host."""
+"""Checks of the SPANK plugin and the package: present, of the right release, owned by root, and on a local disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "9p", "wekafs", "panfs", "pvfs2",
      "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.cvmfs2", "cvmfs2"}
 )  # fmt: skip
-"""As the kernel names them in /proc/PID/mountinfo."""
+"""File systems of other hosts, as the kernel names them in /proc/PID/mountinfo."""
 
 
 @check(
@@ -76,8 +76,8 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
 
 
 def _opened(why: str) -> str:
-    """How to let users in. What is ours came all the same way, with a umask that keeps them out; nothing else is
-    opened beyond the folder itself."""
+    """Return the fix that lets users read the folder. All our files were written with the same restrictive umask;
+    nothing outside the folder is opened."""
     path = why.split()[0]
     home = next((one for one in (HOME, LIB) if path == one or path.startswith(f"{one}/")), "")
     return f"chmod -R a+rX {home}" if home else f"chmod a+rX {path}"

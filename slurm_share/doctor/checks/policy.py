@@ -1,4 +1,4 @@
-"""What the controller makes of a shared job: GPUs, shards, whole nodes, one user at a time."""
+"""Checks of the controller's policy for shared jobs: GPUs, shards, whole nodes, one user at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .base import (
 
 
 def gpus_of(gres: str, what: str = "gpu") -> int:
-    """Return how many GPUs (or shards) a node's Gres has: gpu:4, gpu:a100:2,gpu:h100:2(S:0-1)."""
+    """Return the number of GPUs (or shards) in a node's Gres: gpu:4, gpu:a100:2,gpu:h100:2(S:0-1)."""
     return sum(one.count or 0 for one in site.parse_gres(gres) if one.name == what)
 
 
@@ -252,7 +252,7 @@ def verdict_field(facts: Facts) -> Sequence[Verdict]:
 
 
 def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
-    """Return the partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
+    """Return the partitions that have GPUs: all of them on a controller, elsewhere those of this node."""
     nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
     if isinstance(nodes, Unseen):
         return nodes

@@ -1,4 +1,4 @@
-"""Slurm itself: whether its daemons answer, which release runs where, and whether hosts mean one slurm.conf."""
+"""Checks of Slurm itself: whether its daemons answer, their releases, and whether all hosts use the same slurm.conf."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from .base import (
 )
 
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 240.0
-"""munge refuses a credential that is older than its lifetime, 300 s by default (munge(1), --ttl), or from the future.
-The controller's time comes to the second, so nothing below a few seconds means anything."""
+"""munge refuses credentials that are older than their lifetime, 300 s by default (munge(1), --ttl), or from the future.
+The controller tells its time in whole seconds, so differences of a few seconds mean nothing.
+"""
 OURS = (
     "prologflags",
     "prolog",
@@ -78,7 +79,7 @@ def munge(facts: Facts) -> Sequence[Verdict]:
         return ok("it answers, or Slurm does without it")
     if isinstance(facts.slurm.live, Unseen):
         return fail(facts.slurm.munge_problem)
-    return ok("Slurm has found it")  # it may be built with another place for its socket
+    return ok("Slurm has found it")  # munge may be built with another path for its socket
 
 
 @check(
@@ -211,7 +212,7 @@ def same_conf(facts: Facts) -> Sequence[Verdict]:
 
 
 _OURS = ("slurm-share", "lua", "gpu")
-"""What a line of ours in slurm.conf names: our hooks, job_submit.lua, the resources."""
+"""Words in lines of slurm.conf that concern us: our hooks, job_submit.lua, the resources."""
 
 
 def _ours(said: tuple[str, ...]) -> set[str]:
@@ -224,12 +225,13 @@ _DEFAULTS = {
     "taskplugin": {"task/affinity", "task/cgroup"},
     "preemptmode": {"off"},
 }
-"""What the controller says of a key that nobody wrote (slurm.conf(5)); of the others nothing, or a path of its own."""
+"""Values that the controller reports for unset keys (slurm.conf(5)); other unset keys have none, or a path of its own.
+"""
 
 
 def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
-    """The controller adds what flags imply, so that more there than here is no difference of the files but where the
-    key is not here at all."""
+    """Return whether two values agree. The controller adds implied flags, so more flags there are no difference, unless
+    the key is not set here."""
     if here:
         return _plain(here) <= _plain(there)
     if key == "plugstackconfig":
@@ -238,7 +240,7 @@ def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
 
 
 def _lines(facts: Facts) -> list[str]:
-    """Return which NodeName and PartitionName lines differ from the controller's in GPUs or exclusive use."""
+    """Return the NodeName and PartitionName lines that differ from the controller's in GPUs or exclusive use."""
     nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
     gres, options = facts.slurm.written_gres, facts.slurm.written_partitions
     found = [
@@ -255,13 +257,13 @@ def _lines(facts: Facts) -> list[str]:
 
 
 def _resources(gres: str) -> dict[str, int]:
-    """Return the counts of GPUs and shards; one that cannot be read is 0."""
+    """Return the counts of GPUs and shards; 0 if one cannot be read."""
     asked = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
     return {name: sum(one.count or 0 for one in asked if one.name == name) for name in {one.name for one in asked}}
 
 
 def _plain(said: tuple[str, ...]) -> set[str]:
-    """Return the items of a value. The controller adds what flags imply, and leaves out "none"."""
+    """Return the items of a value, without "none", which the controller leaves out."""
     items = ",".join(said).lower().replace(" ", "").split(",")
     return {item.removeprefix("job_submit/") for item in items if item and not item.endswith("none")}
 

@@ -1,4 +1,4 @@
-"""What slurm-share itself keeps on a node: its folder, ledger, daemons, log and agent."""
+"""Checks of slurm-share's state on a node: folder, ledger, daemons, log and agent."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .base import (
 )
 
 JUST_BEGUN_S = 120.0
-"""A job whose Prolog was here a moment ago has no step yet, and Slurm may have been asked before it came: longer than
-it takes to look at a host."""
+"""A job whose Prolog has just run has no step yet, and Slurm may have been asked before the job came. Longer than one
+examination takes.
+"""
 FREE_PERCENT = 10
 USERS = f"{STATE_ROOT}/{USER_FOLDER}"
 LOG_PERCENT = 5
-"""As much as ext4 keeps for root by default."""
+"""Percent of free space below which the log's file system is full; ext4 reserves as much for root by default."""
 MOUNT_UNIT = "run-slurm\\x2dshare.mount"
 USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
-"""Names of the units as systemd escapes the dash; a shell needs quotes, for the backslash."""
+"""Name of the systemd unit, which escapes the dash; in a shell, quote it because of the backslash."""
 
 
 @check(
@@ -96,8 +97,8 @@ def _own_tmpfs(
     shared: str,
     full_fix: str,
 ) -> Sequence[Verdict]:
-    """Return whether the folder is root's, the root of a tmpfs, and has room. `shared` says what is wrong where it is
-    part of another file system."""
+    """Return whether the folder is root's, the root of a tmpfs, and has free space. shared: the problem if it is part
+    of another file system."""
     if why := unsafe(folder):
         return fail(why, unsafe_fix)
     if not is_mount:
@@ -113,13 +114,13 @@ LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a s
 
 
 def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
-    """Jobs in the ledger that are proved over: no step of theirs lives, Slurm says that they are not on this node, and
-    their Prolog was not here a moment ago. Unseen: it cannot be told, and then nothing may be done about it."""
+    """Return jobs in the ledger that are proved to be over: no step of them runs, Slurm does not have them on this
+    node, and their Prolog did not run just now. Unseen: unknown, so nothing may be done about them."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen):
         return ledger
     if not ledger.jobs:
-        return ()  # nobody has to be asked
+        return ()  # no need to ask Slurm
     if isinstance(jobs, Unseen):
         return jobs
     return tuple(
@@ -132,7 +133,7 @@ def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
 
 
 def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
-    """Return jobs that have a folder here and nothing else: ledger, Slurm and kernel know none of them."""
+    """Return jobs that have a folder here but are unknown to ledger, Slurm and kernel."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen):
         return ledger
@@ -206,7 +207,7 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
     elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(job.since, facts.state.uptime_s)}
     found: list[Verdict] = []
     for one in facts.state.lost:
-        if one.job_id in elsewhere:  # over, or its Prolog is still at it
+        if one.job_id in elsewhere:  # over, or its Prolog still runs
             continue
         fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
         found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)

@@ -1,4 +1,4 @@
-"""The operating system and what Slurm confines jobs with: where MPS and shares quietly cease to work."""
+"""Checks of the operating system and of Slurm's confinement of jobs: causes for MPS and shares to fail silently."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .base import (
 )
 
 OPEN_FILES = 16384
-"""What an MPS daemon needs (docs.nvidia.com/deploy/mps: else its shared-memory segments fail)."""
+"""Open files that an MPS daemon needs (docs.nvidia.com/deploy/mps: otherwise its shared-memory segments fail)."""
 PRIVATE_BY_DEFAULT = "/tmp,/dev/shm"
-"""job_container.conf(5) and namespace.yaml(5), Dirs."""
+"""Default of Dirs in job_container.conf(5) and namespace.yaml(5)."""
 SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
-"""Beginnings or whole names of types that suit a state folder below /run."""
+"""SELinux types (or their beginnings) that suit a state folder below /run."""
 
 
 @check(
@@ -217,7 +217,9 @@ def shared_memory(facts: Facts) -> Sequence[Verdict]:
 
 
 SHM_WARN_PERCENT, SHM_FAIL_PERCENT = 10, 2
-"""Half of the host's memory by default: two per cent of it are still several times what an MPS server takes."""
+"""Percent of free space in /dev/shm, which has half of the host's memory by default: two percent are several times what
+an MPS server takes.
+"""
 SHM_FIX = (
     "ls -lS /dev/shm: remove files of users who have no job here (clean_up in config.toml does that at a job's end), or"
     " mount -o remount,size=LARGER /dev/shm"

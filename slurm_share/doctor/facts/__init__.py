@@ -1,1 +1,1 @@
-"""The facts that the checks need, read from a host. Nothing is changed, and every question has a time limit."""
+"""Read the facts that the checks need from a host. Changes nothing; all queries have a time limit."""

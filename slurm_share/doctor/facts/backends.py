@@ -1,4 +1,4 @@
-"""The health of the backends on this node, by each backend's own `health`."""
+"""Health of the backends on this node, as each backend's `health` reports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_backends(
     ledger: Ledger | Unseen,
     asks_daemons: bool,
 ) -> Mapping[str, Health]:
-    """Return each backend by name. Daemons are looked for only where the ledger says which jobs have them."""
+    """Return the health of each backend by name. Daemons are searched only if the ledger tells which jobs have them."""
     paths = Paths(root=root / state_root.lstrip("/"), cgroup=root / str(Paths().cgroup).lstrip("/"))
     examination = Examination(
         driver,
@@ -37,21 +37,20 @@ def read_backends(
 
 
 def lost_of(backends: Mapping[str, Health], state_root: str, root: Path) -> tuple[LostPath, ...]:
-    """Return the files of daemons that jobs need and that are gone. An Epilog takes a job's line out of the ledger at
-    its end, so of what is missing only that counts whose job is in the ledger still."""
+    """Return missing files of daemons that jobs need. An Epilog removes a job from the ledger at its end, so only jobs
+    that are still in the ledger count."""
     lost = [LostPath(*one) for health in backends.values() for one in health.lost]
     here = state.read_jobs_here(Paths(root=root / state_root.lstrip("/")), root) if lost else frozenset()
     return tuple(one for one in lost if one.job_id in here)
 
 
 def read_plans(ledger: Ledger, paths: Paths) -> tuple[tuple[LedgerJob, frozenset[str]], ...]:
-    """Return the jobs that share, and the folders of daemons that the plan of each names."""
+    """Return the jobs that share, and the daemon folders in each job's plan."""
     return tuple((job, _folders(job, paths)) for job in ledger.jobs if job.share)
 
 
 def _folders(job: LedgerJob, paths: Paths) -> frozenset[str]:
-    """Return the folders of daemons that a job's plan names; none for a torn plan, about which the hooks' own check
-    tells its job."""
+    """Return the daemon folders in a job's plan; none for a damaged plan, which the hooks report to its job."""
     try:
         plan = ledger_file.read_plan(paths, job.job_id)
     except StateError:

@@ -1,4 +1,4 @@
-"""Which limits this node cannot enforce on users' MPS daemons. Changes nothing."""
+"""Find limits that this node cannot enforce on users' MPS daemons. Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WHAT = {
 
 
 def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] | Unseen:
-    """Return a short text for each limit that cannot be enforced; none: all can.
+    """Return a short description of each limit that cannot be enforced.
 
-    `slurmd` is its pid, since the hooks that start daemons have its rights.
+    slurmd: its pid; the hooks that start daemons have its rights.
     """
     if os.geteuid() != 0:
         return Unseen("whether limits hold is for root to see")
@@ -45,7 +45,8 @@ def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] |
 
 
 def _why_no_guard() -> str | None:
-    """Return why no program can guard devices; None: the kernel takes one. It is loaded and let go of, on no cgroup."""
+    """Return why the kernel takes no device program; None: it does. A program is loaded and discarded, without a
+    cgroup."""
     try:
         os.close(device_guard.load(cgroups.device_program(0)))
     except OSError as error:
@@ -57,6 +58,6 @@ def _may_grant(slurmd: int, root: Path) -> bool:
     try:
         lines = (root / f"proc/{slurmd}/status").read_text(errors="replace").splitlines()
     except OSError:
-        return True  # it ends at this moment
+        return True  # it has just ended
     bounds = next((line.split()[1] for line in lines if line.startswith("CapBnd:")), None)
     return bounds is None or bool(int(bounds, 16) >> CAP_WAKE_ALARM & 1)

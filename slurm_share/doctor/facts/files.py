@@ -1,4 +1,4 @@
-"""Owners of the files from which Slurm learns what to run as root."""
+"""Owners of the files that tell Slurm what to run as root."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .records import FileFact, Unseen
 
 OTHER_FILES = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "job_container.conf", "namespace.yaml",
           "topology.conf", "topology.yaml", "oci.conf", "acct_gather.conf")  # fmt: skip
-"""What slurmd, slurmctld and slurmstepd read beside slurm.conf (slurm.conf(5), FILES)."""
+"""Files next to slurm.conf that slurmd, slurmctld and slurmstepd read (slurm.conf(5), FILES)."""
 _USER = re.compile(r"([^()]+?)(?:\((\d+)\))?")
 
 
 def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path = Path("/")) -> tuple[FileFact, ...]:
-    """slurm.conf with what it includes, plugstack.conf with what that includes and the folders of its patterns, the
-    files beside them, and this package's job_submit.lua. What is not there is left out."""
+    """Return slurm.conf and plugstack.conf with all that they include, the folders of include patterns, the files next
+    to them, and this package's job_submit.lua. Missing files are left out."""
     seen = () if isinstance(text, Unseen) else (_from(path, root) for path in text.files)
     paths = [*seen, *_plugstack(plugstack, root), *(f"{folder}/{name}" for name in OTHER_FILES), LUA]
     found = (programs.read_file_fact(path, root) for path in dict.fromkeys(paths))
@@ -29,7 +29,7 @@ def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path 
 
 
 def _plugstack(path: str, root: Path) -> list[str]:
-    """A folder that is included by pattern counts when it is empty, too."""
+    """Return plugstack.conf's files, and the folder of an include pattern even if it is empty."""
     file = root / path.lstrip("/")
     try:
         stack = read_conf(file)
@@ -42,14 +42,14 @@ def _plugstack(path: str, root: Path) -> list[str]:
 
 
 def _from(path: Path, root: Path) -> str:
-    """Return a path as seen by a process below that root."""
+    """Return a path as seen by a process whose root folder that is."""
     return f"/{path.relative_to(root)}" if path.is_relative_to(root) else str(path)
 
 
 def uid_of(said: str) -> int:
-    """Return the user id of SlurmUser: `slurm` in slurm.conf, `slurm(64030)` from the controller.
+    """Return the uid of SlurmUser: `slurm` in slurm.conf, `slurm(64030)` from the controller.
 
-    One whom this host does not know owns nothing here that could be trusted: root's number then.
+    Returns root's for a user that this host does not know, who owns nothing trusted here.
     """
     match = _USER.fullmatch(said.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""Facts about this node's GPUs: modes, errors, programs on them."""
+"""Facts about this node's GPUs: modes, errors, processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_gpus(root: Path = Path("/")) -> GpuFacts:
 
 
 def read_toolkit(root: Path = Path("/")) -> str:
-    """Return the version of /usr/local/cuda, from its version file (11.1 and later); empty: there is none."""
+    """Return the version of /usr/local/cuda from its version file (11.1 and later); "": there is none."""
     try:
         data = json.loads((root / "usr/local/cuda/version.json").read_bytes())
         return str(data["cuda"]["version"])
@@ -35,10 +35,10 @@ def read_toolkit(root: Path = Path("/")) -> str:
 
 
 def read_driver() -> tuple[str, tuple[SeenGpu, ...], tuple[int, int] | None]:
-    """The driver's version, every GPU with what is wrong with it, and the newest CUDA that the driver serves. Raises
-    DriverError where it does not answer.
+    """Return the driver's version, all GPUs with their problems, and the newest CUDA that the driver supports. Raises
+    DriverError if it does not answer.
 
-    A GPU that is lost answers nothing, and is listed by its index.
+    A lost GPU answers nothing and is identified by its index.
     """
     try:
         pynvml.nvmlInit()
@@ -78,7 +78,7 @@ def _one(gpu: Gpu, handle: Any) -> SeenGpu:
 
 
 def _problems(handle: Any) -> tuple[str, ...]:
-    """What nvidia-smi -q shows under ECC Errors, Remapped Rows and Retired Pages, where it is bad for the next job."""
+    """Return problems for the next job that nvidia-smi -q shows under ECC Errors, Remapped Rows and Retired Pages."""
     found = []
     errors = binding.or_none(
         pynvml.nvmlDeviceGetTotalEccErrors,

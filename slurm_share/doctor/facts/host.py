@@ -42,13 +42,13 @@ from .records import (
 from .system import Ask
 
 PACKAGE = Path(__file__).parents[2]
-"""The folder slurm_share/ that this runs from."""
+"""The folder slurm_share/ of this process."""
 READ_S = 40.0
-"""Limit of one reading, seconds: several questions to Slurm, or a driver that has to wake its GPUs."""
+"""Time limit of one reading in seconds: several queries to Slurm, or a driver that wakes its GPUs."""
 FILE_S = 10.0
-"""Limit of reading a file, seconds: one on a file server that hangs counts as unreadable."""
+"""Time limit of reading a file in seconds: a file on a hanging file server counts as unreadable."""
 MOST_BYTES = 1 << 20
-"""Most bytes of config.toml: the plugin reads no more (site_mode.c)."""
+"""Most bytes read of config.toml; the plugin reads no more (site_mode.c)."""
 AGENT_UNIT = "slurm-share-agent.service"
 Seen = TypeVar("Seen")
 
@@ -63,11 +63,11 @@ def read_facts(
     ask_agent: Callable[[Settings], str] = lambda settings: "",
     all_jobs: bool = False,
 ) -> Facts:
-    """Return the facts of this host, in these roles, or in those that it is found to have.
+    """Return the facts of this host, in the given roles, or in those that it is found to have.
 
-    `root`: of the file system to read. `ask` runs a program, `read_driver_state` asks the driver, `ask_agent`
-    answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
-    is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
+    root: file system to read. ask: runs a program. read_driver_state: reads the driver. ask_agent: returns why the
+    agent does not answer. all_jobs: ask Slurm for all jobs of this node, which fixes need, and not only for those that
+    the node knows. Raises UsageError if SLURM_CONF names no file.
     """
     is_here = root == Path("/")
     modules = _begin(fact_package.read_broken_modules, Unseen) if is_here else None
@@ -130,11 +130,11 @@ def _with_node(
     read_driver_state: Callable[[Settings], GpuFacts] | None,
     ask_agent: Callable[[Settings], str],
 ) -> Facts:
-    """Return the facts, with those that only a compute node has."""
+    """Add the facts that only a compute node has."""
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
     def driver(settings: Settings) -> GpuFacts:
-        from . import gpus as fact_gpus  # NVML is asked for on compute nodes alone
+        from . import gpus as fact_gpus  # only compute nodes need NVML
 
         return fact_gpus.read_gpus(root)
 
@@ -175,13 +175,13 @@ def _read_backends(
 
 
 def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:
-    """slurm.conf may be on a file server that hangs."""
+    """Read slurm.conf, with a time limit: it may be on a hanging file server."""
     file = fact_slurm.find_conf(environ, root)
     return file, fact_slurm.read_written(file, root)
 
 
 def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
-    """Return the configuration of this host; all defaults without config.toml."""
+    """Return the configuration of this host, or the defaults if there is no config.toml."""
     file = root / names.CONFIG_FILE.lstrip("/")
     for place in (file.parent, file):
         if place.is_symlink() and not place.exists():
@@ -203,7 +203,7 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
 
 
 def _read_mode_file(path: str, root: Path) -> str | Unseen:
-    """Return its text; empty: there is none. The caller gives it up on a file server that hangs."""
+    """Return the text of the mode file; "": there is none. The caller gives up on a hanging file server."""
     found = mode_file.read_here(str(root / path.lstrip("/"))) if path else mode_file.ModeFile(None)
     if found.problem is None:
         return found.text or ""
@@ -212,7 +212,7 @@ def _read_mode_file(path: str, root: Path) -> str | Unseen:
 
 
 def plugin_path(slurm: SlurmFacts) -> str:
-    """Return the path of our object in plugstack.conf; if it names none, the place where it would be."""
+    """Return the path of our plugin in plugstack.conf, or its usual path if it is not there."""
     for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
         values = line.split()
         if len(values) > 1 and values[1].startswith("/") and values[1].endswith(OBJECT):
@@ -221,7 +221,7 @@ def plugin_path(slurm: SlurmFacts) -> str:
 
 
 def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
-    """Return the paths of our Prolog and Epilog: as slurmd is told, or where the packages have them."""
+    """Return the paths of our Prolog and Epilog in slurm.conf, or the packages' paths."""
     found = []
     for hooks, default in zip((slurm.prologs, slurm.epilogs), programs.HOOKS, strict=True):
         name = default.rpartition("/")[2]
@@ -232,7 +232,8 @@ def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
 
 
 def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact | None]) -> dict[str, FileFact | None]:
-    """Return what slurmd starts, and the hooks in Python behind it; a hook that pip installed is its own program."""
+    """Return the programs that slurmd starts, and the Python hooks behind them; a hook installed by pip is its own
+    program."""
     found = {path: file_fact(path) for path in paths}
     fronts = [path for path, file in found.items() if file is not None and file.interpreter is None]
     behind = [path.replace("/bin/", "/libexec/") for path in fronts if path.startswith(f"{HOME}/bin/")]
@@ -240,8 +241,8 @@ def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact
 
 
 def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:
-    """Return the host's roles in Slurm, by its daemons and by slurm.conf, which also knows one whose daemon is down;
-    a login node where it is neither and has Slurm's configuration. Empty: it has nothing of Slurm."""
+    """Return the host's roles in Slurm, by its running daemons and by slurm.conf, which also lists hosts whose daemon
+    is down. A host that is neither and has Slurm's configuration is a login node. Empty: it has nothing of Slurm."""
     found: set[Role] = set()
     hosts = () if isinstance(text, Unseen) else controllers.named_in(text)
     if "slurmctld" in system.daemons or host in map(controllers.short_name, hosts):
@@ -266,13 +267,13 @@ def _agent_wanted(settings: Settings, root: Path) -> str:
 
 
 def _within(read: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = READ_S) -> Seen:
-    """What `read` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
-    that hangs cannot be called back: its thread is left, and ends with this program."""
+    """Return what `read` returns; what `late` makes of the reason if `read` fails or takes too long. A thread that
+    hangs in a driver or file server cannot be stopped; it ends with this program."""
     return _begin(read, late, seconds)()
 
 
 def _begin(read: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = READ_S) -> Callable[[], Seen]:
-    """The same, begun now; what is returned waits for the end of it."""
+    """Start `read` in the background; the returned function waits for its result, as `_within` does."""
     seen: list[Seen] = []
     mistake: list[UsageError] = []
     why = [f"no answer within {seconds:g} s: something hangs"]

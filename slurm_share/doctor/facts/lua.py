@@ -1,4 +1,4 @@
-"""The site's job_submit.lua as slurmctld takes it: whether Slurm can run Lua here, and whether Lua takes the script."""
+"""The site's job_submit.lua: whether Slurm can run Lua here, and whether Lua compiles the script."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ OBJECT = "job_submit_lua.so"
 _PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
                   "/usr/local/lib/slurm", "/usr/local/lib64/slurm", "/opt/slurm/lib/slurm", "/opt/slurm/lib64/slurm",
                   "/cm/shared/apps/slurm/current/lib64/slurm", "/cm/shared/apps/slurm/current/lib/slurm")  # fmt: skip
-"""Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
+"""Plugin folders of Debian's, SchedMD's and hand-built Slurm."""
 _LIBRARY = re.compile(r"liblua[-0-9.]*\.so[.0-9]*")
 _LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/lib/liblua*.so*")
 
 
 def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
-    """Path of Slurm's plugin for Lua; empty: its plugins are here, and that one is not. `told`: PluginDir."""
+    """Return the path of Slurm's plugin for Lua; "": the other plugins are here, but not this one. told: PluginDir."""
     homes = [f"{home}/{lib}" for home in named_homes(None, root) for lib in ("lib/slurm", "lib64/slurm")]
     patterns = told.split(":") if told else (*homes, *_PLUGIN_FOLDERS)
     folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern.lstrip("/")))]
@@ -33,9 +33,9 @@ def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
 
 
 def read_problem(path: str, root: Path = Path("/")) -> str | Unseen:
-    """Return Lua's error about a script; empty: none. The script is compiled, and not run.
+    """Return Lua's error about a script; "": none. The script is compiled but not run.
 
-    By the very library that slurmctld has loaded, where this caller may see that; by any other of this host else.
+    Uses the library that slurmctld has loaded, if the caller may see that, else any Lua of this host.
     """
     script = root / path.lstrip("/")
     if not script.is_file():
@@ -66,7 +66,7 @@ def _installed(root: Path) -> Iterable[str]:
 
 
 def _compiled(library: str, script: Path) -> str:
-    """Raises OSError and AttributeError for a library that is none of Lua's."""
+    """Compile a script. Raises OSError or AttributeError for a library that is not Lua."""
     lua = ctypes.CDLL(library)
     lua.luaL_newstate.restype = ctypes.c_void_p
     lua.lua_tolstring.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
@@ -77,7 +77,7 @@ def _compiled(library: str, script: Path) -> str:
     if not state:
         raise OSError("it has no memory")
     try:
-        if hasattr(lua, "luaL_loadfilex"):  # from 5.2 on; luaL_loadfile is then a macro
+        if hasattr(lua, "luaL_loadfilex"):  # since 5.2; luaL_loadfile is then a macro
             lua.luaL_loadfilex.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
             code = lua.luaL_loadfilex(state, name, b"t")
         else:

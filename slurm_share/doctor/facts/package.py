@@ -1,6 +1,6 @@
 """Whether our Python modules can be imported here, and whether Slurm's programs can load the plugin's object.
 
-Both are tried in processes of their own: what crashes there does not end doctor.
+Both are tried in separate processes, so that a crash does not end doctor.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ for name in tops:
     load(name)
     below(name)
 """
-"""Prints each module before it is imported, and behind a tab why it cannot be."""
+"""Prints each module before it is imported, and after a tab the error if it cannot be."""
 PROGRAMS: tuple[tuple[str, Sequence[Role]], ...] = (
     ("srun", ("controller", "login", "compute")), ("sbatch", ("controller", "login", "compute")),
     ("salloc", ("controller", "login", "compute")), ("slurmd", ("compute",)), ("slurmstepd", ("compute",)),
 )  # fmt: skip
-"""Which of Slurm's programs load SPANK plugins, and on which hosts they are needed."""
+"""Slurm's programs that load SPANK plugins, and the hosts on which they are needed."""
 _SAID = re.compile(r"cannot be preloaded \((.*)\): ignored|symbol lookup error: \S+: (.*)")
 _CONF = "ClusterName=none\nSlurmctldHost=localhost\n"
 
 
 def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
-    """Return (module, why) of each that cannot be imported."""
+    """Return (module, error) of each module that cannot be imported."""
     if not sys.executable:
         return Unseen("Python does not say where it is")
     paths = [one for one in sys.path if one]
@@ -75,7 +75,7 @@ def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
 
 
 def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
-    """Parse the output of the process that imported the modules; the last one named may have ended it."""
+    """Parse the output of the process that imported the modules; the last module may have ended it."""
     found: list[tuple[str, str]] = []
     name = ""
     for line in done.stdout.splitlines():
@@ -92,10 +92,10 @@ def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
 def read_load_problems(
     path: str, roles: Sequence[Role], folders: Sequence[str]
 ) -> tuple[tuple[str, str], ...] | Unseen:
-    """Return (program, why) of each program of Slurm's in `folders` that does not load the object.
+    """Return (program, error) of each Slurm program in `folders` that does not load the object.
 
-    The kernel's loader puts it into the program itself, with every symbol looked for at once (ld.so(8), LD_PRELOAD and
-    LD_BIND_NOW): the program has the symbols that a plugin is given there, and -V makes it end without doing anything.
+    The dynamic loader loads it into the program and resolves all symbols at once (ld.so(8), LD_PRELOAD and
+    LD_BIND_NOW). The program has the symbols that a plugin needs, and exits at once with -V.
     """
     if re.search(r"[\s:]", path):
         return Unseen("a path with blanks or colons is not tried")
@@ -123,7 +123,7 @@ def _problem(program: str, path: str, env: dict[str, str]) -> str:
 
 
 def parse_loaded(done: Finished, path: str) -> str:
-    """Return why the loader does not take the object; empty: it does."""
+    """Return why the loader does not load the object; "": it does."""
     for line in done.stderr.splitlines():
         if path in line and (match := _SAID.search(line)):
             return match[1] or match[2]
@@ -131,7 +131,7 @@ def parse_loaded(done: Finished, path: str) -> str:
 
 
 def has_group(name: str) -> bool | Unseen:
-    """Return whether this host knows a group, through any name service; the empty name is no group."""
+    """Return whether this host knows a group, from any name service; False for an empty name."""
     try:
         return not name or bool(grp.getgrnam(name))
     except KeyError:

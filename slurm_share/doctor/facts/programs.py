@@ -1,4 +1,4 @@
-"""Programs, hooks and the plugin's object on this host: paths, owners, and releases they were built for."""
+"""Programs, hooks and the plugin's object on this host: paths, owners, and the releases they were built for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .records import (
 )
 
 _LINKS = 40
-"""As many as the kernel follows."""
+"""Most links that are followed; the kernel follows as many."""
 _HEAD_BYTES = 64 * 1024
 _OBJECT_BYTES = 64 * 1024 * 1024
 HOOKS = (PROLOG, EPILOG)
@@ -28,9 +28,9 @@ HOOKS = (PROLOG, EPILOG)
 def read_file_fact(
     path: str, root: Path = Path("/"), mounts: Sequence[Mount] = (), names: Sequence[str] = ()
 ) -> FileFact | None:
-    """Return the facts of a file or folder; None: there is none, or a dangling link.
+    """Return the facts of a file or folder; None: it is missing, or a dangling link.
 
-    `names`: programs of ours; a file that is one of them, or whose text names one, `is_ours`.
+    names: our programs; a file that is one of them, or mentions one, is `is_ours`.
     """
     found = _walk(path, root)
     if found is None:
@@ -51,8 +51,8 @@ def read_file_fact(
 
 
 def _walk(path: str, root: Path) -> tuple[tuple[Owned, ...], str] | None:
-    """Every folder that has a say in what is at the path, links' own folders too, and the path without links. Links
-    are followed below `root`, as a process there would."""
+    """Return all folders on the way to a path, links' own folders included, and the path without links. Links are
+    followed below `root`, as a process with that root folder would."""
     chain, real, rest, links = [_owned("/", root)], "", path.strip("/").split("/"), 0
     while rest:
         part, *rest = rest
@@ -84,7 +84,7 @@ def _owned(path: str, root: Path) -> Owned:
 
 
 def _kind(real: str, mounts: Sequence[Mount]) -> str:
-    """Return the file system of the innermost mount above a path; of two at one point the later one."""
+    """Return the file system of the innermost mount above a path; of two mounts at one point, the later one."""
     above = [one for one in mounts if one.point == "/" or real == one.point or real.startswith(one.point + "/")]
     return max(above, key=lambda one: len(one.point)).kind if above else ""
 
@@ -98,7 +98,7 @@ def _head(file: Path) -> bytes:
 
 
 def _names(head: bytes, name: bytes) -> bool:
-    """Return whether a script names a program outside of comments."""
+    """Return whether a script mentions a program outside of comments."""
     return any(name in line for line in head.split(b"\n") if not line.lstrip().startswith(b"#"))
 
 
@@ -115,8 +115,10 @@ def _interpreter(head: bytes) -> str | None:
 def read_hooks(
     lines: Iterable[str], program: str, folder: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()
 ) -> tuple[ConfiguredHook, ...]:
-    """What Prolog= or Epilog= lines find here, in the order in which slurmd runs it. `program`: the name of ours;
-    `folder`: of slurm.conf, for names without one."""
+    """Return what Prolog= or Epilog= lines find here, in the order in which slurmd runs it.
+
+    program: name of ours. folder: of slurm.conf, for relative names.
+    """
     return tuple(
         ConfiguredHook(
             line,
@@ -131,7 +133,8 @@ def read_hooks(
 
 
 def _matching(path: str, root: Path) -> list[str]:
-    """glob(3) leaves out names with a dot before them, and sorts; slurmd begins at the end."""
+    """Return the files that match, in slurmd's order. glob(3) skips names with a leading dot, and sorts; slurmd starts
+    at the end."""
     if not set(path) & set("*?["):
         return [path]
     found = (str(one.relative_to(root)) for one in root.glob(path.lstrip("/")) if not one.name.startswith("."))
@@ -142,7 +145,7 @@ def _matching(path: str, root: Path) -> list[str]:
 
 
 def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> PluginFacts:
-    """Return the plugin's object, and the objects for other releases beside it."""
+    """Return the plugin's object, and the objects for other releases next to it."""
     place = root / path.lstrip("/")
     folders = ("", "built/") if place.parent.is_dir() else ()
     siblings = [one for folder in folders for one in sorted(place.parent.glob(f"{folder}[0-9]*.[0-9]*/{place.name}"))]
@@ -155,9 +158,10 @@ def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mou
 
 
 def read_release(file: Path) -> str | Unseen:
-    """The Slurm that a plugin was built for, from `plugin_version` in it (spank.h, SPANK_PLUGIN): 0x1a0505 is 26.05.5.
+    """Return the Slurm release that a plugin was built for, from its `plugin_version` (spank.h, SPANK_PLUGIN): 0x1a0505
+    is 26.05.5.
 
-    Read and not loaded: an object of another release wants symbols that are not here.
+    The file is read and not loaded: an object of another release needs symbols that are missing here.
     """
     try:
         if file.stat().st_size > _OBJECT_BYTES:
@@ -175,7 +179,7 @@ def read_release(file: Path) -> str | Unseen:
 
 
 def _symbol(data: bytes, name: bytes) -> int | None:
-    """The 32-bit number behind a symbol that an ELF file exports (elf(5)); None: it exports no such."""
+    """Return the 32-bit value of a symbol that an ELF file exports (elf(5)); None: it does not export it."""
     if data[:4] != b"\x7fELF" or data[4] != 2:
         raise ValueError("no 64-bit ELF file")
     order = "<" if data[5] == 1 else ">"

@@ -1,6 +1,6 @@
 """Records of `slurm-share doctor`: the facts about one host, and the findings.
 
-A fact that cannot be seen is an Unseen with the reason, and never a guess: the checks that want it say SKIP.
+An unknown fact is an Unseen with the reason, never a guess. Checks that need it return SKIP.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ROLES: tuple[Role, ...] = ("controller", "login", "compute")
 
 
 class Check(Struct, frozen=True):
-    """One thing that a healthy site has."""
+    """A property of a healthy host."""
 
     name: str
     roles: tuple[Role, ...]
-    """The hosts on which it is checked."""
+    """Roles of the hosts on which it is checked."""
     asks: str
     """What is checked, as a statement that is true on a healthy host."""
     why: str
-    """What goes wrong where it does not hold."""
+    """The consequences if it is not true."""
     fix: str
     run: Callable[[Facts], Sequence[Verdict]]
 
 
 class Finding(Struct, frozen=True):
-    """One verdict, with the name of its check."""
+    """A verdict with the name of its check."""
 
     check: str
     outcome: Outcome
@@ -54,43 +54,43 @@ class Finding(Struct, frozen=True):
 
 
 class ConfiguredHook(Struct, frozen=True):
-    """One Prolog or Epilog line, as this host finds it."""
+    """A Prolog or Epilog line, with the files that this host finds for it."""
 
     written: str
     files: tuple[FileFact, ...]
-    """In the order in which slurmd runs them: of a pattern, from z to 0. Empty: nothing is there."""
+    """In the order in which slurmd runs them: for a pattern, from z to 0. Empty: there are none."""
 
 
 # --- Facts: Slurm ----------------------------------------------------------------------------------------------------
 
 Values = Mapping[str, Shown]
-"""Settings of slurm.conf by lower-case key; those that may stand several times have several values."""
+"""Settings of slurm.conf by lower-case key; keys that may be repeated have several values."""
 
 
 class SiteNode(Struct, frozen=True):
-    """A node as the controller lists it."""
+    """A node as listed by the controller."""
 
     name: str
     gres: str
-    """Such as gpu:a100:4,shard:16; empty: none."""
+    """For example gpu:a100:4,shard:16; empty: none."""
     states: Shown
     reason: str = ""
     version: str = ""
-    """Version of the slurmd there; empty: it has not registered."""
+    """Version of its slurmd; empty: it has not registered."""
     partitions: Shown = ()
 
 
 class SitePartition(Struct, frozen=True):
-    """A partition as the controller lists it."""
+    """A partition as listed by the controller."""
 
     name: str
     nodes: Shown
     options: Mapping[str, str]
-    """As `scontrol show partition` writes them, by lower-case key."""
+    """Options by lower-case key, as written by `scontrol show partition`."""
 
 
 class SharedJob(Struct, frozen=True):
-    """A job that the controller took as a shared one: its AdminComment says so."""
+    """A job that the controller accepted as a shared job, as its AdminComment says."""
 
     job_id: int
     share: str
@@ -98,52 +98,52 @@ class SharedJob(Struct, frozen=True):
 
 
 class SlurmFacts(Struct, frozen=True):
-    """Slurm as this host knows it."""
+    """Slurm's state as known on this host."""
 
     commands: str = "/usr/bin"
-    """Folder of scontrol; empty: it was not found."""
+    """Folder of scontrol; empty: not found."""
     are_in_path: bool = True
     """Whether the caller's PATH has that folder."""
     file: str = ""
-    """Path of its slurm.conf; empty: there is none."""
+    """Path of slurm.conf; empty: there is none."""
     munge_problem: str = ""
-    """Why munged does not answer on this host; empty: it does, or Slurm does without it."""
+    """Why munged does not answer on this host; empty: it does, or Slurm does not use it."""
     written: Values | Unseen = Unseen("not read")
-    """What the file says, includes followed."""
+    """Settings in the file, includes followed."""
     live: Values | Unseen = Unseen("not asked")
-    """What the controller runs with."""
+    """Settings of the running controller."""
     is_silent: bool = False
-    """Whether it was asked, and did not answer in time."""
+    """Whether it was asked and did not answer in time."""
     down: Shown = ()
-    """Controllers that did not answer, backups too."""
+    """Controllers that did not answer, including backups."""
     version: str | Unseen = Unseen("not asked")
-    """Version of the Slurm installed here, such as 26.05.5."""
+    """Version of the installed Slurm, such as 26.05.5."""
     differs: str = ""
-    """What `scontrol` says where this host's slurm.conf is not the controller's."""
+    """Difference that `scontrol` reports between this host's slurm.conf and the controller's."""
     nodes: tuple[SiteNode, ...] | Unseen = Unseen("not asked")
-    """All of them on a controller, elsewhere this one alone."""
+    """All nodes on a controller; elsewhere only this one."""
     partitions: tuple[SitePartition, ...] | Unseen = Unseen("not asked")
     written_gres: Mapping[str, str] = {}
-    """By node: Gres= as slurm.conf has it. Empty: no node line was read."""
+    """Gres= of slurm.conf by node. Empty: no node line was read."""
     written_partitions: Mapping[str, Mapping[str, str]] = {}
-    """By partition: its line of slurm.conf, with lower-case keys. Empty: none was read."""
+    """Lines of slurm.conf by partition, with lower-case keys. Empty: none was read."""
     controller_mode: str | Unseen = Unseen("not asked")
-    """Whether the controller shares GPUs (on, observe, off), by what its job_submit.lua says of a refused job."""
+    """Mode of the controller (on, observe, off), from its job_submit.lua's answer to a refused job."""
     asked_partition: str = ""
-    """The partition that it was asked about; empty: the default one."""
+    """Partition of that job; empty: the default one."""
     skew_s: float | Unseen = Unseen("not asked")
-    """This host's clock minus the controller's, to the second."""
+    """This host's clock minus the controller's, in whole seconds."""
     jobs_here: frozenset[int] | Unseen = Unseen("not asked")
     """Jobs that Slurm has on this node and that are not over."""
     are_all_jobs: bool = True
-    """False: Slurm was asked only about jobs that this node knows of; others may be here, too."""
+    """False: Slurm was asked only about jobs that this node knows; others may be here, too."""
     shared_here: tuple[SharedJob, ...] = ()
-    """Those among them that job_submit.lua made shared jobs."""
+    """Those of them that job_submit.lua made shared jobs."""
     cgroup: Values | Unseen = Unseen("there is no cgroup.conf")
     containers: str | Unseen = Unseen("not read")
     """Text of job_container.conf or namespace.yaml; empty: there is none."""
     plugstack: tuple[str, ...] | Unseen | None = Unseen("not read")
-    """Lines of plugstack.conf, includes followed; a carriage return at a line's end is kept. None: it is not there."""
+    """Lines of plugstack.conf, includes followed, with carriage returns at their ends. None: there is no such file."""
     plugstack_file: str = ""
     prologs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
     epilogs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
@@ -152,32 +152,33 @@ class SlurmFacts(Struct, frozen=True):
     lua: str | Unseen | None = None
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None
-    """The same of this package."""
+    """Text of this package's job_submit.lua."""
     lua_object: str | Unseen = Unseen("not looked for")
-    """Path of Slurm's job_submit_lua.so; empty: Slurm's plugins are here, and it is not among them."""
+    """Path of Slurm's job_submit_lua.so; empty: the other plugins are here, but not this one."""
     lua_problem: str | Unseen = Unseen("not looked for")
-    """Why Lua does not take the site's job_submit.lua; empty: it does."""
+    """Lua's error about the site's job_submit.lua; empty: none."""
     owned: tuple[FileFact, ...] = ()
-    """slurm.conf, what is beside it and what they include: who can change it runs programs as root on every node."""
+    """slurm.conf, the files next to it and those that they include: who can write them runs programs as root on all
+    nodes."""
     slurm_uid: int = 0
-    """User id of SlurmUser."""
+    """Uid of SlurmUser."""
 
 
 class PluginFacts(Struct, frozen=True):
-    """The SPANK plugin's object as this host has it."""
+    """The SPANK plugin's object on this host."""
 
     path: str
     file: FileFact | None
     release: str | Unseen
-    """Release of the Slurm that it was built for, such as 26.05."""
+    """Slurm release that it was built for, such as 26.05."""
     link: str = ""
-    """Where the path is a link, what it points to."""
+    """Target if the path is a link."""
     releases: Shown = ()
-    """Folders beside it with an object for the release that they are named after: 26.05, built/26.05."""
+    """Folders next to it with objects for other releases: 26.05, built/26.05."""
     has_chooser: bool = False
-    """Whether the package's slurm-share-plugin is here, which makes that link."""
+    """Whether the package's slurm-share-plugin, which makes that link, is here."""
     load_problems: tuple[tuple[str, str], ...] | Unseen = Unseen("not tried")
-    """(Slurm's programs that do not load it, why): each was started with it in a process of its own."""
+    """(Slurm program that does not load it, error): each was started with it in a separate process."""
 
 
 # --- Facts: the host -------------------------------------------------------------------------------------------------
@@ -192,38 +193,37 @@ class Mount(Struct, frozen=True):
 
 
 class HostFacts(Struct, frozen=True):
-    """The operating system, as far as it matters to shares and MPS."""
+    """Facts of the operating system that matter to shares and MPS."""
 
     daemons: frozenset[str] = frozenset()
-    """Which of slurmctld, slurmd, sackd, munged and systemd-logind run."""
+    """Running daemons of slurmctld, slurmd, sackd, munged and systemd-logind."""
     stopped: Mapping[str, int] = {}
-    """Those among them that were stopped (SIGSTOP), and their process numbers."""
+    """Those that are stopped (SIGSTOP), with their pids."""
     mounts: tuple[Mount, ...] = ()
     node: str = ""
-    """The node that slurmd was told to be; empty: it was told none."""
+    """Node name given to slurmd; empty: none."""
     open_files: int | Unseen = Unseen("no slurmd runs here")
-    """The limit that slurmd, and what its hooks start, has."""
+    """Limit of open files of slurmd and its hooks."""
     ptrace_scope: int | Unseen = Unseen("this kernel has no Yama")
     unheld: tuple[str, ...] | Unseen = Unseen("not looked at")
-    """What of a user's MPS daemon this node cannot limit, in a few words each."""
+    """Limits of users' MPS daemons that this node cannot enforce, in a few words each."""
     removes_ipc: bool | Unseen = Unseen("no systemd-logind runs here")
     adopt_files: Shown = ()
-    """Files of PAM that name pam_slurm_adopt."""
+    """PAM files that name pam_slurm_adopt."""
     missed: str = ""
     """Why none of this could be read; empty: it was."""
     shm_mode: int | None = None
-    """Permission bits of /dev/shm, the sticky bit among them; None: it is not to be seen."""
+    """Permission bits of /dev/shm with the sticky bit; None: unknown."""
     shm_free_percent: int | None = None
-    """Room left in /dev/shm: of bytes or of files, whichever is less."""
+    """Free space in /dev/shm: bytes or files, whichever is less."""
     container_files: tuple[tuple[str, bool], ...] = ()
-    """Files that say what a container sees of this host, of each container program that is set up here, and whether
-    they name the state folder."""
+    """Configuration files of the container programs here that list mounts, and whether they name the state folder."""
     selinux: str | None = None
-    """Label of the state folder where SELinux enforces; None: it does not."""
+    """Label of the state folder if SELinux is enforcing; else None."""
 
 
 class LostPath(Struct, frozen=True):
-    """A file or folder of a job that runs here, which is not there any more."""
+    """A missing file or folder of a job that runs here."""
 
     job_id: int
     uid: int
@@ -231,107 +231,106 @@ class LostPath(Struct, frozen=True):
 
 
 class StateFacts(Struct, frozen=True):
-    """What slurm-share itself has on this node."""
+    """slurm-share's state on this node."""
 
     root: str
     folder: FileFact | None = None
     is_mount: bool = False
     free_percent: int | None = None
-    """Room left in it: of bytes or of files, whichever is less."""
+    """Free space in the folder: bytes or files, whichever is less."""
     user_folder: FileFact | None = None
-    """What users can write to."""
+    """Folder below which users can write."""
     user_is_mount: bool = False
     user_free_percent: int | None = None
     ledger: Ledger | Unseen = Unseen("not read")
     broken: str = ""
-    """Why the ledger was not understood."""
+    """Why the ledger could not be parsed."""
     folders: tuple[tuple[int, float], ...] = ()
     """Jobs that have a folder, and when it was last changed."""
     live_jobs: frozenset[int] = frozenset()
     """Jobs with a slurmstepd here."""
     abandoned: tuple[LedgerJob, ...] = ()
-    """Jobs that were not all cleared up after: the hook was killed, or had no more time."""
+    """Jobs whose clean-up is not complete: the hook was killed, or ran out of time."""
     lost: tuple[LostPath, ...] = ()
     folders_of_root: tuple[FileFact, ...] = ()
-    """Those that hooks make below the state folder, without the ones that are the users' own."""
+    """Folders that hooks make below the state folder, without those that users own."""
     lock_holder: str = ""
-    """Who has held the ledger's lock all the time while it was looked at, which is longer than any hook needs; empty:
-    nobody."""
+    """Process that held the ledger's lock for longer than any hook needs; empty: none."""
     now: float = 0.0
-    """Unix time, seconds: the clock of files."""
+    """Unix time in seconds, the clock of files."""
     uptime_s: float = 0.0
-    """Seconds since the node's start, at the same moment: the clock of the ledger."""
+    """Seconds since boot at the same moment, the clock of the ledger."""
     helper_folder: FileFact | None = None
-    """Where the hooks' helper is asked."""
+    """Folder of the hooks' helper's socket."""
     helper: str = ""
-    """The hooks' helper, in words; empty: none runs."""
+    """Description of the hooks' helper; empty: none runs."""
     helper_did_not_start: bool = False
-    """Whether the last one that a hook started never became ready."""
+    """Whether the last helper that a hook started never became ready."""
     log: FileFact | None = None
     log_is_writable: bool = True
     log_problem: str = ""
     log_free_percent: int | None = None
-    """Room left on the log's file system: of bytes or of files, whichever is less."""
+    """Free space on the log's file system: bytes or files, whichever is less."""
 
 
 class SeenGpu(Struct, frozen=True):
-    """A GPU as the driver describes it."""
+    """A GPU as described by the driver."""
 
     gpu: Gpu
     compute_mode: int | None = None
-    """NVML's number; None: not told."""
+    """NVML's number; None: unknown."""
     persistence: bool | None = None
     problems: Shown = ()
-    """What is wrong with it, in the driver's terms."""
+    """Problems of the GPU, in the driver's terms."""
     processes: tuple[NodeProcess, ...] = ()
-    """Programs on it, MPS's own too."""
+    """Processes on it, including those of MPS."""
 
 
 class GpuFacts(Struct, frozen=True):
-    """The GPUs of this node and their driver."""
+    """GPUs of this node and their driver."""
 
     driver: str | Unseen = Unseen("not asked")
     gpus: tuple[SeenGpu, ...] = ()
     cuda: tuple[int, int] | None = None
-    """The newest CUDA that the driver serves, such as (12, 4); None: it does not tell."""
+    """Newest CUDA that the driver supports, such as (12, 4); None: unknown."""
     toolkit: str = ""
-    """Version of the CUDA that programs here are built with (/usr/local/cuda); empty: there is none."""
+    """Version of the CUDA toolkit here (/usr/local/cuda); empty: there is none."""
 
 
 class AgentFacts(Struct, frozen=True):
     """`slurm-share agent` on this node."""
 
     wanted: str = ""
-    """Why it should run; empty: nothing here asks for it."""
+    """Why it should run; empty: it is not needed."""
     problem: str = ""
     """Why it did not answer; empty: it did."""
     token: FileFact | None = None
 
 
 class Facts(Struct, frozen=True):
-    """All that is known of one host when it is examined."""
+    """All facts of one host."""
 
     host: str
     roles: tuple[Role, ...]
     is_root: bool = True
     slurm: SlurmFacts = SlurmFacts()
     config: Configuration | Unseen = Unseen("not read")
-    """Unseen: why it was not understood."""
+    """Unseen: why it could not be parsed."""
     config_file: FileFact | None = None
     plugin: PluginFacts = PluginFacts("", None, Unseen("not read"))
     hooks: Mapping[str, FileFact | None] = {}
-    """Our own hook programs on this host by path."""
+    """Our hook programs on this host by path."""
     package: FileFact | None = None
-    """The folder that our Python package was loaded from."""
+    """Folder from which our Python package was loaded."""
     broken_modules: tuple[tuple[str, str], ...] | Unseen = ()
-    """(Python module of ours, or of a library that we bring, why it cannot be imported)."""
+    """(Python module of ours or of a bundled library, error when it is imported)."""
     mode_file: str | Unseen = ""
-    """What the file says that mode_file names; empty: it is not there, or none is named."""
+    """Content of the file that mode_file names; empty: there is none."""
     has_operators_group: bool | Unseen = True
-    """Whether this host knows the group that operators_group names."""
+    """Whether this host knows the group operators_group."""
     host_facts: HostFacts = HostFacts()
     state: StateFacts = StateFacts("")
     gpus: GpuFacts = GpuFacts()
     backends: Mapping[str, Health] | Unseen = {}
-    """By name, each backend of share/backends/ as it is on this node."""
+    """Health of each backend of share/backends/ by name."""
     agent: AgentFacts = AgentFacts()

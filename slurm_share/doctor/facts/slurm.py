@@ -1,4 +1,4 @@
-"""Slurm as this host knows it: what its controller says, what its files say. Every question has a time limit."""
+"""Slurm's state as known on this host: from its controller and its files. All queries have a time limit."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ from .records import (
 from .system import Ask
 
 COMMAND_S = 10.0
-"""For one answer of Slurm's. A controller that is dead costs its caller MessageTimeout, 10 s by default."""
+"""Time limit of one query to Slurm in seconds. Callers of a dead controller wait for MessageTimeout, 10 s by default.
+"""
 SEVERAL = frozenset({"prolog", "epilog", "slurmctldhost"})
-"""Keys that count each time they are written (slurm.conf(5); Prolog and Epilog since 24.11)."""
+"""Keys of which every line counts (slurm.conf(5); Prolog and Epilog since 24.11)."""
 HERE = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"
 """States in which a job is on its nodes, or about to be (squeue(1), JOB STATE CODES)."""
 _KEY = re.compile(r"^([A-Za-z_]+)(?:\[\d+\])?\s+= ?(.*)$", re.MULTILINE)
@@ -49,8 +50,11 @@ _FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 
 
 def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
-    """Runs a program with what Slurm needs of the caller's environment, and nothing that changes its answers. `more`:
-    folders in which a program is looked for after those of the caller's PATH."""
+    """Return a function that runs a program with the variables that Slurm needs of the caller's environment, and none
+    that change its output.
+
+    more: folders in which programs are searched after those of the caller's PATH.
+    """
     own = ("SLURM_", "SQUEUE_", "SINFO_", "SBATCH_", "SPANK_")
     kept = {key: value for key, value in environ.items() if not key.startswith(own)}
     kept |= {"TZ": "UTC", "LC_ALL": "C", "PATH": ":".join(search_path(environ, more))}
@@ -60,14 +64,14 @@ def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
 
 
 def search_path(environ: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
-    """Return the absolute folders to search for programs, those of the caller first."""
+    """Return the absolute folders to search for programs, the caller's first."""
     told = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
     usual = [f"{home}/{name}" for home in slurm_homes(environ) for name in ("bin", "sbin")]
     return list(dict.fromkeys([*told, *more, *usual, "/usr/bin", "/usr/sbin"]))
 
 
 def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple[str, bool]:
-    """Return the folder of scontrol, and whether the caller's PATH has it; an empty name: not found."""
+    """Return the folder of scontrol ("" if not found), and whether the caller's PATH has it."""
     if found := shutil.which("scontrol", path=environ.get("PATH", "")):
         return os.path.dirname(found), True  # noqa: PTH120
     found = shutil.which("scontrol", path=":".join(search_path(environ, more)))
@@ -75,8 +79,8 @@ def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple
 
 
 def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
-    """Path of this host's slurm.conf; empty where there is none. Raises UsageError where SLURM_CONF names no file: no
-    command of Slurm's would work either."""
+    """Return the path of this host's slurm.conf; "": there is none. Raises UsageError if SLURM_CONF names no file,
+    because then no command of Slurm works."""
     place = str(slurm_conf_path(environ=environ, root=root))
     if is_there(root / place.lstrip("/")):
         return place
@@ -86,7 +90,7 @@ def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
 
 
 def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
-    """Return slurm.conf or a companion file, with what it includes."""
+    """Return slurm.conf or a companion file, with the files that it includes."""
     if not file:
         return Unseen("there is no slurm.conf on this host")
     try:
@@ -96,7 +100,7 @@ def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
 
 
 def values_of(text: ConfText) -> Values:
-    """What stands in a file by lower-case key; of lines about one node or partition nothing."""
+    """Return the settings in a file by lower-case key, without lines about single nodes or partitions."""
     found: dict[str, tuple[str, ...]] = {}
     for line in text.lines:
         for key, value in () if line.is_block else line.pairs:
@@ -106,7 +110,7 @@ def values_of(text: ConfText) -> Values:
 
 
 def gres_of(text: ConfText) -> dict[str, str]:
-    """Gres= of each node that slurm.conf names; a line for DEFAULT counts for those after it."""
+    """Return Gres= of each node in slurm.conf; a DEFAULT line applies to the lines after it."""
     found: dict[str, str] = {}
     default = ""
     for line in text.lines_of("NodeName"):
@@ -119,7 +123,8 @@ def gres_of(text: ConfText) -> dict[str, str]:
 
 
 def options_of(text: ConfText) -> dict[str, dict[str, str]]:
-    """What slurm.conf says of each partition, with lower-case keys; several lines of one are put together."""
+    """Return the options of each partition in slurm.conf by lower-case key; several lines of one partition are
+    merged."""
     found: dict[str, dict[str, str]] = {}
     for line in text.lines_of("PartitionName"):
         name = line.get("PartitionName") or ""
@@ -130,7 +135,7 @@ def options_of(text: ConfText) -> dict[str, dict[str, str]]:
 
 
 def parse_config(text: str) -> Values:
-    """Parse `scontrol show config` by lower-case key; what it calls (null) is left out."""
+    """Parse `scontrol show config` by lower-case key, without (null) values."""
     found: dict[str, tuple[str, ...]] = {}
     for key, value in _KEY.findall(text):
         if value.strip() not in ("", "(null)"):
@@ -139,13 +144,13 @@ def parse_config(text: str) -> Values:
 
 
 def parse_as_of(text: str) -> float | None:
-    """Return when the controller wrote that answer, by its own clock, Unix time; scontrol was told to use UTC."""
+    """Return the controller's time of that answer as Unix time; scontrol was told to use UTC."""
     match = _AS_OF.search(text)
     return None if match is None else float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
-    """Parse lines of `scontrol -o show`: Key=value pairs, where a value may have blanks in it."""
+    """Parse `scontrol -o show`: lines of Key=value pairs, with values that may contain blanks."""
     found = []
     for line in text.splitlines():
         keys = list(_FIELD.finditer(line))
@@ -157,7 +162,7 @@ def parse_records(text: str) -> list[dict[str, str]]:
 
 
 def parse_nodes(text: str) -> tuple[SiteNode, ...]:
-    """Parse `scontrol -o show node`. Raises CommandError for an answer that is not scontrol's."""
+    """Parse `scontrol -o show node`. Raises CommandError for other text."""
     return tuple(
         SiteNode(node.name, gres, node.states, node.reason, version, node.partitions)
         for node, gres, version in slurm_nodes.parse_described(text)
@@ -174,7 +179,7 @@ def parse_partitions(text: str) -> tuple[SitePartition, ...]:
 
 
 def expand(nodes: str) -> tuple[str, ...]:
-    """Return n1, n2, n3 for n[1-3]; empty for what is not a list of nodes."""
+    """Return n1, n2, n3 for n[1-3]; empty for text that is no node list."""
     try:
         return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
@@ -182,7 +187,7 @@ def expand(nodes: str) -> tuple[str, ...]:
 
 
 def node_of_host(text: ConfText | Unseen, host: str) -> str | None:
-    """The node that slurm.conf has for this host: of its name, or with that NodeHostname. None: it has none."""
+    """Return the node in slurm.conf with this host's name or NodeHostname; None: there is none."""
     for line in () if isinstance(text, Unseen) else text.lines_of("NodeName"):
         names, hosts = expand(line.get("NodeName") or ""), expand(line.get("NodeHostname") or "")
         for name, its_host in zip(names, hosts or names, strict=len(hosts) in (0, len(names))):
@@ -204,8 +209,10 @@ def read_slurm(
     mounts: Sequence[Mount] = (),
     jobs: Collection[int] | None = None,
 ) -> SlurmFacts:
-    """All of it, as far as these roles ask for it: five hundred nodes may ask at once. `node`: this host's; `jobs`:
-    those that Slurm is asked about, None: about whatever is on this node."""
+    """Return Slurm's state, as far as these roles need it: five hundred nodes may ask at once.
+
+    node: this host's. jobs: those to ask Slurm about; None: all jobs on this node.
+    """
     written: Values | Unseen = text if isinstance(text, Unseen) else values_of(text)
     facts = SlurmFacts(file=file, written=written, version=_version(ask))
     if isinstance(text, ConfText):
@@ -240,17 +247,17 @@ def read_slurm(
 
 
 SILENT = "no answer within"
-"""What a command that took too long ends with (see process.finish)."""
+"""Beginning of the error of a command that took too long (see process.finish)."""
 MOST_BYTES = 4 << 20
-"""Most bytes of a script that is read: a larger one is taken for none."""
+"""Most bytes of a script; a larger one is treated as missing."""
 MUNGE = "/run/munge/munge.socket.2"
 _SOCKET = re.compile(r"(?:^|,)socket=([^,]+)")
 
 
 def read_munge(info: str, root: Path = Path("/")) -> str:
-    """Return why munged does not answer; empty: it does.
+    """Return why munged does not answer; "": it does.
 
-    `info`: AuthInfo of slurm.conf, which may name another socket.
+    info: AuthInfo of slurm.conf, which may name another socket.
     """
     told = _SOCKET.search(info)
     path = told[1] if told else MUNGE
@@ -267,10 +274,10 @@ NOT_HERE = Unseen("this is no controller")
 
 
 def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs: Collection[int] | None) -> SlurmFacts:
-    """Return what the controller says. One that does not answer is asked only once.
+    """Return what the controller tells. A controller that does not answer is asked only once.
 
-    What each costs slurmctld (sdiag on 26.05): ping and config a message or two without a lock; nodes and partitions
-    one of each kind, and all nodes even where one is asked for.
+    Cost for slurmctld (sdiag on 26.05): ping and config are a message or two without a lock; nodes and partitions are
+    one message each, and return all nodes even if one is asked for.
     """
     try:
         is_up = controllers.parse_ping(ask(controllers.ping_argv()).stdout)
@@ -319,14 +326,14 @@ def _unasked(facts: SlurmFacts, why: str, down: tuple[str, ...]) -> SlurmFacts:
 def _answer(ask: Ask, argv: Sequence[str], unknown_is_empty: str = "") -> str:
     done: Finished = ask(argv)
     if done.code and unknown_is_empty and unknown_is_empty in done.stdout + done.stderr:
-        return ""  # this host is no node of Slurm's, that job is none
+        return ""  # this host is no node of Slurm, or the job does not exist
     if done.code:
         raise CommandError(tuple(argv), done.code, done.stderr)
     return done.stdout
 
 
 def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | None) -> SlurmFacts:
-    """Few jobs are asked about one by one, which costs slurmctld little; for many it lists all jobs of the cluster."""
+    """Ask about few jobs one by one, which costs slurmctld little; for many, list all jobs of the cluster."""
     argv = ["squeue", "-h", "-a", f"--states={HERE}", "-O", COLUMNS]
     few = jobs is not None and len(jobs) <= FEW_JOBS
     try:
@@ -342,16 +349,17 @@ def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | N
 
 
 QUESTION_NAME = "slurm-share-doctor"
-"""By which job_submit.lua knows the question, and logs nothing about it."""
+"""Job name by which job_submit.lua recognizes this query, and does not log it."""
 QUESTION = ("sbatch", "--test-only", "--share-gpu=1", "--gres=gpu:0", f"--reservation={QUESTION_NAME}")
-"""A job that is refused in every mode: by our job_submit.lua where it shares (a share of no GPU), by slurmctld else
-(there is no such reservation). It is refused before slurmctld looks for nodes: a third of a millisecond (sdiag)."""
+"""A job that is refused in every mode: by our job_submit.lua in mode on (a share without a GPU), else by slurmctld (no
+such reservation). It is refused before slurmctld searches nodes: a third of a millisecond (sdiag).
+"""
 ANSWERS = {"shares nothing": "on", "only observes": "observe", "is switched off": "off"}
-"""What of the sentences of job_submit.lua tells its mode (a test compares)."""
+"""Parts of job_submit.lua's sentences that tell its mode (a test compares)."""
 
 
 def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
-    """No file of the controller's is seen from elsewhere, so its job_submit.lua is asked."""
+    """Ask the controller's job_submit.lua for its mode: other hosts cannot see the controller's files."""
     partition = ""
     if not isinstance(facts.nodes, Unseen) and (here := next((one for one in facts.nodes if one.name == node), None)):
         if "gpu" not in here.gres or not here.partitions:
@@ -366,7 +374,7 @@ def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
 
 
 def parse_mode(said: str) -> str | Unseen:
-    """Return the controller's mode from sbatch's answer."""
+    """Return the controller's mode from sbatch's output."""
     found = next((mode for values, mode in ANSWERS.items() if values in said), None)
     if found is not None:
         return found
@@ -378,13 +386,13 @@ def parse_mode(said: str) -> str | Unseen:
 
 FEW_JOBS = 4
 COLUMNS = "JobID:|,Partition:|,NodeList:|,admin_comment:|"
-"""Nothing in them is a user's own text."""
+"""Columns of squeue without any user's own text."""
 GONE = "Invalid job id"
 _SHARE = re.compile(r"(?:^|;)share-gpu=([^;|]*)")
 
 
 def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
-    """(job, its nodes as Slurm writes them, what it shares) of `squeue -O` with COLUMNS; None: no shared job."""
+    """Yield (job, its nodes as written by Slurm, its share or None) from `squeue -O` with COLUMNS."""
     for line in text.splitlines():
         job, partition, nodes, comment = (*line.split("|", 3), "", "", "")[:4]
         if job.strip().isdecimal():
@@ -410,7 +418,8 @@ def _values_of_file(path: str, root: Path) -> Values | Unseen:
 
 
 def _plugstack(path: str, root: Path, *, is_needed: bool) -> tuple[str, ...] | Unseen | None:
-    """Its lines; a carriage return, which is nothing in slurm.conf, is part of a name here (plugstack.c)."""
+    """Return the lines of plugstack.conf. A carriage return, which slurm.conf ignores, is part of a name here
+    (plugstack.c)."""
     if is_needed and _seen(path, root) is None:
         return None
     found = read_written(path, root)
@@ -429,7 +438,7 @@ def _containers(folder: str, root: Path) -> str | Unseen:
 
 
 def _seen(path: str, root: Path) -> str | Unseen | None:
-    """Return a file's text; None: it is not there."""
+    """Return the text of a file; None: it is missing."""
     file = root / path.lstrip("/")
     try:
         if not stat.S_ISREG(file.stat().st_mode):

@@ -1,4 +1,4 @@
-"""What slurm-share itself keeps on this node: its folder, ledger, jobs' files and log."""
+"""slurm-share's state on this node: folder, ledger, files of jobs, and log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_state(
     root: Path = Path("/"),
     mounts: Sequence[Mount] = (),
 ) -> StateFacts:
-    """Return the state of this node; what only root can read is Unseen to others."""
+    """Return the state of this node. What only root can read is Unseen to others."""
     paths = Paths(root=root / state_root.lstrip("/"))
     user = f"{state_root}/{names.USER_FOLDER}"
     ledger, broken = _ledger(paths, root)
@@ -62,7 +62,7 @@ def read_state(
 
 
 def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
-    """Return every job that this node knows of: those that Slurm has to be asked about."""
+    """Return all jobs that this node knows, to ask Slurm about them."""
     paths = Paths(root=root / state_root.lstrip("/"))
     ledger, _ = _ledger(paths, root)
     known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
@@ -85,13 +85,13 @@ def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
 
 
 def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
-    """Return the jobs that have a folder, root's or the users' part of it, with the time of its last change."""
+    """Return the jobs that have a folder of root's or a users' one, with the time of its last change."""
     found: dict[int, float] = {}
     for jobs in (paths.user_job(0).parent, paths.jobs):
         try:
             found |= {int(one.name): one.stat().st_mtime for one in os.scandir(jobs) if one.name.isdecimal()}
         except OSError:
-            continue  # none, or a job's is being removed at this moment
+            continue  # there is none, or a job's folder has just been removed
     return tuple(sorted(found.items()))
 
 
@@ -100,7 +100,7 @@ def _room_for_log(path: str, root: Path) -> int | None:
 
 
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
-    """Those of jobs, of MPS with that of each user, which is root's, too, and of tasks without MPS."""
+    """Return root's folders: those of jobs, of MPS with that of each user, and of tasks without MPS."""
     try:
         users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
     except OSError:
@@ -108,26 +108,26 @@ def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFac
     folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
     places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (programs.read_file_fact(place, root) for place in places)
-    # What is above them is the state folder's own affair.
+    # Folders above belong to the check of the state folder.
     return tuple(replace(one, chain=one.chain[-1:]) for one in found if one is not None)
 
 
 def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
-    """An Epilog takes a job's folder away, and then its line in the ledger: of what is missing only that counts whose
-    job is in the ledger still."""
+    """Return missing files. An Epilog removes a job's folder, then its line in the ledger, so only jobs that are still
+    in the ledger count."""
     lost = read_lost(ledger, paths)
     here = read_jobs_here(paths, root) if lost else frozenset()
     return tuple(one for one in lost if one.job_id in here)
 
 
 def read_jobs_here(paths: Paths, root: Path = Path("/")) -> frozenset[int]:
-    """Return the jobs in the ledger by now."""
+    """Return the jobs that are now in the ledger."""
     ledger, _ = _ledger(paths, root)
     return frozenset() if isinstance(ledger, Unseen) else frozenset(job.job_id for job in ledger.jobs)
 
 
 def read_lost(ledger: Ledger, paths: Paths) -> tuple[LostPath, ...]:
-    """Return what hooks made for the jobs in the ledger and is gone: a job's plan and its slots."""
+    """Return missing files that hooks made for jobs in the ledger: plans and slots."""
     return tuple(
         LostPath(job.job_id, job.uid, path)
         for job in ledger.jobs
@@ -142,21 +142,23 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
     try:
         plan = ledger_file.read_plan(paths, job.job_id)
     except StateError:
-        return  # torn: the hooks' own check says so to its job
+        return  # damaged: the hooks report it to its job
     if isinstance(plan, Plan):
         yield str(paths.slots(job.job_id))
 
 
 HELPER_START_S = 30.0
-"""A helper is ready a fraction of a second after its start."""
+"""A helper is ready a fraction of a second after its start; later it has failed."""
 LOCK_READ_S = 1.0
-"""Hooks hold the ledger's lock for some milliseconds, with a slow disk for some tens of them."""
+"""Hooks hold the ledger's lock for milliseconds, or tens of them with a slow disk."""
 _FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
 
 def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
-    """Who holds a lock file all the time while it is looked at, in words; empty: nobody. The kernel is asked
-    (proc_locks(5)), and the lock itself is left alone."""
+    """Return a description of the process that holds a lock file all the time; "": none.
+
+    Reads the kernel's list of locks (proc_locks(5)) and does not take the lock.
+    """
     held = _holder(file, proc_folder)
     end = time.monotonic() + LOCK_READ_S
     while held is not None and time.monotonic() < end:
@@ -167,7 +169,7 @@ def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
 
 
 def read_helper(root: Path = Path("/")) -> str:
-    """Return the process that is the hooks' helper, in words; empty: there is none, or the caller may not look."""
+    """Return a description of the hooks' helper; "": there is none, or the caller may not see it."""
     held = _holder(root / names.HELPER_FOLDER.lstrip("/") / names.HELPER_LOCK, root / "proc")
     return "" if held is None else _described(held, root / "proc")
 

@@ -1,4 +1,4 @@
-"""The operating system under a compute node: mounts, limits, logind, PAM, SELinux, and which daemons run."""
+"""The operating system of a node: mounts, limits, logind, PAM, SELinux, and running daemons."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import daemon_limits
 from .records import HostFacts, Mount, Unseen
 
 Ask = Callable[[Sequence[str]], Finished]
-"""Runs a program for at most some seconds. Raises CommandError where it is not there or does not end."""
+"""Runs a program for some seconds at most. Raises CommandError if it is missing or does not end."""
 DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "munged", "systemd-logind"})
 _OPEN_FILES = re.compile(rb"^Max open files\s+(\d+|unlimited)\s", re.MULTILINE)
 _UNLIMITED = 1 << 30
 _UID = re.compile(r"^Uid:\t(\d+)\t", re.MULTILINE)
 _FIRST_ORDINARY_UID, _NOBODYS_UID = 1000, 60000
-"""Between them people have their numbers (login.defs, UID_MIN and UID_MAX); Debian's slurm is 64030."""
+"""Range of people's uids (login.defs, UID_MIN and UID_MAX); Debian's slurm is 64030."""
 _ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
 
 
 def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
-    """Return the facts of the operating system; what cannot be seen is Unseen with the reason."""
+    """Return the facts of the operating system; unknown ones are Unseen with the reason."""
     running = _running(root / "proc")
     daemons = frozenset(running)
     return HostFacts(
@@ -47,7 +47,8 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
 
 
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
-    """Return the mounts, in the kernel's order (proc_pid_mountinfo(5)); options of the mount and of its file system."""
+    """Return the mounts in the kernel's order (proc_pid_mountinfo(5)), with options of the mount and its file
+    system."""
     found = []
     for line in _text(root / "proc/self/mountinfo").splitlines():
         first, _, second = line.partition(" - ")
@@ -59,30 +60,30 @@ def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
 
 
 def _plain(point: str) -> str:
-    r"""Unescape a field of mountinfo, where a blank is \040."""
+    """Unescape a field of mountinfo, where a blank is octal 040."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
 
 
 def find_daemon(name: str, root: Path = Path("/")) -> int | None:
-    """Return the pid of one of Slurm's daemons; None: it does not run here."""
+    """Return the pid of a daemon of Slurm; None: it does not run here."""
     return _running(root / "proc").get(name)
 
 
 def read_daemon_folders(root: Path = Path("/")) -> list[str]:
-    """Return the folders of the daemons of Slurm that run here, with the bin beside each: where its commands are."""
+    """Return the folders of Slurm's daemons that run here, and the bin folder next to each, where its commands are."""
     found: list[str] = []
     for name, pid in _running(root / "proc").items():
         try:
             folder = str((root / f"proc/{pid}/exe").readlink().parent)
         except OSError:
-            continue  # another user's
+            continue  # a process of another user
         if name.startswith("s") and name != "systemd-logind":
             found += [folder, f"{folder.rpartition('/')[0]}/bin"]
     return list(dict.fromkeys(found))
 
 
 def _running(proc: Path) -> dict[str, int]:
-    """Return the pid of each of Slurm's daemons here, without users' programs of the same name."""
+    """Return the pids of Slurm's daemons here, without users' programs of the same name."""
     found: dict[str, int] = {}
     for folder in proc.iterdir() if proc.is_dir() else ():
         if folder.name.isdecimal():
@@ -93,8 +94,9 @@ def _running(proc: Path) -> dict[str, int]:
 
 
 _DEBIAN = "-wlm"
-"""Debian's daemons are slurmd-wlm under a link; the kernel calls them so after a `scontrol reconfigure`, which makes
-them start themselves anew."""
+"""Debian's daemons are named slurmd-wlm behind a link. The kernel uses that name after `scontrol reconfigure`, which
+makes the daemons restart themselves.
+"""
 
 
 def _is_of_system(folder: Path) -> bool:
@@ -103,7 +105,7 @@ def _is_of_system(folder: Path) -> bool:
 
 
 def _node_of(slurmd: int | None, root: Path) -> str:
-    """Return the node name that slurmd was given (-N n1, -Nn1), which then differs from the host's."""
+    """Return the node name given to slurmd (-N n1, -Nn1), which may differ from the host's."""
     if slurmd is None:
         return ""
     values = _text(root / f"proc/{slurmd}/cmdline").split("\0")
@@ -131,7 +133,7 @@ def _ptrace_scope(root: Path) -> int | Unseen:
 
 
 def _removes_ipc(ask: Ask) -> bool | Unseen:
-    """logind's own answer: what its files leave out is decided when it is built, and not the same everywhere."""
+    """Ask logind for RemoveIPC: its default is set when it is built, and differs between systems."""
     place = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "RemoveIPC")
     try:
         done = ask(["busctl", "get-property", *place])
@@ -162,7 +164,7 @@ def _label(path: str, root: Path) -> str | None:
 
 
 def missed(why: str) -> HostFacts:
-    """Return the facts where none of them could be read."""
+    """Return the facts if none of them could be read."""
     not_seen = Unseen(why)
     return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, unheld=not_seen, removes_ipc=not_seen)
 
@@ -175,7 +177,7 @@ def _mode(folder: Path) -> int | None:
 
 
 def read_free_percent(folder: Path) -> int | None:
-    """Room left in the file system of a folder: of bytes or of files, whichever is less. None: it does not say."""
+    """Return the free percent of a folder's file system: bytes or files, whichever is less. None: unknown."""
     try:
         seen = os.statvfs(folder)
     except OSError:
@@ -186,7 +188,7 @@ def read_free_percent(folder: Path) -> int | None:
 
 _APPTAINER = ("etc/apptainer/apptainer.conf", "etc/singularity/singularity.conf")
 _ENROOT = "etc/enroot/mounts.d"
-"""What enroot, and pyxis through it, mounts into every container (enroot's doc/configuration.md)."""
+"""Folder of mounts that enroot, and pyxis through it, makes in all containers (enroot's doc/configuration.md)."""
 
 
 def _containers(state_root: str, root: Path) -> tuple[tuple[str, bool], ...]:
@@ -199,12 +201,12 @@ def _containers(state_root: str, root: Path) -> tuple[tuple[str, bool], ...]:
 
 
 def _names(file: Path, path: str) -> bool:
-    """Return whether a file names a folder outside of comments."""
+    """Return whether a file mentions a folder outside of comments."""
     return any(path in line for line in _text(file).splitlines() if not line.lstrip().startswith("#"))
 
 
 def _text(file: Path) -> str:
-    """Return a file's text; empty if it is missing or not readable."""
+    """Return the text of a file; "" if it is missing or not readable."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
