@@ -1,4 +1,4 @@
-"""`slurm-share archive`: one look at everybody's nodes, appended to the file of the day. A timer runs it."""
+"""`slurm-share archive`: append one survey of all users' nodes to the file of the day. A timer runs it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ..core.errors import shown
 from ..history import records
 
 SOURCES = ("agents", "prometheus", "local")
-"""Those that show everybody's load."""
+"""Sources that show all users' load."""
 READ_S = 60.0
 LOCK_S = 60.0
-"""For another archiver to be through."""
+"""Seconds to wait for another archiver."""
 EPILOG = """\
-A file a day, YYYY-MM-DD.tsv (UTC), in archive_folder of the configuration; a
-line for each user on each node, and one for each look. Run twice in the same
-quarter of an hour, it adds nothing the second time.
+Writes one file a day, YYYY-MM-DD.tsv (UTC), into archive_folder of the
+configuration: a line for each user on each node, and one for each survey. A
+second run in the same quarter of an hour adds nothing.
 
 exit codes
-  0 done, 1 no node answered (what Slurm said is kept), or it could not be
-  written; 2 it cannot be as asked.
+  0 done; 1 no node answered (Slurm's answer is kept), or the file cannot be
+  written; 2 wrong usage
 """
 
 
 def add_to(commands: Any) -> None:
-    """Add `archive`."""
+    """Add the sub-command `archive`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "archive",
         help="append everybody's load to the history, for slurm-share report",
@@ -38,7 +38,11 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source)")
     parser.add_argument(
-        "--every", metavar="MIN", type=_minutes, default=records.INTERVAL_S // 60, help="minutes a look stands for (15)"
+        "--every",
+        metavar="MIN",
+        type=_minutes,
+        default=records.INTERVAL_S // 60,
+        help="minutes that a survey stands for (15)",
     )
     parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
     parser.set_defaults(run=archive)
@@ -52,7 +56,7 @@ def _minutes(text: str) -> int:
 
 def archive(arguments: argparse.Namespace) -> int:
     """Survey all nodes and append to the archive. Raises UsageError, StateError, CommandError."""
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    # Imported late: all commands of slurm-share load this module, also the launchers on all nodes.
     from ..history import archive as archive_files
     from ..history import archiving
 

@@ -1,4 +1,4 @@
-"""`slurm-share status --cluster`: mode, shares and MPS daemons of every node, as each of them says."""
+"""`slurm-share status --cluster`: mode, shares and MPS daemons of all nodes, as each node reports them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def print_status(*, as_json: bool) -> int:
-    """Ask all nodes and print. Return 1 if one is silent, fully or in part, or the mode file cannot be read."""
+    """Ask all nodes and print the answers. Return 1 if one is incomplete, or the mode file cannot be read."""
     found = cluster_status.read()
     if as_json:
         print(json.dumps(_as_json(found), indent=2))

@@ -1,4 +1,4 @@
-"""`slurm-share config print`: every setting, its value, and where it came from."""
+"""`slurm-share config print`: all settings with their values and sources."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..slurm import pyslurm_jobs
 
 
 def add_to(commands: Any) -> None:
-    """Add `config` and what can be done with it."""
+    """Add the sub-command `config` and its actions."""
     parser: argparse.ArgumentParser = commands.add_parser("config", help="the site's settings")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    show = actions.add_parser("print", help="each value and where it came from; refuses what is wrong by name")
+    show = actions.add_parser("print", help="print all values and their sources; report mistakes by file and key")
     show.add_argument("--file", type=Path, help=f"another configuration file than {CONFIG_FILE}")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=print_config)
 
 
 def print_config(arguments: argparse.Namespace) -> int:
-    """Print the settings. Raises ConfigError for a wrong file, so that it can be checked before it is used."""
+    """Print the settings. Raises ConfigError for a file with mistakes, so that a new file can be checked first."""
     configuration = load(arguments.file)
     check_settings(configuration)
     rows: list[tuple[str, Any, str]] = []

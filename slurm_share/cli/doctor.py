@@ -1,4 +1,4 @@
-"""`slurm-share doctor`: what is wrong with slurm-share, Slurm and this host, and the one line that puts it right."""
+"""`slurm-share doctor`: find what is wrong with slurm-share, Slurm and this host, with a remedy in one line each."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
-"""clush tells it from warnings (1) and failures (2)."""
+"""Differs from the codes for warnings (1) and failures (2), so that clush can tell them apart."""
 ROLE_NAMES = ("controller", "login", "compute")
 EPILOG = """\
-It looks and changes nothing, at any time, on any host of the cluster. PASS: as it should be. WARN: works, and not as
-it should. FAIL: shares are refused, go without MPS, or a node goes down by it. SKIP: not to be seen from here, with
-the reason; some things are for root's eyes alone.
+Reads only, unless --fix is given; run it at any time on any host of the cluster. PASS: as it should be. WARN: works,
+but not as it should. FAIL: shares are refused or run without MPS, or a node is drained. SKIP: unknown here, with the
+reason; some facts are visible to root only.
 
 examples
-  slurm-share doctor                                  what is wrong here, what was not seen, and a count
-  clush -a slurm-share doctor --quiet                 of 500 nodes, what is wrong: a line each
-  slurm-share doctor --except ptrace,clock            without what this site has decided to live with
-  slurm-share doctor --explain plugin-release         what a check looks at, and why
-  slurm-share doctor --fix                            put right what is slurm-share's own
+  slurm-share doctor                                  what is wrong here, what is unknown, and a count
+  clush -a slurm-share doctor --quiet                 what is wrong on all nodes: a line each
+  slurm-share doctor --except ptrace,clock            without problems that this site accepts
+  slurm-share doctor --explain plugin-release         what a check tests, and why
+  slurm-share doctor --fix                            repair slurm-share's own state
 
 exit codes
-  0 all well, 1 warnings, 2 something fails (or the command line is wrong), 3 doctor itself could not do its work
+  0 all checks passed, 1 warnings, 2 failures (or wrong usage), 3 doctor could not examine the host
 """
 
 
 def add_to(commands: Any) -> None:
-    """Add `doctor`."""
+    """Add the sub-command `doctor`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="what is wrong on this host, and how to put it right",
+        help="find what is wrong on this host, and how to repair it",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--role", action="append", choices=ROLE_NAMES, help="what this host is (default: it is found out); repeatable"
+        "--role", action="append", choices=ROLE_NAMES, help="role of this host (default: detected); repeatable"
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--verbose", action="store_true", help="also what is as it should be")
+    how.add_argument("--verbose", action="store_true", help="also print passed checks")
     how.add_argument(
-        "--quiet", action="store_true", help="only what is wrong, one line each; nothing where all is well"
+        "--quiet", action="store_true", help="print only what is wrong, one line each; nothing if all is well"
     )
-    how.add_argument("--json", action="store_true", help="for programs")
+    how.add_argument("--json", action="store_true", help="print JSON")
     how.add_argument(
-        "--explain", nargs="?", const="", metavar="CHECK", help="describe a check, or all of them, and look at nothing"
+        "--explain", nargs="?", const="", metavar="CHECK", help="describe a check, or all, without examining the host"
     )
     parser.add_argument(
         "--except", dest="without", action="append", default=[], metavar="CHECK,...", help="leave out checks by name"
     )
-    parser.add_argument("--fix", action="store_true", help="put right what is slurm-share's own, and say what was done")
+    parser.add_argument("--fix", action="store_true", help="repair slurm-share's own state, and report what was done")
     parser.set_defaults(run=run_doctor)
 
 
@@ -89,12 +89,12 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        forget_output()  # a full disk: what was not written must not fail once more, with another exit code
+        forget_output()  # a full disk: buffered text must not fail again with another exit code
     return EXIT_NOT_DONE
 
 
 def _examine(arguments: argparse.Namespace) -> int:
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    # Imported late: all commands of slurm-share load this module, also the launchers on all nodes.
     from ..doctor import every, page
 
     if arguments.explain is not None:
@@ -114,7 +114,7 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of checks. Raises UsageError for an unknown one, with the one that may have been meant."""
+    """Return the names of checks. Raises UsageError for an unknown one, and suggests a similar one."""
     from ..doctor import every
 
     known = [check.name for check in every.ALL]
@@ -127,7 +127,7 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-# --- For programs and for people -------------------------------------------------------------------------------------
+# --- Output ----------------------------------------------------------------------------------------------------------
 
 
 def counts(findings: Collection[Finding]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`slurm-share install`: the lines that Slurm's files need, shown, written, taken back."""
+"""`slurm-share install`: show, write and remove the lines that Slurm's files need."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ EXIT_MISSING = 1
 
 
 def add_to(commands: Any) -> None:
-    """Add `install`."""
+    """Add the sub-command `install`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "install",
-        help="the lines that slurm.conf, plugstack.conf and gres.conf need: show, write, take back",
-        description="Shows as a diff the lines that Slurm's files on this host lack, writes them, or takes them back. "
-        "--check ends with 0 where nothing is missing, 1 where lines are, 2 where somebody has to choose first.",
+        help="show, write or remove the lines that slurm.conf, plugstack.conf and gres.conf need",
+        description="Shows a diff of the lines that Slurm's files on this host lack, writes them, or removes them. "
+        "--check exits with 0 if nothing is missing, 1 if lines are missing, 2 if you have to choose first.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="show what is missing, change nothing (the default)")
-    what.add_argument("--apply", action="store_true", help="write it: every file or none, with a copy of the old one")
-    what.add_argument("--undo", action="store_true", help="take back what --apply wrote, and nothing else")
+    what.add_argument("--apply", action="store_true", help="write all files or none, and keep copies of the old ones")
+    what.add_argument("--undo", action="store_true", help="remove what --apply wrote, and nothing else")
     what.add_argument(
         "--names-hooks",
         action="store_true",
-        help="which Prolog= and Epilog= of slurm.conf start our hooks on this host: a line each and exit code 1, or 0; "
-        "2 where it cannot be told (for the packages, which are not removed under them)",
+        help="print the Prolog= and Epilog= lines of slurm.conf that start our hooks here; exit code 1 if there are "
+        "any, else 0, or 2 if unknown (for the packages, which must not be removed then)",
     )
     what.add_argument(
         "--names-lua",
         action="store_true",
-        help="the same of the job_submit.lua beside slurm.conf that calls ours",
+        help="the same for a job_submit.lua next to slurm.conf that calls ours",
     )
     parser.add_argument(
         "--shards",
@@ -52,7 +52,7 @@ def add_to(commands: Any) -> None:
         const=SHARDS_PER_GPU,
         default=0,
         metavar="N",
-        help=f"with the lines for parts of a GPU, N shards for each (default {SHARDS_PER_GPU})",
+        help=f"also write the lines for parts of a GPU, with N shards for each GPU (default {SHARDS_PER_GPU})",
     )
     parser.add_argument(
         "--with",
@@ -60,17 +60,19 @@ def add_to(commands: Any) -> None:
         action="append",
         choices=choices.CHOICES,
         default=[],
-        help="also a line that changes other people's jobs; --check says which a site lacks, and what each changes",
+        help="also write a line that changes jobs of others; --check lists these lines and their effects",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="with --undo: take out whole lines of ours, also where somebody has added words to them since",
+        help="with --undo: remove whole lines of ours even if text was added to them",
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON object instead of words, errors too; install.md has its fields"
+        "--json", action="store_true", help="print one JSON object, also for errors; install.md describes its fields"
     )
-    parser.add_argument("--conf", type=Path, metavar="FILE", help="another slurm.conf than the one Slurm uses here")
+    parser.add_argument(
+        "--conf", type=Path, metavar="FILE", help="use this slurm.conf instead of the one that Slurm uses here"
+    )
     parser.set_defaults(run=run)
 
 
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """Print lines, and nothing that a terminal obeys: other people's files are shown."""
+    """Print lines without terminal control characters, which the files shown here may contain."""
     if text:
         print_lines(install_text.harmless(text).split("\n"))
 
@@ -110,7 +112,7 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
         raise UsageError(f"--shards={arguments.shards}: from 1 to {2**32 - 1}; without a number it is {SHARDS_PER_GPU}")
     named = slurm_conf_path(arguments.conf).absolute()
     try:
-        conf = named.parent.resolve() / named.name  # one folder, one journal, whatever way leads there
+        conf = named.parent.resolve() / named.name  # resolved, so that a folder has one journal
         if arguments.names_hooks or arguments.names_lua:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
         report.slurm_conf = str(conf)
@@ -127,6 +129,6 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:
-    """Print which of our files Slurm's configuration names, for the packages' scripts."""
+    """Print the lines of Slurm's configuration that name our files, for the packages' scripts."""
     say("\n".join(f"{conf}: {line}" for line in lines))
     return EXIT_MISSING if lines else names.EXIT_OK

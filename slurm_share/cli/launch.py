@@ -1,4 +1,4 @@
-"""`slurm-share launch`: the one task of each node of a triples job. Started by the script that llsub writes."""
+"""`slurm-share launch`: the task of each node of a triples job, started by the script that llsub writes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from .progress_line import LauncherLine
 
 
 def add_to(commands: Any) -> None:
-    """Add `launch`."""
+    """Add the sub-command `launch`."""
     parser = commands.add_parser(
         "launch",
-        help="run a node's part of a run that llsub or llmapreduce has made (their scripts call it)",
-        description="Runs, on this node, the processes of a run: a folder LLSUB.N or MAPRED.N. What is done there is "
-        "not done again.",
+        help="run this node's part of a run of llsub or llmapreduce (their scripts call it)",
+        description="Runs this node's processes of a run, whose folder is LLSUB.N or MAPRED.N. Tasks that are done are "
+        "not run again.",
     )
     parser.add_argument("folder", type=Path, help="the run's folder")
     parser.add_argument(
-        "--summary", action="store_true", help="run nothing: count what all nodes have written, 0 if every task is done"
+        "--summary",
+        action="store_true",
+        help="run nothing; summarize the results of all nodes, exit code 0 if all tasks are done",
     )
     parser.set_defaults(run=_run)
 
@@ -39,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
     line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
     code = launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
-    # Inside Slurm the job's script does so, when the launchers of all nodes are through.
+    # Inside Slurm the job's script summarizes, after the launchers of all nodes have ended.
     return code if in_slurm else max(code, _summarize(folder, run))
 
 
@@ -50,14 +52,14 @@ def _summarize(folder: Path, run: Run) -> int:
         if made.row_count:
             terminal.show(made)
     except OSError:
-        command.forget_output()  # the exit code says the same
+        command.forget_output()  # the exit code tells the result, too
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
     return 0 if found.account.done == found.account.tasks else 1
 
 
 def _settings() -> Settings:
-    """Return the site's settings; all defaults for a broken file, which is no reason not to run."""
+    """Return the site's settings, or the defaults if the file has mistakes: the run should start anyway."""
     try:
         return config.load().of(os.environ.get("SLURM_JOB_PARTITION"))
     except ConfigError as error:
@@ -66,8 +68,7 @@ def _settings() -> Settings:
 
 
 def _say(sentence: str) -> None:
-    """To whoever reads the job's log. Where that cannot be written (its disk is full, its reader has gone), the tasks
-    are still worth running."""
+    """Print a sentence to the job's log. Ignore errors (disk full, reader gone): the tasks should run anyway."""
     try:
         print(f"slurm-share launch: {sentence}")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`slurm-share`: the command of administrators, operators and the curious."""
+"""`slurm-share`: the command of administrators and operators, with sub-commands."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from . import (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser; each sub-command adds its own."""
+    """Return the command's parser with all sub-commands."""
     top = argparse.ArgumentParser(
-        prog="slurm-share", description="GPUs shared between the tasks of one Slurm user: what is shared on this node."
+        prog="slurm-share", description="Manage slurm-share, which shares GPUs between the tasks of one Slurm user."
     )
     version.add_to(top)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    """Run the command; return 0: done, 1: failed, 2: wrong usage. Print failures as a sentence on stderr."""
     arguments = parser().parse_args(argv)
     return enter("slurm-share", lambda: arguments.run(arguments))
 

@@ -1,4 +1,4 @@
-"""`slurm-share pip-line`: the line that installs slurm_share into the Python of a user's programs."""
+"""`slurm-share pip-line`: print the pip command that installs slurm_share into a user's Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def add_to(commands: Any) -> None:
-    """Add `pip-line`."""
+    """Add the sub-command `pip-line`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "pip-line",
         help="print the line that installs slurm_share.spmd into your own Python",
@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(_: argparse.Namespace) -> int:
-    """Print the line. Raises SlurmShareError where there is neither a wheel nor a checkout."""
+    """Print the command. Raises SlurmShareError if there is neither a wheel nor a checkout."""
     print(f"python3 -m pip install {shlex.quote(f'{source(PACKAGE, Path(installed.WHEELS))}[spmd]')}")
     return names.EXIT_OK
 

@@ -1,4 +1,4 @@
-"""The line that shows a run's progress on a terminal."""
+"""Show a run's progress as a line of text."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import time
 from ..triples import Progress, TaskCounts, as_text
 
 LINE_EVERY_S = 30.0
-"""Where no terminal shows it, lines are kept."""
+"""Seconds between lines if the output is no terminal."""
 
 
 class Line:
-    """On a terminal one line, written over; elsewhere a line now and then."""
+    """Progress on standard output: one line that is overwritten on a terminal, else a new line every LINE_EVERY_S."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
         self._text, self._at = "", float("-inf")
 
     def show(self, text: str) -> None:
-        """Replace the line by a new one."""
+        """Show a new text."""
         now = time.monotonic()
         if self._terminal:
             columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
@@ -41,7 +41,7 @@ class Line:
 
 
 class LauncherLine:
-    """The launcher's own: on standard error, and nothing where that is no terminal."""
+    """Progress of a launcher on standard error; nothing if that is no terminal."""
 
     def __init__(self, total: int, stream: int = 2) -> None:
         self._total = total
@@ -50,7 +50,7 @@ class LauncherLine:
         self._since = time.monotonic()
 
     def show(self, progress: Progress) -> None:
-        """Draw it; the last time with its line end."""
+        """Show the progress; end the line when all is done."""
         if not self._watched:
             return
         over = progress.done + progress.failed

@@ -1,4 +1,4 @@
-"""`slurm-share report`: how well a week was used, user by user, from the archive; with drafts of messages to them."""
+"""`slurm-share report`: use of the nodes in a week by user, from the archive, with drafts of messages to users."""
 
 from __future__ import annotations
 
@@ -19,43 +19,46 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 EPILOG = """\
-Weeks and days are those of UTC, as the archive's files are.
+Weeks and days are in UTC, as in the archive's files.
 
 examples
-  slurm-share report                          the last week that is over
+  slurm-share report                          the last complete week
   slurm-share report --week 2026-W47 --drafts messages
                                               and a file for each user whose
-                                              nodes were used badly for an hour
-                                              or more,
-                                              messages/alice-2026-W47.txt
+                                              nodes had low load for an hour or
+                                              more, messages/alice-2026-W47.txt
   slurm-share report --from 2026-11-01 --to 2026-11-30 --user alice
 
 exit codes
-  0 done, 1 the archive cannot be read; 2 it cannot be as asked.
+  0 done, 1 the archive cannot be read, 2 wrong usage
 """
 
 
 def add_to(commands: Any) -> None:
-    """Add `report`."""
+    """Add the sub-command `report`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "report",
         help="node-hours of low, good and high load, the worst users first",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--week", nargs="?", const="", metavar="YYYY-Www", help="a week; alone: the last that is over")
+    parser.add_argument(
+        "--week", nargs="?", const="", metavar="YYYY-Www", help="a week; without a value: the last complete one"
+    )
     parser.add_argument("--from", dest="first", metavar="DAY", help="first day, such as 2026-11-16")
     parser.add_argument("--to", dest="last", metavar="DAY", help="last day, with it (default: today)")
     parser.add_argument("--user", metavar="NAME", help="only this user")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--drafts", metavar="FOLDER", type=Path, help="write a message to each user who wants one")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--drafts", metavar="FOLDER", type=Path, help="write a draft of a message to each user with low load"
+    )
     parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
     parser.set_defaults(run=print_report)
 
 
 def print_report(arguments: argparse.Namespace) -> int:
-    """Read the archive, add up, print. Raises UsageError, StateError."""
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    """Read the archive and print the report. Raises UsageError, StateError."""
+    # Imported late: all commands of slurm-share load this module, also the launchers on all nodes.
     from ..history import archive as history_archive
     from ..history import report as decide
     from ..history import report_text

@@ -1,4 +1,4 @@
-"""`slurm-share signal`: what the dashboard starts on a node, in the caller's own job, to signal one process there."""
+"""`slurm-share signal`: signal a process on a node. The dashboard runs it there in a step of the caller's job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..slurm import signals
 
 
 def add_to(commands: Any) -> None:
-    """Add `signal`, which the help leaves out: for a person there is kill(1)."""
+    """Add the sub-command `signal`, which the help omits: people have kill(1)."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "signal",
         description="Send a signal to one process on this node, and to no later one of the same number: of the "

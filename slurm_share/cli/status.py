@@ -18,24 +18,24 @@ from . import cluster_status
 
 SCHEMA = 1
 FULL_UUID_WIDTH = 110
-"""Below so many columns a UUID is cut, with a sign; --json has all of it."""
+"""On narrower terminals UUIDs are cut; --json prints them in full."""
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 
 
 def add_to(commands: Any) -> None:
-    """Add `status`."""
+    """Add the sub-command `status`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "status", help="the shared jobs of this node, their users, GPUs and slots"
+        "status", help="print the shared jobs of this node with their users, GPUs and slots"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--cluster", action="store_true", help="mode, shares and MPS daemons of all nodes, a line for each"
+        "--cluster", action="store_true", help="print mode, shares and MPS daemons of all nodes, a line each"
     )
     parser.set_defaults(run=print_status)
 
 
 def print_status(arguments: argparse.Namespace) -> int:
-    """Print the shares. Exit 0 also if nothing is shared; 1 if a source did not answer, with the rest shown."""
+    """Print the shares. Return 0, also if nothing is shared, or 1 if a source did not answer; the rest is printed."""
     if arguments.cluster:
         return cluster_status.print_status(as_json=arguments.json)
     status = read_status()
@@ -117,7 +117,7 @@ def as_tables(status: Status) -> list[Any]:
 
 
 def _mode_lines(modes: Mapping[str, str]) -> list[str]:
-    """Return where jobs are not shared, and why; empty where they are."""
+    """Return where jobs are not shared, and why; empty if all may share."""
     said = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
     return [
         said[mode] + (f" in partition {name}" if name else "") + " (mode in the configuration)"
@@ -144,7 +144,7 @@ def _job_table(status: Status) -> Table:
 def _gpu_table(status: Status) -> Table:
     headings = ("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "MPS", "JOBS")
     table = _table(*headings, numbers=(0, 3, 4, 5, 6))
-    # Where it is narrow the name is cut, with a sign, and nothing is folded: eight GPUs stay eight lines.
+    # On narrow terminals the name is cut and not folded: eight GPUs stay eight lines.
     table.columns[1].no_wrap, table.columns[1].min_width = True, 13
     table.columns[2].no_wrap, table.columns[2].overflow = True, "ellipsis"
     in_full = terminal.width() >= FULL_UUID_WIDTH
@@ -173,7 +173,7 @@ def _table(*headings: str, numbers: tuple[int, ...]) -> Table:
 
 
 def _slots_on(job: LedgerJob, uuid: str) -> int:
-    """Slot i is on GPU i mod G, so every GPU of a job has slots/G of them."""
+    """Return the slots of a job on a GPU. Slot i is on GPU i mod G, so each GPU has slots/G of them."""
     return job.slots // len(job.gpus) if uuid in job.gpus else 0
 
 

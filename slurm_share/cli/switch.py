@@ -1,4 +1,4 @@
-"""`slurm-share off` and `slurm-share on`: sharing switched off and on again, with one command and no restart."""
+"""`slurm-share off` and `slurm-share on`: switch sharing off and on again without a restart."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ EXIT_NOT_ALL = 1
 
 
 def add_to(commands: Any) -> None:
-    """Add `off` and `on`."""
+    """Add the sub-commands `off` and `on`."""
     for command, what in (
         ("off", "switch sharing off on this host"),
-        ("on", "take `slurm-share off` back on this host"),
+        ("on", "undo `slurm-share off` on this host"),
     ):
         parser: argparse.ArgumentParser = commands.add_parser(
-            command, help=f"{what}, or with --cluster everywhere; running jobs keep what they have"
+            command, help=f"{what}, or with --cluster on all hosts; running jobs keep their shares"
         )
         parser.add_argument(
             "--cluster",
             action="store_true",
-            help="on the controller: for the whole cluster, jobs that wait in the queue included",
+            help="on the controller: for the whole cluster, including pending jobs",
         )
         parser.set_defaults(run=run_off if command == "off" else run_on)
 
@@ -62,14 +62,14 @@ def _switch(*, off: bool, cluster: bool) -> int:
             f"takes over: run `slurm-share {_mode(off)}` there as well"
         )
     problems = [*_other_serves(controllers, off=off), *_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
-    _say_problems(problems)  # before squeue, which may not answer
+    _say_problems(problems)  # first, because squeue may not answer
     left = _change_jobs(after, off=off)
     _say_problems(left)
     return EXIT_NOT_ALL if problems or left else _code(after, off=off)
 
 
 def _load(*, off: bool, cluster: bool) -> Configuration:
-    """Raises ConfigError, with the way out, for a file that is not understood: no line is written into one."""
+    """Return the configuration. Raises ConfigError with a remedy for a file with mistakes, which is never edited."""
     try:
         return config.load()
     except ConfigError as error:
@@ -101,8 +101,8 @@ def _here() -> str:
 
 
 def _controllers() -> dict[str, bool]:
-    """Return the controllers' hosts, and whether each answers. Raises UsageError on a host that is none, whose
-    config.toml job_submit.lua does not read."""
+    """Return the controllers' hosts, and whether each answers. Raises UsageError on any other host: job_submit.lua
+    does not read its config.toml."""
     found = read_controllers(queue_verdicts.environment())
     if found and _here() not in map(short_name, found):
         raise UsageError(
@@ -113,8 +113,7 @@ def _controllers() -> dict[str, bool]:
 
 
 def _other_serves(controllers: Mapping[str, bool], *, off: bool) -> list[str]:
-    """Say so where jobs to come get their verdict on another host: of several controllers the first that answers
-    serves."""
+    """Return a problem if another host gives new jobs their verdict: the first controller that answers serves."""
     acting = switch.acting(controllers)
     if acting is None or short_name(acting) == _here():
         return []
@@ -125,7 +124,7 @@ def _other_serves(controllers: Mapping[str, bool], *, off: bool) -> list[str]:
 
 
 def _untold_nodes(after: Configuration, *, off: bool) -> list[str]:
-    """Say so where nothing that is written on the controller reaches a node."""
+    """Return a problem for nodes that nothing written on the controller reaches."""
     if switch.reaches_nodes(after.settings):
         return []
     return [
@@ -153,7 +152,7 @@ def _modes(configuration: Configuration) -> str:
 
 
 def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
-    """Write the site's word for all nodes where it has a file for that; return what went wrong."""
+    """Write the mode into the site's mode file, if it has one; return the problems."""
     path, mode = after.settings.mode_file, _mode(off)
     if not path:
         return []
@@ -165,7 +164,7 @@ def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
 
 
 def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
-    """Give the jobs of the queue their new verdict; return what went wrong."""
+    """Give the pending jobs their new verdict; return the problems."""
     again = f"run `slurm-share {_mode(off)} --cluster` again"
     try:
         done = queue_verdicts.switch_all(after, off=off)
