@@ -26,6 +26,7 @@ class Received:
         checksum: bytes | None = None,
     ) -> None:
         self.envelope = envelope
+        self.arrival = 0
         self._checksum = checksum
         self.window = window
         self._parts: list[memoryview | Lent] | None = parts

@@ -27,8 +27,8 @@ class _Context:
         """None: few messages are looked through one by one, which is quicker."""
 
     def add(self, number: int, message: Message) -> None:
-        """Add a message as the last, or with a number below zero as the first."""
-        _add(self.all, number, message)
+        """Add a message at its place in the order of arrival."""
+        _insert(self.all, number, message)
         if self._named is not None:
             self._name(self._named, number, message)
         elif len(self.all) > _FEW:
@@ -70,7 +70,7 @@ class _Context:
             queue = named.get(key)
             if queue is None:
                 queue = named[key] = OrderedDict()
-            _add(queue, number, message)
+            _insert(queue, number, message)
 
 
 class Queues:
@@ -83,14 +83,13 @@ class Queues:
         """The highest context that is finished."""
         self._late: CollectiveMismatch | None = None
         self._is_late_told = False
-        self._first = 0
-        """Number of the message that was put back last: below zero."""
         self.taken = 0
         """Messages that ever came; with the sum of what was sent it tells whether one is under way."""
 
     def put(self, message: Message) -> None:
         """Add a message that has come."""
         self.taken += 1
+        message.arrival = self.taken
         envelope = message.envelope
         if USER < envelope.context <= self._finished:
             self._late = self._late or CollectiveMismatch(
@@ -105,9 +104,8 @@ class Queues:
         return None if self._is_late_told else self._late
 
     def put_back(self, message: Message) -> None:
-        """Make a message that was not taken the first again."""
-        self._first -= 1
-        self._of(message.envelope.context).add(self._first, message)
+        """Put a message back in its place in the order of arrival."""
+        self._of(message.envelope.context).add(message.arrival, message)
 
     def take(self, source: int | None, context: int, tag: Tag | None) -> Message | None:
         """Return and remove the first message that fits; None: there is none yet.
@@ -164,10 +162,18 @@ class Queues:
         return messages
 
 
-def _add(queue: _Queue, number: int, message: Message) -> None:
+def _insert(queue: _Queue, number: int, message: Message) -> None:
+    """Insert a message by its number: mostly the last; the first or one between if it was put back."""
+    if not queue or number > next(reversed(queue)):
+        queue[number] = message
+        return
+    is_first = number < next(iter(queue))
     queue[number] = message
-    if number < 0:
+    if is_first:
         queue.move_to_end(number, last=False)
+    else:
+        for later in [one for one in queue if one > number]:
+            queue.move_to_end(later)
 
 
 def _fits(envelope: Envelope, source: int | None, tag: Tag | None) -> bool:

@@ -121,6 +121,7 @@ class MpiMessage:
     envelope: Envelope
     body: memoryview
     window: None = None
+    arrival: int = 0
 
     def take(self) -> memoryview:
         return self.body

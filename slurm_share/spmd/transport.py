@@ -56,6 +56,9 @@ class Window(Protocol):
 class Message(Protocol):
     """One message that was received. Its body is taken once."""
 
+    arrival: int
+    """Number in the order of arrival at this rank; `matching.Queues` sets it."""
+
     @property
     def envelope(self) -> Envelope: ...
 
@@ -112,7 +115,7 @@ class Transport(Protocol):
         ...
 
     def put_back(self, message: Message) -> None:
-        """Make a message that was not taken the first of its source and tag again."""
+        """Put a received message, whose body was not taken, back in its place in the order of arrival."""
         ...
 
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:

@@ -1,4 +1,4 @@
-"""Queues of messages that have come."""
+"""Queues of received messages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ CALL = 1 << 32
 class Sent:
     envelope: Envelope
     window: None = None
+    arrival: int = 0
 
     def take(self) -> memoryview:
         return memoryview(b"")
@@ -47,7 +48,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_a_call_gets_what_came_first_of_what_fits(steps: list) -> None:
-    """Compared with a plain list that is looked through."""
+    """Compared with a linear search of a list. A message that is put back keeps its place."""
     queues, plain = Queues(0), []
     for what, (source, tag) in steps:
         if what == "put":
@@ -68,11 +69,23 @@ def test_a_call_gets_what_came_first_of_what_fits(steps: list) -> None:
             continue
         assert queues.take(source, USER, tag) is expected
         if expected is not None:
-            plain.remove(expected)
             if what == "back":
                 queues.put_back(expected)
-                plain.insert(0, expected)
+            else:
+                plain.remove(expected)
         assert list(queues.waiting()) == [one.envelope for one in plain]
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_probed_message_does_not_overtake_earlier_ones_of_its_source(count: int) -> None:
+    """`Comm.probe` takes a message and puts it back, here the last one."""
+    queues = Queues(0)
+    for number in range(count):
+        queues.put(message(1, number))
+    for tag in (count - 1, 1, 0, 1):
+        queues.put_back(queues.take(1, USER, tag))
+    queues.put(message(1, count))
+    assert [queues.take(1, USER, None).envelope.tag for _ in range(count + 1)] == list(range(count + 1))
 
 
 def test_ten_thousand_messages_are_taken_by_tag_from_the_last_to_the_first() -> None:
