@@ -328,8 +328,9 @@ def _whole(value: Any) -> int | None:
 
 def _tag(tag: Any) -> Tag:
     if isinstance(tag, str):
-        if len(tag.encode()) > TAG_BYTES:
-            raise UsageError(f"the tag {tag[:40]!r}... has {len(tag.encode())} bytes; tags have at most {TAG_BYTES}")
+        length = len(tag.encode("utf-8", "surrogatepass"))  # undecodable file names have surrogates
+        if length > TAG_BYTES:
+            raise UsageError(f"the tag {tag[:40]!r}... has {length} bytes; tags have at most {TAG_BYTES}")
         return str(tag)
     number = _whole(tag)
     if number is None or not -(1 << 63) <= number < 1 << 63:

@@ -219,6 +219,14 @@ def test_a_receive_ends_after_its_time() -> None:
     run(1, program)
 
 
+def test_an_undecodable_file_name_can_be_a_tag() -> None:
+    def program(comm: Comm) -> None:
+        comm.send("content", 0, os.fsdecode(b"caf\xe9"))
+        assert comm.recv(0, "caf\udce9") == "content"
+
+    run(1, program)
+
+
 def test_numbers_and_texts_are_different_tags() -> None:
     def program(comm: Comm) -> None:
         comm.send("text", 0, "1")
