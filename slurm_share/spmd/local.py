@@ -65,7 +65,10 @@ def run_local(
     check(program, size)
     run = _Run(os.fspath(program), size, end_grace_s, kill_s)
     try:
-        run.start(args, Path(logs) if logs is not None else None, env or {}, python)
+        try:
+            run.start(args, Path(logs) if logs is not None else None, env or {}, python)
+        except OSError as error:
+            raise UsageError(f"the logs of ranks cannot be written to {error.filename}: {error.strerror}") from error
         run.wait()
         return run.outcome()
     except KeyboardInterrupt:

@@ -230,6 +230,13 @@ def test_lines_of_two_ranks_do_not_mix(program):
     assert {"[1] no end", "[2] no end"} <= {line[:10] for line in others}
 
 
+def test_a_folder_for_logs_that_cannot_be_made_is_a_sentence(program, tmp_path):
+    (tmp_path / "file").touch()
+    said = run("-n", "2", "--logs", str(tmp_path / "file"), program("print(rank)"))
+    assert said.returncode == 2
+    assert said.stderr == f"slurm_share.spmd: the logs of ranks cannot be written to {tmp_path}/file: File exists\n"
+
+
 def test_logs_take_what_the_other_ranks_print(program, tmp_path):
     path = program("print('out', rank); print('err', rank, file=sys.stderr)")
     said = run("-n", "3", "--logs", str(tmp_path / "a" / "logs"), path)
