@@ -21,7 +21,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import Any
 
-from . import frames
+from . import frames, memory
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .matching import Queues
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
@@ -152,7 +152,7 @@ class MpiTransport:
         self._block = mpi.BYTE.Create_contiguous(BLOCK).Commit()
         self.nodes, local_size, cores = _places(mpi, comm)
         self._spin_s = SPIN_S if local_size <= cores else 0.0
-        self._limit = int(os.environ.get(ENV_SEND_LIMIT) or 0) or _memory() // MEMORY_PART // local_size
+        self._limit = int(os.environ.get(ENV_SEND_LIMIT) or 0) or memory.total_bytes() // MEMORY_PART // local_size
 
     def send(
         self,
@@ -308,10 +308,10 @@ class MpiTransport:
         size = self._status.Get_count(self._mpi.BYTE)
         if size < 0 or size > LARGE:
             blocks = self._status.Get_count(self._block)
-            memory, what = _memory_for(blocks * BLOCK), [blocks, self._block]
+            room, what = _memory_for(blocks * BLOCK), [blocks, self._block]
         else:
-            memory, what = _memory_for(size), [self._mpi.BYTE]
-        self._coming.setdefault(source, deque()).append((found.Irecv([memory, *what]), memory))
+            room, what = _memory_for(size), [self._mpi.BYTE]
+        self._coming.setdefault(source, deque()).append((found.Irecv([room, *what]), room))
 
     def _end(self, source: int) -> None:
         coming = self._coming[source]
@@ -372,10 +372,6 @@ def _memory_for(size: int) -> Any:
         return np.empty(size, np.uint8)
     except MemoryError as error:
         raise NoRoom(f"there is no memory for a message of {size} bytes") from error
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _places(mpi: Any, comm: Any) -> tuple[tuple[NodePlace, ...], int, int]:

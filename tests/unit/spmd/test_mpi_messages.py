@@ -46,3 +46,11 @@ def test_ranks_whose_last_collective_calls_differ_end_with_an_abort(
     made.close()
     assert [code for code, _why in aborted] == [1] * is_late
     assert all("collective call 4" in why for _code, why in aborted)
+
+
+def test_a_jobs_memory_limits_what_is_kept_for_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLSUB_SEND_LIMIT", raising=False)
+    monkeypatch.setattr("slurm_share.spmd.memory.total_bytes", lambda: 400_000)
+    comm = MagicMock(**{"Get_rank.return_value": 0, "Get_size.return_value": 2})
+    comm.allgather.side_effect = lambda here: [here, here]
+    assert mpi.MpiTransport(MagicMock(), comm)._limit == 400_000 // mpi.MEMORY_PART // 2
