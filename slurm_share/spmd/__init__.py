@@ -1,13 +1,13 @@
 """Messages and distributed arrays between the tasks of a run (SPMD: every rank runs the same program).
 
-Lives in the Python of the user's programs: it needs NumPy alone and imports nothing else of slurm_share. The names
-below are imported when they are first asked for, because the launcher imports `wire` and `rendezvous` where there is no
-NumPy.
+The package is installed in the Python of the user's programs: it needs only NumPy and imports nothing else of
+slurm_share. The names below are imported at their first use, because the launcher imports `wire` and `rendezvous`
+without NumPy.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
+TYPE_CHECKING = False  # mypy takes it as true; importing `typing` would cost more than this module
 if TYPE_CHECKING:
     from .array_files import load as load
     from .array_files import save as save
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .functions import fft as fft
     from .functions import find as find
     from .functions import ifft as ifft
-    from .functions import mtimes as mtimes
     from .functions import summation as summation
     from .functions import transpose_grid as transpose_grid
+    from .products import mtimes as mtimes
     from .rules.maps import Map as Map
 
     COMM_WORLD: Comm
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 _HOME = {
     **dict.fromkeys(("ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Comm", "MAX", "MIN", "PROD", "SUM", "Status"), "comm"),
     **dict.fromkeys(("Dmat", "empty", "from_local", "ones", "rand", "zeros"), "dmat"),
-    **dict.fromkeys(("fft", "find", "ifft", "mtimes", "summation", "transpose_grid"), "functions"),
+    **dict.fromkeys(("fft", "find", "ifft", "summation", "transpose_grid"), "functions"),
     **dict.fromkeys(("load", "save"), "array_files"),
     "Map": "rules.maps",
+    "mtimes": "products",
     "SpmdError": "errors",
 }
 

@@ -1,11 +1,10 @@
 """`python -m slurm_share.spmd [-n N] PROG [ARG...]`: run a program as the ranks of a run.
 
-A launcher starts each rank with the same command, without -n: LLSUB_RENDEZVOUS says that it is a rank.
+A launcher starts each rank with the same command without -n, and with LLSUB_RENDEZVOUS in the environment.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import runpy
@@ -17,6 +16,8 @@ from types import TracebackType
 
 from . import names
 from .errors import Aborted, NodeLost, PeerEnded, RunEnded, SpmdError, StartTimeout, UsageError
+from .ppython import finder
+from .ppython.module import names_without_import
 
 HELP = """\
 usage: python -m slurm_share.spmd [-n N] [--logs FOLDER] PROG [ARG...]
@@ -28,28 +29,28 @@ and share arrays with slurm_share.spmd, or with pPython's functions.
   --logs FOLDER  write what ranks 1 and up print into FOLDER/PROG.<rank>.out
   -h, --help     show this text
 
-Output of rank 0 comes as it is, that of the others with "[rank] " before each
-line. Without OMP_NUM_THREADS, each rank gets its part of the cores. Where one
-rank fails the others are told, and are ended after 10 seconds.
+The output of rank 0 is unchanged; that of the others has "[rank] " before each
+line. Without OMP_NUM_THREADS, each rank gets its part of the cores. If a rank
+fails, the others are told, and are ended after 10 seconds.
 
-Exit code: 0 where all ranks ended with 0, 1 where one did not, 2 where the
-command was wrong, 130 after Ctrl-C; the code that a rank gave to abort().
+Exit code: 0 if all ranks ended with 0, 1 if one did not, 2 if the command was
+wrong, 130 after Ctrl-C; or the code that a rank passed to abort().
 """
 USAGE = 2
 _QUIET = (PeerEnded, NodeLost, Aborted, StartTimeout)
-"""What others did: the traceback that matters is theirs."""
+"""Errors that other ranks caused: the traceback that matters is theirs."""
 _OWN_FOLDER = os.path.dirname(__file__) + os.sep  # noqa: PTH120
 _OWN_FILES = (__file__, runpy.run_path.__code__.co_filename)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
+    """Parsed command line."""
 
     program: str
     args: tuple[str, ...]
     size: int | None
-    """None: not given."""
+    """None: without -n."""
     logs: str | None
 
 
@@ -72,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> Request:
-    """Read a command line. Raises UsageError. What follows the program is the program's."""
+    """Parse a command line. Arguments after the program belong to the program. Raises UsageError."""
     rest = list(argv)
     size: int | None = None
     logs: str | None = None
@@ -106,19 +107,19 @@ def run_program(program: str, args: Sequence[str]) -> int:
     sys.argv[:] = [program, *args]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(program))  # noqa: PTH120
-    _install_finder()
+    finder.install()
     _write_lines_whole()
     try:
-        runpy.run_path(program, init_globals=_seen_names(program), run_name="__main__")
+        runpy.run_path(program, init_globals=names_without_import(program), run_name="__main__")
     except _QUIET as error:
-        sys.last_value = error  # as the interpreter does: what was sent is then delivered for a moment only
+        sys.last_value = error  # as the interpreter does; the transport then delivers messages for a short time only
         rank = os.environ.get(names.ENV_RANK, "0")
-        # In one piece: print would write the end of the line by itself, behind what another rank writes meanwhile.
+        # One write: print would write the newline separately, possibly after the output of another rank.
         sys.stderr.write(f"rank {rank} ends: {error}\n")
         return error.code or 1 if isinstance(error, Aborted) else 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
         sys.last_value = error
-        # A program's own traceback begins with the program, and not with what runs it.
+        # The traceback begins with the program, not with the code that runs it.
         error.__traceback__ = _from_program(error.__traceback__)
         if isinstance(error, RunEnded | UsageError):
             _end_in_program(error.__traceback__)
@@ -144,7 +145,7 @@ def _run_here(request: Request) -> int:
         return 1
     if outcome.why:
         sys.stderr.write(f"slurm_share.spmd: {outcome.why}\n")
-    return outcome.code & 255 or int(outcome.code != 0)  # the shell sees eight bits of it
+    return outcome.code & 255 or int(outcome.code != 0)  # the shell gets eight bits
 
 
 def _stop(number: int, _frame: object) -> None:
@@ -152,7 +153,7 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def _end_with_command() -> None:
-    """Let this rank end with the command that started it on this machine. A launcher sees to that itself."""
+    """Make this rank end with the command that started it. A launcher ends its ranks itself."""
     parent = os.environ.pop(names.ENV_PARENT, "")
     if parent:
         from .rendezvous import end_with_parent
@@ -163,7 +164,7 @@ def _end_with_command() -> None:
 
 
 def _replace(program: str, args: Sequence[str]) -> int:
-    """Go on as a program that is not Python; what Python it starts finds the run in the environment."""
+    """Replace this process by a program that is not Python. Python that it starts finds the run in the environment."""
     path = program if os.sep in program else os.path.join(".", program)  # noqa: PTH118
     try:
         os.execv(path, [program, *args])
@@ -173,39 +174,21 @@ def _replace(program: str, args: Sequence[str]) -> int:
 
 
 def _write_lines_whole() -> None:
-    """Write each line at once. With `python -u`, print writes a line and its end apart, and ranks mix them."""
+    """Buffer output by lines. With `python -u`, print writes a line and its newline separately, and ranks mix them."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.write_through:
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
-def _install_finder() -> None:
-    """Let `import pPython` and pPython's other modules find ours."""
-    try:
-        finder = importlib.import_module("slurm_share.spmd.ppython.finder")
-    except ModuleNotFoundError:
-        return
-    finder.install()
-
-
-def _seen_names(program: str) -> dict[str, object]:
-    """Return what programs written for pPython use without importing it."""
-    try:
-        module = importlib.import_module("slurm_share.spmd.ppython.module")
-    except ModuleNotFoundError:
-        return {}
-    return dict(module.names_without_import(program))
-
-
 def _from_program(traceback: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames of this file and of runpy."""
+    """Return the traceback without the frames of this file and of runpy."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename in _OWN_FILES:
         traceback = traceback.tb_next
     return traceback
 
 
 def _end_in_program(traceback: TracebackType | None) -> None:
-    """Leave out the frames of this package at the end: such an error is about the program's call."""
+    """Cut the frames of this package from the end, because the error is about the program's call."""
     last = None
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):

@@ -1,7 +1,7 @@
-"""What all ranks compare before an array moves: the same call, the same shape and map, one dtype.
+"""Agreement of all ranks before an array is moved: on the call, its shapes and maps, and one dtype.
 
-A rank that has another map sends to others than those who wait for it. So every collective operation on arrays begins
-with one small allgather, and a difference is an error on all ranks, with the same sentence, instead of a wait for ever.
+A rank with another map would send to ranks that do not expect it. So every collective operation on arrays begins with a
+small allgather, which turns a difference into the same error on all ranks instead of an endless wait.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ import numpy as np
 
 from . import collectives
 from .comm import Comm
+from .distributed_array import Distributed
 from .errors import CollectiveMismatch, UsageError
-from .parts import Spread
 from .rules.maps import Map
 
 _SHOWN = 300
-"""Characters of a description that go along for the error's sentence."""
+"""Limit of characters of the description in an error."""
 
 
-def agree(comm: Comm, call: str, arrays: Sequence[Spread], *maps: Map, extra: Any = None) -> list[Any]:
-    """Return each array's dtype, on which all ranks have agreed, and, last, the list of what ranks gave as `extra`.
+def agree(comm: Comm, call: str, arrays: Sequence[Distributed], *maps: Map, extra: Any = None) -> list[Any]:
+    """Return the common dtype of each array, and as the last element the list of all ranks' `extra`.
 
-    The dtype is NumPy's result_type of the local parts; a rank without a part has no say in it. Collective.
-    Raises on all ranks CollectiveMismatch where calls, shapes or maps differ, UsageError where dtypes have nothing in
-    common.
+    The dtype is NumPy's result_type of the local parts that are not empty. Collective. Raises on all ranks:
+    CollectiveMismatch if calls, shapes or maps differ, UsageError if there is no common dtype.
     """
     description = _description(call, tuple(one.shape for one in arrays), tuple(one.map for one in arrays), maps)
     dtypes = tuple((one.local.dtype, one.local.size > 0) for one in arrays)
-    # Not the arguments: where only these differ, all ranks learn it from the answers.
+    # The tag leaves out the arguments: if only these differ, the answers show it on all ranks.
     answers = collectives.allgather(comm.group, (description, dtypes, extra), _without_arguments(call))
     _compare(comm.group.number, [answer[0] for answer in answers])
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
@@ -49,7 +48,7 @@ def _without_arguments(call: str) -> str:
 def _description(
     call: str, shapes: tuple[tuple[int, ...], ...], maps: tuple[Map, ...], goals: tuple[Map, ...]
 ) -> tuple[bytes, str]:
-    """Return a digest of a call and its arguments, and a description for people."""
+    """Return a digest of a call and its arguments, and a readable description."""
     arrays = " and ".join(f"{shape} by {map!r}" for shape, map in zip(shapes, maps, strict=True))
     text = call + (f" of {arrays}" if maps else "") + "".join(f" to {goal!r}" for goal in goals)
     digest = hashlib.blake2b(repr((call, shapes)).encode(), digest_size=16)
@@ -59,14 +58,14 @@ def _description(
 
 
 def _compare(number: int, said: Sequence[tuple[bytes, str]]) -> None:
-    """Raise CollectiveMismatch where ranks said different things; the same error on all ranks."""
+    """Raise CollectiveMismatch, the same on all ranks, if the descriptions differ."""
     for rank, (digest, text) in enumerate(said):
         if digest != said[0][0]:
             raise CollectiveMismatch(number, 0, said[0][1], rank, text)
 
 
 def common_dtype(dtypes: Iterable[tuple[np.dtype[Any], bool]]) -> np.dtype[Any]:
-    """Return the dtype that holds all; False marks the dtype of an empty part, which counts if all parts are empty."""
+    """Return the dtype that holds all. False marks an empty part, whose dtype counts only if all parts are empty."""
     pairs = list(dtypes)
     different = list(dict.fromkeys(one for one, filled in pairs if filled)) or list(dict.fromkeys(p[0] for p in pairs))
     if len(different) == 1:

@@ -1,7 +1,7 @@
-"""Distributed arrays in one .npy file, which every rank writes and reads its rows of.
+"""Distributed arrays in one .npy file, of which each rank writes and reads its rows.
 
-A file appears under its name when it is whole: it is written beside it, and renamed by rank 0 after all ranks have
-written. All ranks get the same error where one of them fails.
+The file is written under a temporary name in the same folder, and renamed by rank 0 after all ranks have written. If
+one rank fails, all ranks raise the same error.
 """
 
 from __future__ import annotations
@@ -29,31 +29,30 @@ from .rules.maps import Map
 
 _LONGEST_HEADER = 1 << 20
 _ALIGNED = 64
-"""The first element of a .npy file lies at a multiple of so many bytes."""
+"""Alignment of the first element in a .npy file, in bytes."""
 
 
 class Header(NamedTuple):
-    """What the beginning of a .npy file says."""
+    """Contents of the header of a .npy file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran_order: bool
     offset: int
-    """Bytes before the first element."""
+    """Offset of the first element in bytes."""
 
 
 def rows_map(map: Map) -> Map:
-    """Return the map of the same ranks in which each has whole rows: block in the first dimension, without overlap."""
+    """Return a map in which each of the same ranks has whole rows: blocks in the first dimension, no overlap."""
     return Map((len(map.ranks), *(1 for _ in map.grid[1:])), "b", map.ranks)
 
 
 def save(path: str | os.PathLike[str], array: Dmat) -> None:
-    """Write the array to `path`, exactly that name, as a .npy file that numpy.load reads; collective.
+    """Write the array to `path`, without adding a suffix, as a .npy file that numpy.load reads. Collective.
 
-    An array that is not distributed by rows is redistributed for it, which needs memory for a second copy. The path is
-    that of rank 0. An older file is replaced when the new one is whole; a link stays, and what it leads to is replaced.
-    Raises ArrayFileError on all ranks where a rank cannot write; then the older file stays, and nothing is left beside
-    it.
+    An array that is not distributed by rows is redistributed first, which needs memory for a second copy. Rank 0's path
+    counts. An older file is replaced once the new one is complete; of a symbolic link, the target is replaced. Raises
+    ArrayFileError on all ranks if a rank cannot write; then the older file stays, and the temporary one is removed.
     """
     comm = array.comm
     dtype, _ = agree(comm, "save", [array])
@@ -66,10 +65,12 @@ def save(path: str | os.PathLike[str], array: Dmat) -> None:
     name = f".{Path(goal).name[:200]}.{secrets.token_hex(6)}.part"
     mine = str(Path(goal).with_name(name))
     try:
-        begin = _together(comm, "write", goal, lambda: _begin(goal, mine, header, total) if comm.rank == 0 else None)
-        beside = begin[0]
-        _together(comm, "write", goal, lambda: _write_rows(beside, rows, dtype, len(header)))
-        _together(comm, "write", goal, lambda: _finish(beside, goal) if comm.rank == 0 else None)
+        begin = _on_all_ranks(
+            comm, "write", goal, lambda: _begin(goal, mine, header, total) if comm.rank == 0 else None
+        )
+        temporary = begin[0]
+        _on_all_ranks(comm, "write", goal, lambda: _write_rows(temporary, rows, dtype, len(header)))
+        _on_all_ranks(comm, "write", goal, lambda: _finish(temporary, goal) if comm.rank == 0 else None)
     except BaseException:
         if comm.rank == 0:
             with contextlib.suppress(OSError, ValueError):
@@ -78,22 +79,22 @@ def save(path: str | os.PathLike[str], array: Dmat) -> None:
 
 
 def load(path: str | os.PathLike[str], map: Map, comm: Comm | None = None) -> Dmat:
-    """Return the array of a .npy file, distributed by `map`; collective. The path is that of rank 0.
+    """Return the array of a .npy file, distributed by `map`. Collective. Rank 0's path counts.
 
-    Each rank reads what it stores; where columns are distributed, ranks read rows and redistribute them. Raises
-    ArrayFileError on all ranks where the file cannot be read, is no .npy file, or is shorter than it says; UsageError
-    where its shape does not fit the map.
+    Each rank reads its part; if columns are distributed, ranks read rows and redistribute them. Raises ArrayFileError
+    on all ranks if the file cannot be read, is no .npy file, or is too short; UsageError if its shape does not match
+    the map.
     """
     comm = COMM_WORLD if comm is None else comm
     agree(comm, "load", [], map)
     source = _resolved(comm, "read", path)
-    header = _together(comm, "read", source, lambda: _read_header(source) if comm.rank == 0 else None)[0]
+    header = _on_all_ranks(comm, "read", source, lambda: _read_header(source) if comm.rank == 0 else None)[0]
     shape = checked_shape(header.shape, map)
     split = map.grid[:-1] if header.fortran_order else map.grid[1:]
     direct = all(one == 1 for one in split) or len(map.ranks) == 1
     used = map if direct else _reading_map(map, header.fortran_order)
     local: list[NDArray[Any]] = []
-    _together(comm, "read", source, lambda: local.append(_read_part(source, header, used, comm.rank)))
+    _on_all_ranks(comm, "read", source, lambda: local.append(_read_part(source, header, used, comm.rank)))
     array = Dmat(shape, used, local[0], comm)
     return array if direct else array.redistribute(map)
 
@@ -104,7 +105,7 @@ def _reading_map(map: Map, fortran_order: bool) -> Map:
 
 
 def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
-    """Return rank 0's path, without links, on all ranks. Raises ArrayFileError on all ranks where it leads nowhere."""
+    """Return rank 0's path with all links resolved on all ranks. Raises ArrayFileError on all ranks if that fails."""
 
     def resolve() -> str:
         try:
@@ -115,12 +116,12 @@ def _resolved(comm: Comm, verb: str, path: str | os.PathLike[str]) -> str:
         except RuntimeError as error:  # a loop of links
             raise ValueError(str(error)) from None
 
-    found: str = _together(comm, verb, os.fspath(path), lambda: resolve() if comm.rank == 0 else None)[0]
+    found: str = _on_all_ranks(comm, verb, os.fspath(path), lambda: resolve() if comm.rank == 0 else None)[0]
     return found
 
 
-def _together(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list[Any]:
-    """Do the work on every rank, and return the results of all. Raises ArrayFileError on all where one failed."""
+def _on_all_ranks(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list[Any]:
+    """Call `work` on every rank and return all results. Raises ArrayFileError on all ranks if one fails."""
     result: Any = None
     why: str | None = None
     try:
@@ -137,7 +138,7 @@ def _together(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> list
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the beginning of a .npy file."""
+    """Return the header of a .npy file."""
     text = repr({"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     try:
         content, version = text.encode("latin-1"), 1
@@ -151,24 +152,24 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return npy.MAGIC_PREFIX + bytes((version, 0)) + length + content + b" " * padding + b"\n"
 
 
-def _begin(goal: str, beside: str, header: bytes, total: int) -> str:
-    """Make the file beside the final one, with its header and all its length, and return its path."""
+def _begin(goal: str, temporary: str, header: bytes, total: int) -> str:
+    """Make the temporary file, with its header and its full length, and return its path."""
     path = Path(goal)
     if path.is_dir():
         raise ValueError("it is a directory")
     if path.exists() and not path.is_file():
-        raise ValueError("it is no ordinary file")
-    with open(beside, "xb") as stream:
+        raise ValueError("it is no regular file")
+    with open(temporary, "xb") as stream:
         stream.write(header)
         stream.truncate(total)
         stream.flush()
         os.fsync(stream.fileno())
-    return beside
+    return temporary
 
 
 def _write_rows(path: str, rows: Dmat, dtype: np.dtype[Any], offset: int) -> None:
-    """Write this rank's rows at their place, and have them on disk."""
-    mine = np.ascontiguousarray(host.of(rows.owned), dtype=dtype)
+    """Write this rank's rows at their offset, and flush them to disk."""
+    mine = np.ascontiguousarray(host.to_host(rows.owned), dtype=dtype)
     if not mine.nbytes:
         return
     row_bytes = mine.nbytes // mine.shape[0]
@@ -184,9 +185,9 @@ def _write_rows(path: str, rows: Dmat, dtype: np.dtype[Any], offset: int) -> Non
         os.close(file)
 
 
-def _finish(beside: str, goal: str) -> None:
-    """Give the file its name, and have that on disk."""
-    Path(beside).replace(goal)
+def _finish(temporary: str, goal: str) -> None:
+    """Rename the temporary file, and flush the folder to disk."""
+    Path(temporary).replace(goal)
     folder = os.open(Path(goal).parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -195,7 +196,7 @@ def _finish(beside: str, goal: str) -> None:
 
 
 def _read_header(path: str) -> Header:
-    """Return what the file says of itself. Raises ValueError where it is no .npy file or is too short."""
+    """Return the header of a file. Raises ValueError if it is no .npy file or is too short."""
     with open(path, "rb") as stream:
         try:
             version = npy.read_magic(stream)
@@ -221,7 +222,7 @@ def _read_header(path: str) -> Header:
 
 
 def _read_part(path: str, header: Header, map: Map, rank: int) -> NDArray[Any]:
-    """Return what a rank stores of the array in a file: whole rows, in a file of Fortran order whole columns."""
+    """Return a rank's part of the array in a file: whole rows, or whole columns in Fortran order."""
     target = np.empty(map.stored_shape(header.shape, rank), header.dtype, order="F" if header.fortran_order else "C")
     if not target.nbytes:
         return target

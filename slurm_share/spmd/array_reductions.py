@@ -1,9 +1,9 @@
-"""Sums, means, extremes of distributed arrays.
+"""Reductions of distributed arrays: sum, mean, extremes and others.
 
-Every rank reduces what it owns, all ranks exchange these partial results, and each combines them in the order of the
-process grid: the same bits on all ranks, and in every run with the same map. The result is a scalar or a NumPy array
-on all ranks, also where one axis is reduced: it is small beside the array, and `X.local / norm[X.indices(0)]` needs it
-whole.
+Each rank reduces the part that it owns, all ranks exchange the partial results, and each combines them in the order of
+the process grid. So the result has the same bits on all ranks, and in every run with the same map. It is a scalar or a
+NumPy array on all ranks, also if only one axis is reduced: it is much smaller than the array, and expressions such as
+`X.local / norm[X.indices(0)]` need all of it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import host
+from .distributed_array import Distributed
 from .errors import UsageError
-from .parts import Spread
 from .rules.plans import blocks
 from .rules.positions import put, take
 
@@ -32,12 +32,12 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 
 def reduce_parts(
-    array: Spread, name: str, agreed: np.dtype[Any], axis: Any, dtype: DTypeLike | None, keepdims: bool
+    array: Distributed, name: str, agreed: np.dtype[Any], axis: Any, dtype: DTypeLike | None, keepdims: bool
 ) -> Any:
-    """Return the reduction `name` of the whole array along `axis` (None: all; a number or several), on all ranks.
+    """Return the reduction `name` of the array along `axis` (a number, several, or None: all) on all ranks.
 
-    `agreed` is the dtype that all ranks' parts have in common; `dtype` that of the result, None as NumPy chooses.
-    Collective. Raises what NumPy raises for such an axis, dtype or empty array.
+    `agreed`: common dtype of all parts; `dtype`: dtype of the result, None: NumPy's choice. Collective. Raises the
+    errors of NumPy for an invalid axis or dtype or an empty array.
     """
     axes = reduced_axes(axis, array.ndim)
     if name == "mean":
@@ -46,7 +46,7 @@ def reduce_parts(
 
 
 def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes as numbers from 0, each once. Raises UsageError, numpy.exceptions.AxisError."""
+    """Return the axes, counted from 0 and sorted. Raises UsageError, numpy.exceptions.AxisError."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
@@ -60,7 +60,9 @@ def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def _mean(array: Spread, agreed: np.dtype[Any], axes: Sequence[int], dtype: DTypeLike | None, keepdims: bool) -> Any:
+def _mean(
+    array: Distributed, agreed: np.dtype[Any], axes: Sequence[int], dtype: DTypeLike | None, keepdims: bool
+) -> Any:
     """Return the mean with NumPy's dtypes: float64 of integers; float16 is summed in float32."""
     result = np.dtype(dtype) if dtype is not None else np.dtype(np.float64) if agreed.kind in "iub" else agreed
     within = np.dtype(np.float32) if result == np.float16 else result
@@ -71,16 +73,21 @@ def _mean(array: Spread, agreed: np.dtype[Any], axes: Sequence[int], dtype: DTyp
 
 
 def _reduced(
-    array: Spread, ufunc: np.ufunc, agreed: np.dtype[Any], axes: Sequence[int], dtype: DTypeLike | None, keepdims: bool
+    array: Distributed,
+    ufunc: np.ufunc,
+    agreed: np.dtype[Any],
+    axes: Sequence[int],
+    dtype: DTypeLike | None,
+    keepdims: bool,
 ) -> Any:
     options: Any = {} if dtype is None else {"dtype": dtype}
-    # NumPy's own answer for one element: which dtype comes out, and the TypeError that all ranks must raise.
+    # NumPy's result for one element: the dtype of the result, or the TypeError that all ranks must raise.
     kind = ufunc.reduce(np.ones((1,) * array.ndim, agreed), axis=tuple(axes), **options).dtype
     full = tuple(1 if place in axes else length for place, length in enumerate(array.shape))
     count = int(np.prod([array.shape[one] for one in axes], dtype=np.int64))
     if ufunc.identity is None and count == 0 and 0 not in full:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
-    mine = host.of(array.owned)
+    mine = host.to_host(array.owned)
     part = None
     if mine.size:
         part = ufunc.reduce(mine.astype(agreed, copy=False), axis=tuple(axes), keepdims=True, **options)
@@ -90,9 +97,14 @@ def _reduced(
 
 
 def _combined(
-    array: Spread, ufunc: np.ufunc, parts: Sequence[Any], full: tuple[int, ...], kind: np.dtype[Any], axes: set[int]
+    array: Distributed,
+    ufunc: np.ufunc,
+    parts: Sequence[Any],
+    full: tuple[int, ...],
+    kind: np.dtype[Any],
+    axes: set[int],
 ) -> NDArray[Any]:
-    """Return the partial results put in their places, and combined where several ranks share one."""
+    """Return the partial results at their positions, combined if several ranks have one for a position."""
     whole = np.full(full, 0 if ufunc.identity is None else ufunc.identity, kind)
     reached = np.zeros(full, bool)
     for block in blocks(array.shape, array.map):

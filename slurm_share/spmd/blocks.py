@@ -1,7 +1,7 @@
-"""Gather the blocks of a distributed array into one array.
+"""Gathering of the blocks of a distributed array into one array.
 
-On the root's node every rank writes its block into its final place in a window, part by part, and the root copies the
-parts out: nothing is packed. The other nodes' blocks come in one message of each node.
+On the root's node every rank writes its block to its final place in a window, part by part, and the root copies the
+parts out: nothing is packed. The blocks of each other node come in one message.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import collectives
-from .bulk import Item, gather_parts, spread
-from .calls import Call, Group, named
+from .bulk import Item, broadcast, gather_parts
+from .calls import Call, Group, dtype_name
 from .errors import UsageError
 from .rules.positions import Positions, count, from_vector, put, vector_of
 from .transport import RAW
 from .windows import Bytes, as_bytes, room
 
 SHARED_BYTES = 64 << 10
-"""Smaller arrays are gathered by messages."""
+"""Size below which arrays are gathered by messages."""
 _SLAB = 8 << 20
-"""Bytes of the parts, at most."""
+"""Limit of a part in bytes."""
 _LEAST_SLAB = 1 << 20
 
 
@@ -36,40 +36,37 @@ def gather_blocks(
     block: NDArray[Any],
     where: Sequence[Positions] | None,
     root: int | None = 0,
-    name: str = "gather",
 ) -> NDArray[Any] | None:
-    """Return the array of `shape` that all ranks' blocks make on `root`, None elsewhere; collective.
+    """Return the array of all ranks' blocks on `root` (None: on every rank), None elsewhere. Collective.
 
-    `root`: None gives the array to every rank. `where`: per dimension the places of this rank's `block` along it,
-    ascending, as `plans.block` gives them: a slice, runs or a vector; None where the rank has no part. All blocks
-    together cover the array, and no two of them meet. `shape`, `dtype` and `root` must be the same everywhere, else
-    CollectiveMismatch. `name`: what people read of this call; put there what else must agree, such as a digest of the
-    map. `group`: `comm.group`.
+    `where`: the ascending positions of this rank's `block` in each dimension, as in `plans.block`; None: the rank has
+    no part. The blocks cover the array and do not overlap. `shape`, `dtype` and `root` must be the same on all ranks,
+    else CollectiveMismatch; maps are not compared here.
     """
     whole_shape, kind = tuple(map(int, shape)), np.dtype(dtype)
     if kind.hasobject:
-        raise UsageError(f"{name}: an array of Python objects ({kind}) cannot be gathered")
+        raise UsageError(f"gather: an array of Python objects ({kind}) cannot be gathered")
     if where is None:
         where = [slice(0, 0, 1)] * len(whole_shape)
         block = np.empty((0,) * len(whole_shape), kind)
     lengths = tuple(map(count, where))
     if lengths != block.shape or len(lengths) != len(whole_shape):
-        raise UsageError(f"{name}: a block of shape {block.shape} does not lie at {lengths} places of {whole_shape}")
+        raise UsageError(f"gather: a block of shape {block.shape} does not lie at {lengths} places of {whole_shape}")
     mine = _Block(block.astype(kind, copy=False), tuple(where))
     to = 0 if root is None else root
     whole = room(whole_shape, kind) if group.rank == to or root is None else None
-    with group.call(f"{name}({list(whole_shape)} {named(kind)}, root={root})") as call:
+    with group.call(f"gather({list(whole_shape)} {dtype_name(kind)}, root={root})") as call:
         _collect(group, call, mine, whole, whole_shape, kind, to)
         if root is None:
             assert whole is not None
             data = as_bytes(whole.reshape(-1))
-            spread(group, call, to, Item(RAW, b"", (data.data,)) if group.rank == to else None, data)
+            broadcast(group, call, to, Item(RAW, b"", (data.data,)) if group.rank == to else None, data)
     return whole
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A part of an array, and per dimension its places there."""
+    """A part of an array, and its positions there in each dimension."""
 
     values: NDArray[Any]
     where: tuple[Positions, ...]
@@ -82,9 +79,9 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Slabs:
-    """An array in C order, cut into parts that are contiguous in memory.
+    """Division of an array in C order into parts that are contiguous in memory.
 
-    Before `axis` all indices are single, along it a part has at most `length`, behind it all.
+    A part has one index in each dimension before `axis`, at most `length` along it, and all in the dimensions after it.
     """
 
     shape: tuple[int, ...]
@@ -97,7 +94,7 @@ class _Slabs:
 
     @property
     def number(self) -> int:
-        """How many parts."""
+        """Number of parts."""
         return math.prod(self.shape[: self.axis]) * self.per_prefix
 
     @property
@@ -106,14 +103,14 @@ class _Slabs:
         return self.length * math.prod(self.shape[self.axis + 1 :])
 
     def place(self, number: int) -> tuple[tuple[int, ...], int, int]:
-        """Return the indices before the axis, and start and stop along it, of a part."""
+        """Return a part's indices before the axis, and its start and stop along it."""
         prefix, step = divmod(number, self.per_prefix)
         before = tuple(int(index) for index in np.unravel_index(prefix, self.shape[: self.axis])) if self.axis else ()
         start = step * self.length
         return before, start, min(start + self.length, self.shape[self.axis])
 
     def of(self, block: _Block) -> list[int]:
-        """Return the numbers of the parts in which a block has elements."""
+        """Return the numbers of the parts that contain elements of a block."""
         if not block.values.size:
             return []
         prefixes = np.zeros(1, np.int64)
@@ -130,7 +127,7 @@ class _Slabs:
 
 
 def slabs(shape: tuple[int, ...], itemsize: int) -> _Slabs:
-    """Return how an array that is not empty is cut."""
+    """Return the division of an array that is not empty."""
     size = math.prod(shape) * itemsize
     most = max(1, min(max(size // 4, _LEAST_SLAB), _SLAB) // itemsize)
     axis = 0
@@ -140,7 +137,7 @@ def slabs(shape: tuple[int, ...], itemsize: int) -> _Slabs:
 
 
 def _between(where: Positions, start: int, stop: int) -> tuple[slice, Positions]:
-    """Return which of ascending positions lie in a part of a dimension, and where they lie counted from its start."""
+    """Return which of ascending positions are between `start` and `stop`, and these positions relative to `start`."""
     if isinstance(where, slice):
         low = max(0, -((where.start - start) // where.step))
         high = max(low, min(count(where), -((where.start - stop) // where.step)))
@@ -154,29 +151,29 @@ def _between(where: Positions, start: int, stop: int) -> tuple[slice, Positions]
 def _collect(
     group: Group, call: Call, mine: _Block, whole: NDArray[Any] | None, shape: tuple[int, ...], kind: Any, root: int
 ) -> None:
-    """Put all ranks' blocks into the root's `whole`."""
+    """Put the blocks of all ranks into the root's `whole`."""
     in_window = root in group.node_ranks and _by_window(group, call, mine, whole, shape, kind, root)
     item = Item(RAW, b"", ())
     if not in_window and group.rank != root:
-        item = collectives.encoded((mine.where, np.ascontiguousarray(mine.values)))
+        item = collectives.encode_item((mine.where, np.ascontiguousarray(mine.values)))
     items = collectives.collect(group, call, item, root, inside=not in_window)
     if items is not None:
         assert whole is not None
-        # Last: what came through the window overwrote these places.
+        # Last, because parts from the window have overwritten these positions.
         for rank, other in items.items():
             if rank == root:
                 mine.put(whole)
             elif other.meta or other.buffers:
-                where, values = collectives.decoded(other)
+                where, values = collectives.decode_item(other)
                 _Block(values, where).put(whole)
 
 
 def _by_window(
     group: Group, call: Call, mine: _Block, whole: NDArray[Any] | None, shape: tuple[int, ...], kind: Any, root: int
 ) -> bool:
-    """Put the blocks of the root's node, but for the root's own, into `whole` by way of a window.
+    """Put the blocks of the other ranks of the root's node into `whole` through a window.
 
-    Returns False, on all ranks of the node, where that is of no use or there is no memory for one.
+    Returns False on all ranks of the node if a window saves nothing or there is no memory for one.
     """
     size = math.prod(shape) * kind.itemsize
     if not group.transport.has_windows or len(group.node_ranks) == 1 or size < SHARED_BYTES:

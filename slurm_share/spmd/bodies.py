@@ -1,4 +1,4 @@
-"""Bodies of messages: in memory of their own, or in a sender's segment until they are taken."""
+"""Bodies of messages: in memory of the receiver, or in a sender's segment until they are taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transport import Envelope
 
 
 class Received:
-    """A message that has come: bytes of its own, or lying in the sender's segments until it is taken."""
+    """Message that has arrived. Its body is in this rank's memory, or in the sender's segments until it is taken."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Received:
         self._give_back = give_back
 
     def take(self) -> memoryview:
-        """Return the body as bytes that are the caller's own and can be written to."""
+        """Return the body as writable bytes that belong to the caller."""
         parts = self._untaken()
         if len(parts) == 1 and isinstance(parts[0], memoryview):
             self._parts = None
@@ -44,10 +44,10 @@ class Received:
         return body
 
     def take_into(self, buffer: memoryview) -> None:
-        """Copy the body into `buffer`, contiguous bytes of exactly its size."""
+        """Copy the body into `buffer`, contiguous bytes of the same size."""
         parts = self._untaken()
         if buffer.nbytes != self.envelope.size:
-            raise UsageError(f"a body of {self.envelope.size} bytes does not go into {buffer.nbytes}")
+            raise UsageError(f"a body of {self.envelope.size} bytes does not fit a buffer of {buffer.nbytes}")
         target = np.frombuffer(buffer, np.uint8) if buffer.nbytes else np.empty(0, np.uint8)
         at = 0
         for part in parts:
@@ -66,7 +66,7 @@ class Received:
 
     def _untaken(self) -> list[memoryview | Lent]:
         if self._parts is None:
-            raise UsageError("the body of a message is taken once")
+            raise UsageError("the body of a message can be taken only once")
         return self._parts
 
     def __del__(self) -> None:
@@ -77,16 +77,16 @@ class Received:
 
 @dataclass(eq=False, slots=True)
 class Lent:
-    """A body in a sender's segment."""
+    """Body, or part of one, in a sender's segment."""
 
     connection: Any
-    """The `channels.Incoming` by which it came."""
+    """The `channels.Incoming` that received it."""
     number: int
     memory: memoryview
 
 
 def new_bytes(size: int) -> memoryview:
-    """Return so many bytes that are not cleared. Raises NoRoom."""
+    """Return `size` uninitialised bytes. Raises NoRoom."""
     try:
         made: memoryview = np.empty(size, np.uint8).data
     except (MemoryError, ValueError):
@@ -94,8 +94,8 @@ def new_bytes(size: int) -> memoryview:
     return made
 
 
-def joined(buffers: Sequence[memoryview], size: int) -> memoryview:
-    """Return a copy of buffers, one behind the other, that have so many bytes."""
+def join_buffers(buffers: Sequence[memoryview], size: int) -> memoryview:
+    """Return a copy of the buffers in one piece; `size` is the sum of their bytes."""
     body = new_bytes(size)
     at = 0
     for buffer in buffers:
@@ -104,8 +104,8 @@ def joined(buffers: Sequence[memoryview], size: int) -> memoryview:
     return body
 
 
-def split(buffers: Sequence[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
-    """Return the first `size` bytes of buffers, and the rest."""
+def split_buffers(buffers: Sequence[memoryview], size: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the buffers of the first `size` bytes, and those of the rest."""
     begun: list[memoryview] = []
     rest: list[memoryview] = []
     for buffer in buffers:

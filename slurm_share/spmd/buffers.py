@@ -1,4 +1,4 @@
-"""Collective calls with arrays and other buffers, whose size every rank knows."""
+"""Collective calls with arrays and other buffers of sizes that all ranks know."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codec, reductions
-from .bulk import Item, answered, leased, meet, spread
-from .calls import Call, Group, named
+from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
+from .calls import Call, Group, dtype_name
 from .errors import MessageMismatch, NotContiguous, UsageError
 from .ops import Op
 from .rules import trees
@@ -19,15 +19,15 @@ from .windows import WINDOW_BYTES, as_bytes, room
 Flat = NDArray[Any]
 
 SHARED_BYTES = 512 << 10
-"""Results from this size on go through a window where all ranks of a node need them."""
+"""Size from which on a result that all ranks of a node need goes through a window."""
 _SLAB = 1 << 20
-"""What goes through the window at once, of each rank, at most."""
+"""Limit of the bytes of each rank that are in the window at a time."""
 
 
-def sent(given: Any, call: str) -> Flat:
-    """Return a buffer as an array of which the memory is sent.
+def readable_array(given: Any, call: str) -> Flat:
+    """Return a buffer as an array whose memory can be sent.
 
-    Raises NotContiguous, UsageError where it is no buffer or holds Python objects.
+    Raises NotContiguous, or UsageError if the value is no buffer or holds Python objects.
     """
     if not isinstance(given, np.ndarray):
         try:
@@ -49,26 +49,26 @@ def sent(given: Any, call: str) -> Flat:
     return array
 
 
-def written(given: Any, call: str) -> Flat:
-    """Return a buffer as an array that is written to; raises as `sent`, and UsageError where it is read-only."""
-    array = sent(given, call)
+def writable_array(given: Any, call: str) -> Flat:
+    """Return a buffer as a writable array. Raises as `readable_array`, and UsageError if it is read-only."""
+    array = readable_array(given, call)
     if not array.flags.writeable:
         raise UsageError(f"{call} cannot write into a read-only {type(given).__name__}")
     return array
 
 
-def flat(array: Flat) -> Flat:
-    """Return a contiguous array's elements as they lie in memory."""
+def flatten(array: Flat) -> Flat:
+    """Return the elements of a contiguous array in the order of memory."""
     return array.reshape(-1, order="A")
 
 
-def raw(elements: Flat) -> memoryview:
+def raw_bytes(elements: Flat) -> memoryview:
     """Return the bytes of a flat array."""
     return elements.view(np.uint8).data if elements.nbytes else memoryview(bytearray())
 
 
-def fitting(space: Flat, envelope: Envelope) -> memoryview:
-    """Return the bytes of the beginning of `space` that a message fills. Raises MessageMismatch."""
+def fitting_bytes(space: Flat, envelope: Envelope) -> memoryview:
+    """Return the first bytes of `space`, which the message will fill. Raises MessageMismatch."""
     about = f"the message of rank {envelope.source} with tag {envelope.tag!r}"
     if envelope.form != ARRAY:
         raise MessageMismatch(f"{about} is no array but another object; receive it with recv()")
@@ -79,19 +79,19 @@ def fitting(space: Flat, envelope: Envelope) -> memoryview:
         raise MessageMismatch(
             f"{about} has {envelope.size // max(dtype.itemsize, 1)} elements, the buffer has room for {space.size}"
         )
-    return raw(flat(space)[: envelope.size // max(dtype.itemsize, 1)])
+    return raw_bytes(flatten(space)[: envelope.size // max(dtype.itemsize, 1)])
 
 
 def bcast(group: Group, buffer: Any, root: int) -> None:
     """Copy the root's array into every rank's."""
-    array = flat(sent(buffer, "Bcast") if group.rank == root else written(buffer, "Bcast"))
+    array = flatten(readable_array(buffer, "Bcast") if group.rank == root else writable_array(buffer, "Bcast"))
     with group.call(f"Bcast({_counted(array)}, root={root})") as call:
-        _spread(group, call, array, root)
+        _broadcast(group, call, array, root)
 
 
 def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
-    """Copy all ranks' arrays into the root's `recvbuf`, one behind the other."""
-    part = flat(sent(sendbuf, "Gather"))
+    """Copy the arrays of all ranks into the root's `recvbuf`, one after the other."""
+    part = flatten(readable_array(sendbuf, "Gather"))
     whole = None
     if group.rank == root:
         whole = _room(recvbuf, part, group.size, "Gather")
@@ -100,10 +100,10 @@ def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
 
 
 def collect(group: Group, call: Call, part: Flat, whole: Flat | None, root: int) -> None:
-    """Copy all ranks' parts into the root's `whole`, within a call."""
-    speaker = group.speaker(root)
-    if group.rank != speaker:
-        call.send(speaker, b"", (raw(part),))
+    """Copy the parts of all ranks into the root's `whole`, within a call."""
+    leader = group.leader(root)
+    if group.rank != leader:
+        call.send(leader, b"", (raw_bytes(part),))
         return
     first, count = group.node_ranks[0], len(group.node_ranks)
     if group.rank == root:
@@ -116,86 +116,86 @@ def collect(group: Group, call: Call, part: Flat, whole: Flat | None, root: int)
         if rank == group.rank:
             slot[:] = part
         else:
-            call.receive(rank).take_into(raw(slot))
+            call.receive(rank).take_into(raw_bytes(slot))
     if group.rank != root:
-        call.send(root, b"", (raw(mine),))
+        call.send(root, b"", (raw_bytes(mine),))
         return
     assert whole is not None
-    for node, other in zip(group.nodes, trees.speakers(group.nodes, root), strict=True):
+    for node, other in zip(group.nodes, trees.leaders(group.nodes, root), strict=True):
         if other != root:
             slot = whole[node.first * part.size : (node.first + node.count) * part.size]
-            call.receive(other).take_into(raw(slot))
+            call.receive(other).take_into(raw_bytes(slot))
 
 
 def allgather(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    """Copy all ranks' arrays into every rank's `recvbuf`, one behind the other."""
-    part = flat(sent(sendbuf, "Allgather"))
+    """Copy the arrays of all ranks into every rank's `recvbuf`, one after the other."""
+    part = flatten(readable_array(sendbuf, "Allgather"))
     whole = _room(recvbuf, part, group.size, "Allgather")
     with group.call(f"Allgather({_counted(part)})") as call:
         if not _exchange(group, call, part, whole):
             collect(group, call, part, whole, 0)
-            _spread(group, call, whole, 0)
+            _broadcast(group, call, whole, 0)
     group.node_passed = call.number - 1
 
 
 def _exchange(group: Group, call: Call, part: Flat, whole: Flat) -> bool:
-    """Do the same by way of a window. Returns False, on all ranks, where that is of no use or there is no memory."""
+    """Do `allgather` through a window. Returns False on all ranks if that saves nothing or there is no memory."""
     ranks = group.node_ranks
     if group.size == 1 or len(group.nodes) > 1 or not group.transport.has_windows or whole.nbytes < SHARED_BYTES:
         return False
     inside = group.inside(0)
     slab = max(1, min(part.nbytes, _SLAB, WINDOW_BYTES // (2 * len(ranks))) // part.itemsize)
-    lease = leased(group, call, 0, 2 * len(ranks) * slab * part.itemsize)
+    lease = lease_window(group, call, 0, 2 * len(ranks) * slab * part.itemsize)
     if lease is None:
         return False
     halves = lease.memory[: 2 * len(ranks) * slab * part.itemsize].view(part.dtype).reshape(2, len(ranks), slab)
     table = whole.reshape(len(ranks), part.size)
     for number, (start, stop) in enumerate(trees.pieces(part.size, slab)):
-        # Who writes here has met the others since they read what was in this half.
+        # Since the other ranks read this half, all ranks have met in the barrier of the other half.
         slots = halves[number % 2, :, : stop - start]
         slots[group.rank] = part[start:stop]
-        meet(call, inside)
+        node_barrier(call, inside)
         table[:, start:stop] = slots
-    if lease.answer:
-        answered(call, inside)
+    if lease.needs_answer:
+        collect_up(call, inside)
         lease.finish()
     return True
 
 
-def _spread(group: Group, call: Call, array: Flat, root: int) -> None:
+def _broadcast(group: Group, call: Call, array: Flat, root: int) -> None:
     data = as_bytes(array)
-    spread(group, call, root, Item(RAW, b"", (raw(array),)) if group.rank == root else None, data)
+    broadcast(group, call, root, Item(RAW, b"", (raw_bytes(array),)) if group.rank == root else None, data)
 
 
 def scatter(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
     """Copy each rank's part of the root's `sendbuf` into its `recvbuf`."""
-    part = flat(written(recvbuf, "Scatter"))
+    part = flatten(writable_array(recvbuf, "Scatter"))
     whole = _source(sendbuf, part, group.size, "Scatter") if group.rank == root else None
     with group.call(f"Scatter({_counted(part)}, root={root})") as call:
-        speaker = group.speaker(root)
-        if group.rank != speaker:
-            call.receive(speaker).take_into(raw(part))
+        leader = group.leader(root)
+        if group.rank != leader:
+            call.receive(leader).take_into(raw_bytes(part))
             return
         if whole is not None:
-            for node, other in zip(group.nodes, trees.speakers(group.nodes, root), strict=True):
+            for node, other in zip(group.nodes, trees.leaders(group.nodes, root), strict=True):
                 if other != root:
                     begin, end = node.first * part.size, (node.first + node.count) * part.size
-                    call.send(other, b"", (raw(whole[begin:end]),))
+                    call.send(other, b"", (raw_bytes(whole[begin:end]),))
             whole = whole[group.node_ranks[0] * part.size :]
         else:
             whole = room(len(group.node_ranks) * part.size, part.dtype)
-            call.receive(root).take_into(raw(whole))
+            call.receive(root).take_into(raw_bytes(whole))
         for place, rank in enumerate(group.node_ranks):
             slot = whole[place * part.size : (place + 1) * part.size]
             if rank == group.rank:
                 part[:] = slot
             else:
-                call.send(rank, b"", (raw(slot),))
+                call.send(rank, b"", (raw_bytes(slot),))
 
 
 def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one behind the other."""
-    source, target = flat(sent(sendbuf, "Alltoall")), flat(written(recvbuf, "Alltoall"))
+    """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one after the other."""
+    source, target = flatten(readable_array(sendbuf, "Alltoall")), flatten(writable_array(recvbuf, "Alltoall"))
     count, rest = divmod(source.size, group.size)
     if rest or target.size != source.size or target.dtype != source.dtype:
         raise UsageError(
@@ -205,17 +205,17 @@ def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
     others = trees.rotated(group.size, group.rank)
     with group.call(f"Alltoall({_counted(source)})") as call:
         for rank in others:
-            call.send(rank, b"", (raw(source[rank * count : (rank + 1) * count]),))
+            call.send(rank, b"", (raw_bytes(source[rank * count : (rank + 1) * count]),))
         own = slice(group.rank * count, (group.rank + 1) * count)
         target[own] = source[own]
         for rank in reversed(others):
-            call.receive(rank).take_into(raw(target[rank * count : (rank + 1) * count]))
+            call.receive(rank).take_into(raw_bytes(target[rank * count : (rank + 1) * count]))
     group.node_passed = call.number - 1
 
 
 def reduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
-    """Combine all ranks' arrays element by element into the root's `recvbuf`."""
-    part = flat(sent(sendbuf, "Reduce"))
+    """Combine the arrays of all ranks element by element into the root's `recvbuf`."""
+    part = flatten(readable_array(sendbuf, "Reduce"))
     target = _room(recvbuf, part, 1, "Reduce") if group.rank == root else None
     with group.call(f"Reduce({_ufunc(op, part, 'Reduce')}, {_counted(part)}, root={root})") as call:
         total = reductions.reduce(group, call, part, op, root)
@@ -224,8 +224,8 @@ def reduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
 
 
 def allreduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op) -> None:
-    """Combine all ranks' arrays element by element into every rank's `recvbuf`."""
-    part = flat(sent(sendbuf, "Allreduce"))
+    """Combine the arrays of all ranks element by element into every rank's `recvbuf`."""
+    part = flatten(readable_array(sendbuf, "Allreduce"))
     target = _room(recvbuf, part, 1, "Allreduce")
     with group.call(f"Allreduce({_ufunc(op, part, 'Allreduce')}, {_counted(part)})") as call:
         reductions.allreduce(group, call, part, op, target)
@@ -233,11 +233,11 @@ def allreduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op) -> None:
 
 
 def _counted(array: Flat) -> str:
-    return f"{array.size} x {named(array.dtype)}"
+    return f"{array.size} x {dtype_name(array.dtype)}"
 
 
 def _ufunc(op: Any, part: Flat, call: str) -> str:
-    """Return the name of the operation. Raises UsageError where it cannot combine such elements."""
+    """Return the name of the operation. Raises UsageError if it cannot combine such elements."""
     if part.dtype.kind not in reductions.NUMBERS:
         raise UsageError(f"{call} combines numbers, not elements of {part.dtype}; use {call.lower()}()")
     if not isinstance(op, Op):
@@ -246,20 +246,20 @@ def _ufunc(op: Any, part: Flat, call: str) -> str:
 
 
 def _room(given: Any, part: Flat, count: int, call: str) -> Flat:
-    """Return the buffer that receives `count` times as much as `part`, flat. Raises UsageError if it does not fit."""
+    """Return the flat receive buffer. Raises UsageError unless it has `count` times the elements of `part`."""
     if given is None:
         raise UsageError(f"{call} needs a recvbuf on the rank that receives")
-    return _same(flat(written(given, call)), part, count, call, "recvbuf")
+    return _same(flatten(writable_array(given, call)), part, count, call, "recvbuf")
 
 
 def _source(given: Any, part: Flat, count: int, call: str) -> Flat:
     if given is None:
         raise UsageError(f"{call} needs a sendbuf on the root")
-    return _same(flat(sent(given, call)), part, count, call, "sendbuf")
+    return _same(flatten(readable_array(given, call)), part, count, call, "sendbuf")
 
 
 def _same(array: Flat, part: Flat, count: int, call: str, name: str) -> Flat:
     if array.size != part.size * count or array.dtype != part.dtype:
-        needed = f"{part.size * count} x {named(part.dtype)}"
+        needed = f"{part.size * count} x {dtype_name(part.dtype)}"
         raise UsageError(f"{call}: {name} has {_counted(array)}, and {needed} are needed")
     return array

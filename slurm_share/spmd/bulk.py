@@ -1,6 +1,6 @@
-"""Large bodies in collective calls: through a window that the ranks of a node share, in pieces from node to node.
+"""Transfer of large bodies in collective calls: through a shared window in a node, in pieces between nodes.
 
-Without windows, or memory for them, everything goes as messages.
+Without windows, or memory for them, all bodies are sent as messages.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .transport import Message
 from .windows import WINDOW_BYTES, Bytes, Lease, room
 
 CHAIN_BYTES = 1 << 20
-"""Larger bodies go from node to node along a chain, in pieces of this size."""
+"""Larger bodies go along a chain of nodes, in pieces of this size."""
 SPREAD_SLAB = 4 << 20
-"""What is broadcast goes through the window in parts of at most this size: some read while the next part is written."""
+"""Limit of the parts in which a broadcast goes through the window: ranks read one part while the next is written."""
 SPREAD_SECTIONS = 8
 GATHER_SECTIONS = 4
 _VALUE, _CHAINED, _IN_WINDOW = b"V", b"C", b"W"
 _HEAD = struct.Struct("<BQ6s")
 NO_WINDOW = bytes(6)
-"""In place of a window's header: there is no memory for one."""
+"""Header that means: there is no memory for a window."""
 
 
 class Item(NamedTuple):
-    """An encoded value."""
+    """Encoded value: form, meta and buffers of a message."""
 
     form: int
     meta: bytes
@@ -40,21 +40,21 @@ class Item(NamedTuple):
         return sum(buffer.nbytes for buffer in self.buffers)
 
     def data(self) -> Bytes:
-        """Return the buffers as one; a copy where there are several."""
+        """Return the buffers as one array; a copy if there are several."""
         if len(self.buffers) == 1:
             return np.frombuffer(self.buffers[0], np.uint8) if self.buffers[0].nbytes else np.empty(0, np.uint8)
         return np.frombuffer(bytearray().join(self.buffers), np.uint8)
 
 
-def spread(group: Group, call: Call, root: int, item: Item | None, target: Bytes | None = None) -> Item:
-    """Give the root's item to every rank within a call. `target`: where its body is to lie on other ranks."""
-    if group.rank == group.speaker(root):
-        return _Speaker(group, call, root).spread(item, target)
-    return _listen(group, call, root, target)
+def broadcast(group: Group, call: Call, root: int, item: Item | None, target: Bytes | None = None) -> Item:
+    """Send the root's item to all ranks within a call. `target`: memory for its body on the other ranks."""
+    if group.rank == group.leader(root):
+        return _NodeLeader(group, call, root).broadcast(item, target)
+    return _receive_from_leader(group, call, root, target)
 
 
-class _Speaker:
-    """What the rank does that speaks for its node in a broadcast."""
+class _NodeLeader:
+    """Part of a node's leader in a broadcast."""
 
     def __init__(self, group: Group, call: Call, root: int) -> None:
         self.group, self.call, self.root = group, call, root
@@ -62,17 +62,17 @@ class _Speaker:
         self.following: int | None = None
         self.chained = False
 
-    def spread(self, item: Item | None, target: Bytes | None) -> Item:
+    def broadcast(self, item: Item | None, target: Bytes | None) -> Item:
         group, call = self.group, self.call
         between, inside = group.between(self.root), group.inside(group.rank)
         if item is None:
             assert between.parent is not None
-            item = self._first(call.receive(between.parent), target)
+            item = self._first_item(call.receive(between.parent), target)
         elif len(group.nodes) > 1:
             self.chained = item.size() > CHAIN_BYTES
         if self.chained:
             item = Item(item.form, item.meta, (item.data().data,))
-            self.previous, self.following = trees.chain(trees.speakers(group.nodes, self.root), self.root, group.rank)
+            self.previous, self.following = trees.chain(trees.leaders(group.nodes, self.root), self.root, group.rank)
             head = _CHAINED + _HEAD.pack(item.form, item.size(), NO_WINDOW) + item.meta
             for child in between.children:
                 call.send(child, head)
@@ -85,25 +85,25 @@ class _Speaker:
             slab = _slab(size)
             lease = group.windows.lend(call, min(size, slab * SPREAD_SECTIONS))
         if lease is not None:
-            self._through(lease, item, inside, slab)
+            self._write_window(lease, item, inside, slab)
         else:
-            self._ready(item, 0, size)
+            self._await_part(item, 0, size)
             for child in inside.children:
                 call.send(child, _VALUE + item.meta, item.buffers, item.form)
         return item
 
-    def _first(self, message: Message, target: Bytes | None) -> Item:
-        """Return the item of the first frame; where it is chained its body has still to come."""
+    def _first_item(self, message: Message, target: Bytes | None) -> Item:
+        """Return the item of the first frame. If the item is chained, its body follows in pieces."""
         meta = message.envelope.meta
         if meta[:1] == _VALUE:
-            return _taken(message, target)
+            return _take_item(message, target)
         self.chained = True
         form, size, _ = _HEAD.unpack_from(meta, 1)
         body = room(size) if target is None else target
         return Item(form, meta[1 + _HEAD.size :], (body.data,))
 
-    def _ready(self, item: Item, start: int, stop: int) -> None:
-        """Wait until that part of the body has come along the chain, and pass it on."""
+    def _await_part(self, item: Item, start: int, stop: int) -> None:
+        """Wait until that part of the body has arrived along the chain, and pass it on."""
         if self.chained:
             body = item.buffers[0]
             for begin, end in trees.pieces(stop - start, CHAIN_BYTES):
@@ -113,39 +113,39 @@ class _Speaker:
                 if self.following is not None:
                     self.call.send(self.following, b"", (piece,))
 
-    def _through(self, lease: Lease, item: Item, inside: trees.Branch, slab: int) -> None:
-        """Write the body into the window, part by part."""
+    def _write_window(self, lease: Lease, item: Item, inside: trees.Branch, slab: int) -> None:
+        """Write the body into the window part by part."""
         call, data = self.call, item.data()
         parts = trees.pieces(data.nbytes, slab)
         for number, (start, stop) in enumerate(parts):
-            self._ready(item, start, stop)
+            self._await_part(item, start, stop)
             if number >= SPREAD_SECTIONS:
-                answered(call, inside)
+                collect_up(call, inside)
             at = number % SPREAD_SECTIONS * slab
             lease.memory[at : at + stop - start] = data[start:stop]
             head = _IN_WINDOW + _HEAD.pack(item.form, data.nbytes, lease.header) + item.meta if number == 0 else b""
-            tell(call, inside, head)
+            send_down(call, inside, head)
             if number == 0:
                 self.group.windows.introduce(call, lease)
-        if lease.answer:
-            answered(call, inside)
+        if lease.needs_answer:
+            collect_up(call, inside)
             lease.finish()
             self.group.node_passed = call.number - 1
 
 
-def _listen(group: Group, call: Call, root: int, target: Bytes | None) -> Item:
-    """Return what the speaker of this node gives."""
-    owner = group.speaker(root)
+def _receive_from_leader(group: Group, call: Call, root: int, target: Bytes | None) -> Item:
+    """Return the item that the leader of this node sends."""
+    owner = group.leader(root)
     inside = group.inside(owner)
     assert inside.parent is not None
     message = call.receive(inside.parent)
     meta = message.envelope.meta
     if meta[:1] == _VALUE:
-        item = _taken(message, target)
+        item = _take_item(message, target)
         for child in inside.children:
             call.send(child, meta, item.buffers, item.form)
         return item
-    tell(call, inside, meta)
+    send_down(call, inside, meta)
     form, size, header = _HEAD.unpack_from(meta, 1)
     lease = group.windows.borrow(call, owner, header)
     body = room(size) if target is None else target
@@ -153,15 +153,15 @@ def _listen(group: Group, call: Call, root: int, target: Bytes | None) -> Item:
     parts = trees.pieces(size, slab)
     for number, (start, stop) in enumerate(parts):
         if number:
-            heard(call, inside)
+            pass_down(call, inside)
         at = number % SPREAD_SECTIONS * slab
         body[start:stop] = lease.memory[at : at + stop - start]
-        if number + SPREAD_SECTIONS < len(parts) or (lease.answer and number + 1 == len(parts)):
-            answered(call, inside)
+        if number + SPREAD_SECTIONS < len(parts) or (lease.needs_answer and number + 1 == len(parts)):
+            collect_up(call, inside)
     return Item(form, meta[1 + _HEAD.size :], (body.data,))
 
 
-def _taken(message: Message, target: Bytes | None) -> Item:
+def _take_item(message: Message, target: Bytes | None) -> Item:
     meta = message.envelope.meta[1:]
     if target is None:
         return Item(message.envelope.form, meta, (message.take(),))
@@ -170,50 +170,50 @@ def _taken(message: Message, target: Bytes | None) -> Item:
 
 
 def _slab(size: int) -> int:
-    """Return in which parts a body of that size goes through a window: a multiple of a chain's pieces."""
+    """Return the size of the parts in which a body goes through a window, a multiple of a chain's pieces."""
     pieces = -(-size // (4 * CHAIN_BYTES))
     return min(max(pieces, 1) * CHAIN_BYTES, SPREAD_SLAB)
 
 
-def tell(call: Call, inside: trees.Branch, meta: bytes = b"") -> None:
-    """Send a short frame to all ranks below this one in the tree."""
+def send_down(call: Call, inside: trees.Branch, meta: bytes = b"") -> None:
+    """Send a short frame to the children in the tree."""
     for child in inside.children:
         call.send(child, meta)
 
 
-def heard(call: Call, inside: trees.Branch) -> bytes:
-    """Wait for the short frame of the rank above, pass it on to those below, and return it."""
+def pass_down(call: Call, inside: trees.Branch) -> bytes:
+    """Wait for the short frame of the parent, pass it on to the children, and return it."""
     assert inside.parent is not None
     meta = call.receive(inside.parent).envelope.meta
-    tell(call, inside, meta)
+    send_down(call, inside, meta)
     return meta
 
 
-def answered(call: Call, inside: trees.Branch) -> None:
-    """Wait until all ranks below have answered; then answer the rank above."""
+def collect_up(call: Call, inside: trees.Branch) -> None:
+    """Wait for an answer of each child, then answer the parent."""
     for child in reversed(inside.children):
         call.receive(child)
     if inside.parent is not None:
         call.send(inside.parent)
 
 
-def meet(call: Call, inside: trees.Branch) -> None:
-    """Wait until all ranks of the node are here."""
-    answered(call, inside)
+def node_barrier(call: Call, inside: trees.Branch) -> None:
+    """Wait until all ranks of the node have made this call."""
+    collect_up(call, inside)
     if inside.parent is None:
-        tell(call, inside)
+        send_down(call, inside)
     else:
-        heard(call, inside)
+        pass_down(call, inside)
 
 
-def leased(group: Group, call: Call, owner: int, size: int) -> Lease | None:
-    """Return the use of one window of `owner` to all ranks of the node. None, on all: there is no memory for one."""
+def lease_window(group: Group, call: Call, owner: int, size: int) -> Lease | None:
+    """Return the use of one window of `owner` on all ranks of the node; None on all ranks if there is no memory."""
     inside = group.inside(owner)
     if group.rank != owner:
-        header = heard(call, inside)
+        header = pass_down(call, inside)
         return None if header == NO_WINDOW else group.windows.borrow(call, owner, header)
     lease = group.windows.lend(call, size)
-    tell(call, inside, NO_WINDOW if lease is None else lease.header)
+    send_down(call, inside, NO_WINDOW if lease is None else lease.header)
     if lease is not None:
         group.windows.introduce(call, lease)
     return lease
@@ -229,17 +229,17 @@ def gather_parts(
     write: Callable[[int, Bytes], None],
     read: Callable[[int, Bytes], None],
 ) -> bool:
-    """Bring parts of something to a rank of this node: all ranks write each part into a window, the owner reads it.
+    """Collect parts on `owner`, a rank of this node: the others write each part into a window, and the owner reads it.
 
-    `section`: bytes of a part at most; `count`: number of parts; `mine`: those in which this rank has something;
-    `write(part, memory)` puts it there, `read(part, memory)` is called on the owner once all have. The owner does not
-    write. Returns False, on all ranks of the node, where there is no memory for a window.
+    `section`: limit of a part in bytes; `count`: number of parts; `mine`: the parts to which this rank contributes.
+    `write(part, memory)` writes the contribution; `read(part, memory)` is called on the owner when all have written.
+    The owner does not write. Returns False on all ranks of the node if there is no memory for a window.
     """
     sections = max(1, min(GATHER_SECTIONS, count, WINDOW_BYTES // max(section, 1)))
     if group.rank != owner:
-        # Before the window is known: that saves the owner a turn of waiting.
+        # Sent before the window is known, which saves the owner one wait.
         call.send(owner, b"", (np.array(mine, np.int64).data,) if mine else ())
-    lease = leased(group, call, owner, sections * section)
+    lease = lease_window(group, call, owner, sections * section)
     if group.rank != owner:
         if lease is not None:
             _write_parts(call, lease, section, sections, mine, write)

@@ -1,8 +1,8 @@
-"""Collective calls of a group of ranks: their numbers, the tag that all frames of a call bear, sending and receiving.
+"""Collective calls of a group of ranks: their numbers and tags, sending and receiving.
 
-All ranks make the same calls in the same order. A call's frames have a context of their own, made of its number, and
-one tag, which names the call and those of its arguments that must agree. So a rank that is in another call is noticed
-at the first frame (`matching.Queues`), or, where no frame is sent, by the rendezvous process.
+All ranks make the same calls in the same order. The frames of a call have a context made of its number, and one tag,
+which names the call and the arguments that must agree. So the first frame reveals a rank that makes another call
+(`matching.Queues`); without a frame, the rendezvous process finds it.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from .transport import RAW, Message, Transport, Window
 from .windows import Windows
 
 STAR_RANKS = 16
-"""Up to so many ranks of a node hear from the one that speaks for it straight, more of them along a tree."""
+"""Number of ranks of a node up to which its leader sends directly to all of them; more form a tree."""
 _COMMUNICATOR = 1 << 32
 
 
 class Group:
-    """All ranks of a run, seen from one of them."""
+    """All ranks of a run, from the view of one of them."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.rank, self.size, self.nodes = transport.rank, transport.size, transport.nodes
         self.node = trees.node_of(self.nodes, self.rank)
-        self.node_ranks = trees.ranks_of(self.nodes[self.node])
+        self.node_ranks = self.nodes[self.node].ranks
         self.number = 0
         """Number of the last collective call."""
         self.passed = [0] * self.size
-        """For each rank the highest call of which frames have shown that it has finished it."""
+        """For each rank, the highest call that it is known to have finished, from its frames in later calls."""
         self.node_passed = 0
-        """The highest call that all ranks of the node are known to have finished: all have come into a later one."""
+        """The highest call that all ranks of the node are known to have finished, because all have made a later one."""
         self.windows = Windows(self)
         self._inside: dict[int, trees.Branch] = {}
         self._between: dict[int, trees.Branch] = {}
 
     def call(self, name: str) -> Call:
-        """Begin the next collective call. `name`: the call and its arguments that must agree, such as "bcast(root=0)".
+        """Begin the next collective call. `name`: the call and the arguments that must agree, such as "bcast(root=0)".
 
-        To be used with `with`: the call is finished at the end of the block, unless that raises.
+        Use it with `with`: the end of the block finishes the call, unless the block raises.
         """
         self.number += 1
         return Call(self, self.number, name)
@@ -56,26 +56,26 @@ class Group:
         """Return whether a rank of this node is known to have finished that call."""
         return number <= self.node_passed or number <= self.passed[rank]
 
-    def inside(self, speaker: int) -> trees.Branch:
-        """Return this rank's place among those of its node, for which `speaker` speaks.
+    def inside(self, leader: int) -> trees.Branch:
+        """Return this rank's position in the tree of its node, whose root is `leader`.
 
-        A star of few ranks, but without windows a binomial tree: then whole bodies go along it.
+        That is a star of few ranks, or without windows a binomial tree, because then whole bodies go along it.
         """
-        found = self._inside.get(speaker)
+        found = self._inside.get(leader)
         if found is None:
             most = STAR_RANKS if self.transport.has_windows else 2
-            found = self._inside[speaker] = trees.fan(self.node_ranks, speaker, self.rank, most)
+            found = self._inside[leader] = trees.fan(self.node_ranks, leader, self.rank, most)
         return found
 
     def between(self, root: int) -> trees.Branch:
-        """Return the place of this rank, which speaks for its node, among those that do."""
+        """Return this rank's position in the tree of node leaders; it must be one."""
         found = self._between.get(root)
         if found is None:
-            found = self._between[root] = trees.binomial(trees.speakers(self.nodes, root), root, self.rank)
+            found = self._between[root] = trees.binomial(trees.leaders(self.nodes, root), root, self.rank)
         return found
 
-    def speaker(self, root: int | None = None) -> int:
-        """Return which rank speaks for this node: `root` on its own node, the first rank elsewhere."""
+    def leader(self, root: int | None = None) -> int:
+        """Return the leader of this node: `root` if it is on this node, else the first rank."""
         return root if root is not None and root in self.node_ranks else self.node_ranks[0]
 
 
@@ -87,7 +87,7 @@ class Call:
     def __init__(self, group: Group, number: int, name: str) -> None:
         self._group, self._transport = group, group.transport
         self.number, self.context = number, _COMMUNICATOR | number
-        self.tag = short(name)
+        self.tag = tag_of_name(name)
         self.name = name.partition("(")[0]
 
     def __enter__(self) -> Call:
@@ -111,8 +111,8 @@ class Call:
         self._transport.send(dest, self.context, self.tag, form, meta, buffers, window)
 
     def fail(self, why: str) -> None:
-        """Tell all other ranks that this call has failed: it raises there, or their next one where it has finished."""
-        tag = short(f"{self.name} that has failed: {why}")
+        """Make this call raise on all other ranks, or their next call if they have finished this one."""
+        tag = tag_of_name(f"{self.name} that has failed: {why}")
         for rank in range(self._group.size):
             if rank != self._group.rank:
                 with contextlib.suppress(RunEnded):
@@ -121,36 +121,36 @@ class Call:
     def receive(self, source: int) -> Message:
         """Wait for the next frame of a rank in this call."""
         message = self._transport.receive(source, self.context, self.tag, self.name)
-        # It makes its calls one after the other.
+        # A rank makes its calls one after the other.
         if self._group.passed[source] < self.number - 1:
             self._group.passed[source] = self.number - 1
         return message
 
     def send_object(self, dest: int, value: Any) -> None:
-        """Send any object."""
+        """Send any object in this call."""
         form, meta, buffers = codec.encode(value)
         self._transport.send(dest, self.context, self.tag, form, meta, buffers)
 
     def receive_object(self, source: int) -> Any:
         """Wait for the next object of a rank in this call."""
-        return decoded(self.receive(source))
+        return decode_message(self.receive(source))
 
 
-def decoded(message: Message) -> Any:
-    """Return the object that a message holds."""
+def decode_message(message: Message) -> Any:
+    """Return the object of a message."""
     return codec.decode(message.envelope.form, message.envelope.meta, message.take())
 
 
-def short(name: str) -> str:
-    """Return the name of a call as a tag: where it is too long its end is replaced by a digest."""
+def tag_of_name(name: str) -> str:
+    """Return the name of a call as a tag; a digest replaces the end of one that is too long."""
     if len(name.encode()) <= TAG_BYTES:
         return name
     digest = _sha256(name)[:16]
     return name.encode()[: TAG_BYTES - 24].decode(errors="ignore") + "... " + digest
 
 
-def named(dtype: np.dtype[Any]) -> str:
-    """Return a name that only equal dtypes have: "float64", and a digest of the fields of a structured one."""
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return a unique name of a dtype: "float64", or a digest of the fields of a structured one."""
     if dtype.names is None and dtype.subdtype is None:
         return dtype.str if dtype.kind in "mMSUV" or not dtype.isnative else dtype.name
     fields = _sha256(repr(dtype))[:8]
@@ -158,6 +158,6 @@ def named(dtype: np.dtype[Any]) -> str:
 
 
 def _sha256(text: str) -> str:
-    import hashlib  # few programs need it, and with OpenSSL it takes 2 ms
+    import hashlib  # few programs need it, and it loads OpenSSL in 2 ms
 
     return hashlib.sha256(text.encode()).hexdigest()

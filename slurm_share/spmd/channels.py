@@ -1,7 +1,8 @@
 """Connections between ranks: the sender's end with its backlog, and the receiver's end with its half-read frame.
 
-One class serves Unix sockets in a node and TCP between nodes; segments are for Unix sockets only. Nothing here waits.
-The transport has the lock, and calls `Incoming.read` and `Outgoing.flush` when the kernel says that they can go on.
+Both classes serve Unix sockets in a node and TCP between nodes; segments need Unix sockets. The transport holds the
+lock, and calls `Incoming.read` and `Outgoing.flush` when epoll reports that they can continue. They do not wait, except
+that `Outgoing.write` may wait for a reading peer as long as a copy of the data would take.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from . import frames
-from .bodies import Lent, Received, new_bytes, split
+from .bodies import Lent, Received, new_bytes, split_buffers
 from .errors import NoRoom, TransportError
 from .frames import Frame
 from .handshake import Client, Refused
@@ -30,37 +31,37 @@ SCRATCH_BYTES = 256 << 10
 _CONTROL_BYTES = socket.CMSG_SPACE(8 * 4)
 _CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 _MOST_PARTS = 512
-"""Below IOV_MAX, which is 1024."""
+"""Limit of buffers in one sendmsg, below IOV_MAX = 1024."""
 _PASSING = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
-"""Too many file descriptors are under way, or the kernel has no memory at the moment: the send is tried again."""
+"""Errors after which a send is retried: too many file descriptors in transit, or no kernel memory at the moment."""
 _MOST_TRIES, _RETRY_S = 12, 0.1
 _PEER_READS_MS = 2
-"""A peer that takes nothing for so long does not read: the rest of a frame is copied."""
+"""Time after which a peer that accepts nothing counts as not reading, so that the rest of a frame is copied."""
 _COPY_BYTES_PER_S = 1.5e9
-"""A copy into fresh memory, whose pages the kernel clears: 1.0 to 1.9 GB/s were measured on a virtual machine."""
+"""Speed of a copy into new memory, whose pages the kernel clears. Measured on a virtual machine: 1.0 to 1.9 GB/s."""
 _READS = 32
-"""Reads of one long body in a row, before other connections have their turn."""
+"""Reads of one long body before other connections are served."""
 
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """Bytes of the backlog."""
+    """Part of a backlog: data that the kernel has not accepted yet."""
 
     data: memoryview
     segment: Segment | None
-    """Its file descriptor goes along with the first byte."""
+    """Segment whose file descriptor accompanies the first byte."""
     is_message: bool
 
 
 @dataclass(eq=False, slots=True)
 class KeptTotal:
-    """Bytes in the backlogs of all connections of a process."""
+    """Total of bytes in the backlogs of all connections of a process."""
 
     bytes: int = 0
 
 
 class Outgoing:
-    """A connection that this rank made to send."""
+    """Connection that this rank made in order to send."""
 
     def __init__(
         self,
@@ -69,20 +70,20 @@ class Outgoing:
         kept: KeptTotal,
         connect: Callable[[], tuple[socket.socket, Client]] | None,
     ) -> None:
-        """`connect` makes a connection on which something must be proved first; None: `sock` is ready.
+        """`connect` makes a connection that starts with a handshake; None: `sock` is ready to use.
 
-        A rank with many new connections closes some that have not proved anything yet: then it is called again.
+        A rank with many new connections closes some during their handshake. Then `connect` is called again.
         """
         self.rank, self.sock, self._connect = rank, sock, connect
         self.client: Client | None = None
         self.retry_at: float | None = None
-        """When to connect again."""
+        """Time of the next attempt to connect; None: no attempt is due."""
         self._tries = 0
         self._kept = kept
         self.in_node = sock.family == socket.AF_UNIX
         self.broken: str | None = None
         self.untaken = 0
-        """Messages that were in the backlog when the connection broke."""
+        """Number of messages in the backlog when the connection broke."""
         self.backlog_bytes = 0
         self._backlog: deque[_Kept] = deque()
         self._sequence = 0
@@ -92,16 +93,16 @@ class Outgoing:
             self.reconnect()
 
     @property
-    def waits_for_proof(self) -> bool:
+    def is_authenticating(self) -> bool:
         return self.client is not None
 
     @property
     def kept_messages(self) -> int:
-        """Messages in the backlog."""
+        """Number of messages in the backlog."""
         return sum(kept.is_message for kept in self._backlog)
 
     def reconnect(self) -> None:
-        """Make the connection, and begin to prove who this is."""
+        """Make the connection and begin the handshake."""
         assert self._connect is not None
         self.sock.close()
         self.retry_at = None
@@ -123,10 +124,10 @@ class Outgoing:
         context: int = 0,
         segment: Segment | None = None,
     ) -> None:
-        """Send a frame as far as the kernel takes it at once, and keep a copy of the rest.
+        """Send as much of a frame as the kernel accepts, and keep a copy of the rest.
 
-        Raises TransportError where the connection has broken, NoRoom where the copy cannot be made. After NoRoom the
-        frame counts as not sent; where a part of it was sent, the connection is given up.
+        Raises TransportError if the connection is broken, NoRoom if there is no memory for the copy. After NoRoom the
+        frame counts as not sent; if a part of it was sent, the connection is given up.
         """
         fd_of = None
         if segment is not None and self.rank not in segment.passed and kind != frames.DROP:
@@ -164,9 +165,9 @@ class Outgoing:
             raise TransportError(self.broken)
 
     def flush(self) -> None:
-        """Send what the kernel takes of the backlog, or go on with the proof."""
+        """Send as much of the backlog as the kernel accepts, or continue the handshake."""
         if self.client is not None:
-            self._prove(self.client)
+            self._authenticate(self.client)
         while self._backlog and self.client is None and self.broken is None:
             first = self._backlog[0]
             batch = [first.data]
@@ -180,7 +181,7 @@ class Outgoing:
             self._sent(sent)
 
     def read_replies(self) -> list[int]:
-        """Return the numbers of the segments that the peer has given back. Raises TransportError."""
+        """Return the numbers of the segments that the peer has freed. Raises TransportError."""
         try:
             data = self.sock.recv(4096)
         except (BlockingIOError, InterruptedError):
@@ -196,14 +197,14 @@ class Outgoing:
         for at in range(0, len(data) - frames.HEADER.size + 1, frames.HEADER.size):
             frame = frames.unpack(data, at)
             if frame.kind != frames.FREE or frame.sequence != self._replies:
-                raise TransportError(f"rank {self.rank} answered with a frame that does not belong there")
+                raise TransportError(f"rank {self.rank} answered with an unexpected frame")
             self._replies += 1
             numbers.append(frame.segment)
         self._rest = data[len(data) - len(data) % frames.HEADER.size :]
         return numbers
 
     def give_up(self, why: str) -> None:
-        """Send nothing more."""
+        """Mark the connection as broken and drop its backlog."""
         if self.broken is None:
             self.broken = why
             self.untaken = self.kept_messages
@@ -223,7 +224,7 @@ class Outgoing:
         self._kept.bytes += left.nbytes
 
     def _push(self, parts: Sequence[bytes | memoryview], fd_of: Segment | None) -> int:
-        """Return how many bytes the kernel took."""
+        """Return the number of bytes that the kernel accepted."""
         try:
             if fd_of is None:
                 return self.sock.sendmsg(parts)
@@ -238,11 +239,11 @@ class Outgoing:
             return 0
 
     def _push_while_taken(self, parts: Sequence[bytes | memoryview], sent: int, left: int) -> int:
-        """Push the rest of a large frame as long as the peer takes it; return how many bytes the kernel took.
+        """Send the rest of a large frame while the peer reads it; return the number of bytes that the kernel accepted.
 
-        A copy of the rest would cost more than to go on. This takes at most as long as the copy.
+        That is faster than a copy of the rest, and is given up after the time of a copy.
         """
-        rest = split([memoryview(part).cast("B") for part in parts], sent)[1]
+        rest = split_buffers([memoryview(part).cast("B") for part in parts], sent)[1]
         until = time.monotonic() + left / _COPY_BYTES_PER_S
         poller = select.poll()
         poller.register(self.sock, select.POLLOUT)
@@ -252,7 +253,7 @@ class Outgoing:
             if not count:
                 break
             taken += count
-            rest = split(rest, count)[1]
+            rest = split_buffers(rest, count)[1]
         return taken
 
     def _sent(self, count: int) -> None:
@@ -267,12 +268,12 @@ class Outgoing:
                 first.data, first.segment = first.data[count:], None
                 return
 
-    def _prove(self, client: Client) -> None:
+    def _authenticate(self, client: Client) -> None:
         try:
             while not client.done:
                 answer = client.feed(self.sock.recv(client.wants))
                 if answer and self.sock.send(answer) != len(answer):
-                    raise OSError(errno.EMSGSIZE, "a new connection takes less than one message")
+                    raise OSError(errno.EMSGSIZE, "a new connection accepts less than one message")
             self.client = None
         except (BlockingIOError, InterruptedError):
             return
@@ -291,7 +292,7 @@ class Outgoing:
 
 
 class Incoming:
-    """A connection that another rank made to send to this one."""
+    """Connection that another rank made in order to send to this one."""
 
     def __init__(
         self,
@@ -301,7 +302,7 @@ class Incoming:
         deliver: Callable[[Received], None],
         give_back: Callable[[Lent], None],
     ) -> None:
-        """`rank`: None until the first frame says it, as in a node."""
+        """`rank`: None: the first frame tells it, as on a Unix socket."""
         self.sock, self.rank = sock, rank
         self.said_bye = False
         self.closed = False
@@ -315,12 +316,12 @@ class Incoming:
         self._parts: list[Lent] = []
         self._window: memoryview | None = None
         self._body: memoryview | None = None
-        """The body that is being read."""
+        """Body that is being read; None: headers are."""
         self._filled = 0
         self._head: tuple[Frame, bytes, bytes] | None = None
 
     def read(self, scratch: memoryview) -> None:
-        """Read what has come and deliver the messages that are complete. Raises TransportError for broken frames."""
+        """Read the data that has arrived and deliver complete messages. Raises TransportError for invalid frames."""
         for _ in range(_READS):
             target = scratch if self._body is None else self._body[self._filled :]
             try:
@@ -328,7 +329,7 @@ class Incoming:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                count, control, flags = 0, [], 0  # a peer that died; what it had sent was read before
+                count, control, flags = 0, [], 0  # the peer died; its data was read before
             self._keep_fds(control)
             if flags & _CUT:
                 raise TransportError("too many open files: a segment could not be received")
@@ -345,7 +346,7 @@ class Incoming:
                 return
 
     def answer_free(self, number: int | None = None) -> None:
-        """Tell the sender that its segment can be used again; with None send what the kernel did not take before."""
+        """Send FREE for a segment; None: send the rest that the kernel did not accept before."""
         if number is not None:
             self._unsent += frames.pack(frames.FREE, self._answers, segment=number)
             self._answers += 1
@@ -364,11 +365,11 @@ class Incoming:
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Changes with every byte that is read."""
+        """Value that changes with every byte read."""
         return self._sequence, self._filled, len(self._rest)
 
     def close(self) -> None:
-        """Close the socket and what came along and was not used."""
+        """Close the socket and the file descriptors that were received and not used."""
         self.closed = True
         self.sock.close()
         while self._fds:
@@ -395,9 +396,9 @@ class Incoming:
             meta_at = tag_at + frame.tag_bytes
             body_at = meta_at + frame.meta_bytes
             if frame.sequence != self._sequence:
-                raise TransportError(f"frame {frame.sequence} came where {self._sequence} was due")
+                raise TransportError(f"frame {frame.sequence} came in place of frame {self._sequence}")
             if (self.rank is None) != (frame.kind == frames.HELLO):
-                raise TransportError("the first frame of a connection, and no other, says who sends")
+                raise TransportError("a connection begins with HELLO, and has no other one")
             if body_at > end:
                 break
             self._sequence += 1
@@ -444,7 +445,7 @@ class Incoming:
                 raise TransportError(f"a rank of another run, or with version {frame.form} of the protocol")
             self.rank = frame.context
         else:
-            raise TransportError(f"a frame of kind {kind} came where it does not belong")
+            raise TransportError(f"a frame of kind {kind} is not expected here")
 
     def _message(self, frame: Frame, tag: bytes, meta: bytes, last: memoryview | Lent) -> None:
         assert self.rank is not None
@@ -465,10 +466,10 @@ class Incoming:
         self._deliver(Received(envelope, parts, window, self._give_back, checksum))
 
     def _segment(self, frame: Frame) -> memoryview:
-        """Return the part of a peer's segment that a frame names."""
+        """Return the memory of a peer's segment that a frame refers to."""
         if frame.has_fd:
             if not self._fds:
-                raise TransportError("a segment was announced, and no file descriptor came along")
+                raise TransportError("a segment was announced without its file descriptor")
             self._mapped[frame.segment] = Mapped(self._fds.popleft(), frame.body_bytes)
         mapped = self._mapped.get(frame.segment)
         if mapped is None or frame.body_bytes > mapped.size:

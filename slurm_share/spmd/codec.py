@@ -1,12 +1,12 @@
-"""Objects to bytes and back: arrays as they lie in memory, everything else as pickle protocol 5 with its buffers.
+"""Conversion of objects to bytes and back: arrays as they lie in memory, other objects as pickle protocol 5.
 
-`meta` of an ARRAY body: dtype, order and shape; of PICKLE5: the lengths of pickle and buffers.
+The `meta` of an ARRAY body holds dtype, order and shape; that of a PICKLE5 body the lengths of pickle and buffers.
 
-An array is never pickled, unless its dtype has Python objects in it. Fortran order is kept. An array that is not
-contiguous is copied; a subclass of ndarray goes as a pickle, so that it comes back as what it was.
+An array is pickled only if its dtype contains Python objects. Fortran order is kept. An array that is not contiguous is
+copied. A subclass of ndarray is pickled, so that the receiver gets the same class.
 
-An array with `__cuda_array_interface__` (CuPy, Numba, PyTorch on a GPU) goes through host memory, and a NumPy array
-comes out at the receiver: the transport does not know on which GPU the receiver wants it. Call `cupy.asarray` there.
+An array with `__cuda_array_interface__` (CuPy, Numba, PyTorch on a GPU) goes through host memory, and the receiver gets
+a NumPy array, because the transport does not know on which GPU it is wanted. Call `cupy.asarray` there.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .transport import ARRAY, PICKLE5, RAW
 
 _COUNT = struct.Struct("<B")
 _LENGTHS = struct.Struct("<Q")
-_MOST_BUFFERS = META_BYTES // _LENGTHS.size - 3  # broadcasts put up to 16 bytes before the meta
+_MOST_BUFFERS = META_BYTES // _LENGTHS.size - 3  # broadcasts prepend up to 16 bytes to the meta
 _Array = NDArray[Any]
 
 
 def encode(value: Any) -> tuple[int, bytes, Sequence[memoryview]]:
-    """Return form, meta and buffers (contiguous bytes) of a value. Arrays are not copied where they are contiguous.
+    """Return form, meta and buffers (contiguous bytes) of a value. Contiguous arrays are not copied.
 
-    The buffers are the value's own memory: send them before it changes. `bytes` goes as RAW without a meta.
+    The buffers are the memory of the value: send them before it changes. `bytes` has the form RAW and no meta.
     """
     if type(value) is np.ndarray and not value.dtype.hasobject:
         return _encode_array(value)
@@ -46,7 +46,7 @@ def encode(value: Any) -> tuple[int, bytes, Sequence[memoryview]]:
         return PICKLE5, b"", (memoryview(data),)
     try:
         views = [buffer.raw() for buffer in buffers]
-    except BufferError:  # a buffer that is not contiguous cannot go beside the pickle
+    except BufferError:  # a buffer that is not contiguous can only be part of the pickle
         views = None
     if views is None or len(views) > _MOST_BUFFERS:
         return PICKLE5, b"", (memoryview(pickle.dumps(value, protocol=5)),)
@@ -55,9 +55,9 @@ def encode(value: Any) -> tuple[int, bytes, Sequence[memoryview]]:
 
 
 def decode(form: int, meta: bytes, body: memoryview) -> Any:
-    """Return the value of a body. An array lies in `body` and can be written to.
+    """Return the value of a body. An array shares the memory of `body` and is writable.
 
-    Raises TransportError where meta and body do not fit each other.
+    Raises TransportError if meta and body do not match.
     """
     if form == ARRAY:
         return _decode_array(meta, body)
@@ -95,7 +95,7 @@ def _encode_array(array: _Array) -> tuple[int, bytes, Sequence[memoryview]]:
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     flat = array.T if order == "F" else np.ascontiguousarray(array)
     meta = order.encode() + _COUNT.pack(array.ndim) + struct.pack(f"<{array.ndim}q", *array.shape)
-    # As uint8 because a view of dates or structures has no format that memoryview could cast.
+    # As uint8, because memoryview cannot cast the formats of dates and structures.
     data = flat.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
     return ARRAY, meta + _bytes_of(array.dtype), (data,)
 
@@ -114,7 +114,7 @@ def _decode_array(meta: bytes, body: memoryview) -> _Array:
 
 
 def _bytes_of(dtype: np.dtype[Any]) -> bytes:
-    """Return a dtype as bytes: its short string, or for structures a pickle of its description."""
+    """Return a dtype as bytes: its type string, or a pickle if the string does not say all, as for structures."""
     plain = dtype.str
     if dtype.names is None and dtype.subdtype is None and np.dtype(plain) == dtype:
         return b"s" + plain.encode()
@@ -137,12 +137,12 @@ def _dtype_of(data: bytes) -> np.dtype[Any]:
 def _is_on_gpu(value: Any) -> bool:
     try:
         return hasattr(value, "__cuda_array_interface__")
-    except RuntimeError:  # PyTorch, for a tensor on a GPU that is part of a gradient
+    except RuntimeError:  # PyTorch, for a GPU tensor that requires a gradient
         return True
 
 
 def _to_host(value: Any) -> _Array:
-    """Return a NumPy copy of an array on a GPU, by the library's own means."""
+    """Return a NumPy copy of an array on a GPU, made by its own library."""
     for name in ("get", "copy_to_host"):  # CuPy; Numba
         method = getattr(value, name, None)
         if callable(method):

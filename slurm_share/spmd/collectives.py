@@ -1,6 +1,6 @@
-"""Collective calls with any objects. The calls with buffers are in `buffers`.
+"""Collective calls with any objects. Those with buffers are in `buffers`.
 
-Every rank's value is encoded once; ranks between pass it on as bytes.
+Each rank encodes its value once; other ranks pass it on as bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import codec, reductions
-from .bulk import Item, spread
+from .bulk import Item, broadcast
 from .calls import STAR_RANKS, Call, Group
 from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
@@ -21,34 +21,34 @@ from .transport import RAW
 
 _LENGTH = struct.Struct("<I")
 _STRAIGHT = 255
-"""In place of an item's form: the item comes in a message of its own."""
+"""Form that means: the item comes in a separate message."""
 _ALIGNED = 64
-"""Arrays that lie in a packed body begin at multiples of so many bytes."""
+"""Alignment in bytes of the items in a packed body, which suits arrays."""
 
 
-def encoded(value: Any) -> Item:
+def encode_item(value: Any) -> Item:
     return Item(*codec.encode(value))
 
 
-def decoded(item: Item) -> Any:
-    """Return the value of an item. It lies in the item's only buffer where that can be written to."""
+def decode_item(item: Item) -> Any:
+    """Return the value of an item. It shares the memory of the item's buffer if there is one, and that is writable."""
     buffers = item.buffers
     alone = len(buffers) == 1 and not buffers[0].readonly
     return codec.decode(item.form, item.meta, buffers[0] if alone else memoryview(bytearray().join(buffers)))
 
 
-def apart(result: Any, given: Any) -> Any:
-    """Return the result; a copy where it is the very object that the user gave."""
-    return decoded_copy(encoded(result), own=True) if result is given else result
+def not_aliased(result: Any, given: Any) -> Any:
+    """Return the result, or a copy if it is the user's own object."""
+    return decode_copy(encode_item(result), own=True) if result is given else result
 
 
-def received(call: Call, source: int) -> Item:
+def receive_item(call: Call, source: int) -> Item:
     message = call.receive(source)
     return Item(message.envelope.form, message.envelope.meta, (message.take(),))
 
 
 def pack(items: dict[int, Item]) -> list[memoryview]:
-    """Return the buffers of several items, by rank, as one body."""
+    """Return the buffers of a body that packs the items of several ranks."""
     sizes = [item.size() for item in items.values()]
     table = [(rank, item.form, item.meta, size) for (rank, item), size in zip(items.items(), sizes, strict=True)]
     header = pickle.dumps(table, pickle.HIGHEST_PROTOCOL)
@@ -65,7 +65,7 @@ def _padded(content: bytes) -> bytes:
 
 
 def unpack(body: memoryview) -> dict[int, Item]:
-    """Return the items of a packed body. They lie in it."""
+    """Return the items of a packed body, by rank; they share its memory."""
     (length,) = _LENGTH.unpack_from(body)
     end = _LENGTH.size + length
     start = end + -end % _ALIGNED
@@ -77,7 +77,7 @@ def unpack(body: memoryview) -> dict[int, Item]:
 
 
 def barrier(group: Group) -> None:
-    """Wait until all ranks are here."""
+    """Wait until all ranks have made this call."""
     with group.call("barrier()") as call:
         leader = group.node_ranks[0]
         if group.rank != leader:
@@ -87,7 +87,7 @@ def barrier(group: Group) -> None:
             others = group.node_ranks[1:]
             for rank in others:
                 call.receive(rank)
-            for to, source in trees.dissemination(trees.speakers(group.nodes), group.rank):
+            for to, source in trees.dissemination(trees.leaders(group.nodes), group.rank):
                 call.send(to)
                 call.receive(source)
             for rank in others:
@@ -97,37 +97,37 @@ def barrier(group: Group) -> None:
 
 def bcast(group: Group, value: Any, root: int) -> Any:
     """Return the root's value on every rank."""
-    item = encoded(value) if group.rank == root else None
+    item = encode_item(value) if group.rank == root else None
     with group.call(f"bcast(root={root})") as call:
-        item = spread(group, call, root, item)
-    return value if group.rank == root else decoded(item)
+        item = broadcast(group, call, root, item)
+    return value if group.rank == root else decode_item(item)
 
 
 def collect(group: Group, call: Call, item: Item, root: int, inside: bool = True) -> dict[int, Item] | None:
-    """Give every rank's item to the root within a call; None elsewhere.
+    """Return the items of all ranks, by rank, on the root within a call; None elsewhere.
 
-    `inside`: False on the root's node, where the root has what the other ranks of its node have.
+    `inside`: False on the root's node if the root already has the items of that node.
     """
-    speaker = group.speaker(root)
+    leader = group.leader(root)
     items = {group.rank: item}
     if inside:
-        branch = group.inside(speaker)
+        branch = group.inside(leader)
         _take_packed(call, branch.children, items)
         if branch.parent is not None:
-            # What is large does not go through the ranks between.
-            straight = branch.parent != speaker and item.size() > INLINE_BYTES
+            # A large item does not go through other ranks.
+            straight = branch.parent != leader and item.size() > INLINE_BYTES
             if straight:
                 items[group.rank] = Item(_STRAIGHT, b"", ())
             call.send(branch.parent, b"", pack(items))
             if straight:
-                call.send(speaker, item.meta, item.buffers, item.form)
+                call.send(leader, item.meta, item.buffers, item.form)
             return None
         for rank, other in items.items():
             if other.form == _STRAIGHT:
-                items[rank] = received(call, rank)
-    elif group.rank != speaker:
+                items[rank] = receive_item(call, rank)
+    elif group.rank != leader:
         return None
-    between = trees.fan(trees.speakers(group.nodes, root), root, group.rank, STAR_RANKS)
+    between = trees.fan(trees.leaders(group.nodes, root), root, group.rank, STAR_RANKS)
     _take_packed(call, between.children, items)
     if between.parent is not None:
         call.send(between.parent, b"", pack(items))
@@ -142,22 +142,22 @@ def _take_packed(call: Call, sources: Sequence[int], items: dict[int, Item]) -> 
 
 def gather(group: Group, value: Any, root: int) -> list[Any] | None:
     """Return the values of all ranks on the root, None elsewhere."""
-    item = encoded(value)
+    item = encode_item(value)
     with group.call(f"gather(root={root})") as call:
         items = collect(group, call, item, root)
-    return None if items is None else [decoded_copy(items[rank], rank == root) for rank in range(group.size)]
+    return None if items is None else [decode_copy(items[rank], rank == root) for rank in range(group.size)]
 
 
-def decoded_copy(item: Item, own: bool) -> Any:
-    """Return the value of an item; `own`: its buffers are those of the user's value."""
+def decode_copy(item: Item, own: bool) -> Any:
+    """Return the value of an item, as a copy if `own`: its buffers belong to the user's value."""
     if own:
         item = Item(item.form, item.meta, (memoryview(bytearray().join(item.buffers)),))
-    return decoded(item)
+    return decode_item(item)
 
 
 def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
-    """Return the values of all ranks on every rank. `name`: what people read of this call."""
-    item = encoded(value)
+    """Return the values of all ranks on every rank. `name`: name of the call in messages."""
+    item = encode_item(value)
     with group.call(name) as call:
         try:
             items = collect(group, call, item, 0)
@@ -166,44 +166,43 @@ def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
                 call.fail(str(error))
             raise
         whole = None if items is None else Item(RAW, b"", pack(dict(sorted(items.items()))))
-        whole = spread(group, call, 0, whole)
+        whole = broadcast(group, call, 0, whole)
     group.node_passed = call.number - 1
     if items is None:
         items = unpack(whole.buffers[0])
-    return [decoded_copy(items[rank], rank == group.rank == 0) for rank in range(group.size)]
+    return [decode_copy(items[rank], rank == group.rank == 0) for rank in range(group.size)]
 
 
 def scatter(group: Group, values: Sequence[Any] | None, root: int) -> Any:
-    """Return to each rank its value of the root's sequence. Raises UsageError where it has not one for each rank."""
+    """Return this rank's value of the root's sequence. Raises UsageError unless it has one value for each rank."""
     items = {}
     if group.rank == root:
-        items = dict(enumerate(map(encoded, one_for_each(group, values, "scatter"))))
+        items = dict(enumerate(map(encode_item, one_for_each(group, values, "scatter"))))
     with group.call(f"scatter(root={root})") as call:
-        speaker = group.speaker(root)
+        leader = group.leader(root)
         if group.rank == root:
-            for number, other in enumerate(trees.speakers(group.nodes, root)):
+            for number, other in enumerate(trees.leaders(group.nodes, root)):
                 if other != root:
-                    ranks = trees.ranks_of(group.nodes[number])
-                    call.send(other, b"", pack({rank: items[rank] for rank in ranks}))
-        elif group.rank == speaker:
+                    call.send(other, b"", pack({rank: items[rank] for rank in group.nodes[number].ranks}))
+        elif group.rank == leader:
             items = unpack(call.receive(root).take())
-        if group.rank != speaker:
-            return decoded(received(call, speaker))
+        if group.rank != leader:
+            return decode_item(receive_item(call, leader))
         for rank in group.node_ranks:
-            if rank != speaker:
+            if rank != leader:
                 call.send(rank, items[rank].meta, items[rank].buffers, items[rank].form)
-    return decoded_copy(items[group.rank], group.rank == root)
+    return decode_copy(items[group.rank], group.rank == root)
 
 
 def alltoall(group: Group, values: Sequence[Any]) -> list[Any]:
-    """Return what every rank has for this one: element `rank` of each rank's sequence, in the order of ranks."""
-    items = [encoded(value) for value in one_for_each(group, values, "alltoall")]
+    """Return element `rank` of every rank's sequence, in the order of ranks."""
+    items = [encode_item(value) for value in one_for_each(group, values, "alltoall")]
     results: list[Any] = [None] * group.size
     others = trees.rotated(group.size, group.rank)
     with group.call("alltoall()") as call:
         for rank in others:
             call.send(rank, items[rank].meta, items[rank].buffers, items[rank].form)
-        results[group.rank] = decoded_copy(items[group.rank], True)
+        results[group.rank] = decode_copy(items[group.rank], True)
         for rank in reversed(others):
             results[rank] = call.receive_object(rank)
     group.node_passed = call.number - 1
@@ -211,7 +210,7 @@ def alltoall(group: Group, values: Sequence[Any]) -> list[Any]:
 
 
 def reduce(group: Group, value: Any, op: Any, root: int) -> Any:
-    """Return all ranks' values combined, in the order of ranks, on the root; None elsewhere."""
+    """Return the combination of all ranks' values, in the order of ranks, on the root; None elsewhere."""
     name, combine = checked(op)
     with group.call(f"reduce({name}, root={root})") as call:
         _, result = combined(group, call, value, combine)
@@ -220,30 +219,31 @@ def reduce(group: Group, value: Any, op: Any, root: int) -> Any:
                 call.send_object(root, result)
             elif group.rank == root:
                 result = call.receive_object(0)
-    return apart(result, value) if group.rank == root else None
+    return not_aliased(result, value) if group.rank == root else None
 
 
 def allreduce(group: Group, value: Any, op: Any) -> Any:
-    """Return all ranks' values combined, in the order of ranks, on every rank."""
+    """Return the combination of all ranks' values, in the order of ranks, on every rank."""
     name, combine = checked(op)
     with group.call(f"allreduce({name})") as call:
         everywhere, result = combined(group, call, value, combine, everywhere=True)
         if not everywhere:
-            item = spread(group, call, 0, encoded(result) if group.rank == 0 else None)
-            result = result if group.rank == 0 else decoded(item)
+            item = broadcast(group, call, 0, encode_item(result) if group.rank == 0 else None)
+            result = result if group.rank == 0 else decode_item(item)
     group.node_passed = call.number - 1
-    return apart(result, value)
+    return not_aliased(result, value)
 
 
 def combined(
     group: Group, call: Call, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool = False
 ) -> tuple[bool, Any]:
-    """Return on rank 0 the values of all ranks combined: first on each node, then those of the nodes.
+    """Return whether all ranks have the result, and on rank 0 the combination of all ranks' values.
 
-    With `everywhere` also whether all ranks have the result.
+    Values are combined first on each node, then between nodes. With `everywhere`, ranks of a single node may all get
+    the result.
     """
     everywhere = everywhere and len(group.nodes) == 1
-    in_window, value = reductions.of_node(group, call, value, combine, everywhere)
+    in_window, value = reductions.combine_node(group, call, value, combine, everywhere)
     if group.rank == group.node_ranks[0]:
         branch = group.between(0)
         for child in reversed(branch.children):
@@ -254,17 +254,17 @@ def combined(
 
 
 def scan(group: Group, value: Any, op: Any) -> Any:
-    """Return the values of ranks 0 to this one, combined in their order."""
+    """Return the combination of the values of ranks 0 to this one, in their order."""
     name, combine = checked(op)
     with group.call(f"scan({name})") as call:
         result = combine(call.receive_object(group.rank - 1), value) if group.rank > 0 else value
         if group.rank + 1 < group.size:
             call.send_object(group.rank + 1, result)
-    return apart(result, value)
+    return not_aliased(result, value)
 
 
 def one_for_each(group: Group, values: Sequence[Any] | None, call: str) -> list[Any]:
-    """Return the values as a list. Raises UsageError where there is not one for each rank."""
+    """Return the values as a list. Raises UsageError unless there is one for each rank."""
     given = [] if values is None else list(values)
     if values is None or len(given) != group.size:
         what = "None" if values is None else f"{len(given)} values"

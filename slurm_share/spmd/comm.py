@@ -1,7 +1,7 @@
-"""The public face of messages: mpi4py's names and order of arguments.
+"""Public interface of messages, with mpi4py's names and order of arguments.
 
-Lower-case calls take any object, upper-case calls arrays and other buffers. A send is always buffered: it returns
-before the receiver has asked. Tags are integers or strings.
+Lower-case calls take any object, upper-case calls arrays and other buffers. Every send is buffered: it returns without
+waiting for the receiver. Tags are integers or strings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANY_TAG: Any = None
 
 
 class Status:
-    """What is known of a message: `source`, `tag`, and `count`, its size in bytes."""
+    """Description of a message: `source`, `tag`, and `count`, its size in bytes."""
 
     def __init__(self) -> None:
         self.source: int = ANY_SOURCE
@@ -40,7 +40,7 @@ class Status:
         self.count = 0
 
     def take(self, envelope: Envelope) -> None:
-        """Describe the message of that envelope."""
+        """Copy the description from an envelope."""
         self.source, self.tag, self.count = envelope.source, envelope.tag, envelope.size
 
     def Get_source(self) -> int:
@@ -57,15 +57,15 @@ class Status:
 
 
 class Comm:
-    """All ranks of a run."""
+    """Communicator of all ranks of a run."""
 
     def __init__(self, transport: Transport | Callable[[], Transport]) -> None:
-        """A callable is called at the first use: importing connects to nobody."""
+        """`transport`: a callable is called at the first use, so that an import makes no connection."""
         self._made = transport
 
     @cached_property
     def group(self) -> Group:
-        """The ranks and the numbers of their collective calls."""
+        """State of the collective calls of all ranks."""
         return Group(self._made() if callable(self._made) else self._made)
 
     @property
@@ -103,11 +103,11 @@ class Comm:
         return len(self.group.node_ranks)
 
     def Get_rank(self) -> int:
-        """Return `rank`."""
+        """Return `rank`; mpi4py's name."""
         return self.rank
 
     def Get_size(self) -> int:
-        """Return `size`."""
+        """Return `size`; mpi4py's name."""
         return self.size
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Comm:
     # Messages from rank to rank
 
     def send(self, obj: Any, dest: int, tag: Tag = 0) -> None:
-        """Send any object; returns before the receiver has asked. Raises RunEnded where the receiver has ended."""
+        """Send any object without waiting for the receiver. Raises RunEnded if the receiver has ended."""
         rank, known = self._rank(dest, "send"), _tag(tag)
         self.transport.send(rank, USER, known, *codec.encode(obj))
 
@@ -132,7 +132,7 @@ class Comm:
     ) -> Any:
         """Wait for the first message of that source and tag, and return its object.
 
-        Raises ReceiveTimeout after `timeout_s` seconds, RunEnded where nobody is left who could send it.
+        Raises ReceiveTimeout after `timeout_s` seconds, RunEnded if no rank is left that could send it.
         """
         message = self.transport.receive(*self._wanted(source, tag), "recv", timeout_s)
         envelope = message.envelope
@@ -141,9 +141,9 @@ class Comm:
         return codec.decode(envelope.form, envelope.meta, message.take())
 
     def Send(self, array: Any, dest: int, tag: Tag = 0) -> None:
-        """Send an array, as it lies in memory. Raises ValueError where it is not contiguous."""
+        """Send an array as it lies in memory. Raises ValueError if it is not contiguous."""
         rank, known = self._rank(dest, "Send"), _tag(tag)
-        self.transport.send(rank, USER, known, *codec.encode(buffers.sent(array, "Send")))
+        self.transport.send(rank, USER, known, *codec.encode(buffers.readable_array(array, "Send")))
 
     def Recv(
         self,
@@ -154,15 +154,15 @@ class Comm:
         timeout_s: float | None = None,
         status: Status | None = None,
     ) -> None:
-        """Wait for the first message of that source and tag, and copy its array into the beginning of `array`.
+        """Wait for the first message of that source and tag, and copy its array to the start of `array`.
 
-        Raises MessageMismatch where it is no array, is longer, or has another type; the message stays then. Raises
-        ValueError where `array` is not contiguous, ReceiveTimeout and RunEnded as `recv`.
+        Raises MessageMismatch if it is no array, is longer, or has another type; then the message stays. Raises
+        ValueError if `array` is not contiguous; ReceiveTimeout and RunEnded as `recv`.
         """
-        room = buffers.written(array, "Recv")
+        room = buffers.writable_array(array, "Recv")
         message = self.transport.receive(*self._wanted(source, tag), "Recv", timeout_s)
         try:
-            part = buffers.fitting(room, message.envelope)
+            part = buffers.fitting_bytes(room, message.envelope)
         except UsageError:
             self.transport.put_back(message)
             raise
@@ -180,7 +180,7 @@ class Comm:
         recvtag: Any = ANY_TAG,
         status: Status | None = None,
     ) -> Any:
-        """Send one object, and return another that is received. `recvbuf` is not used; mpi4py has it at this place."""
+        """Send one object, then receive and return another. `recvbuf` is unused: it is mpi4py's fourth argument."""
         self.send(sendobj, dest, sendtag)
         return self.recv(source, recvtag, status=status)
 
@@ -194,13 +194,13 @@ class Comm:
         recvtag: Any = ANY_TAG,
         status: Status | None = None,
     ) -> None:
-        """Send one array, and receive another into `recvbuf`."""
-        buffers.written(recvbuf, "Sendrecv")
+        """Send one array, then receive another into `recvbuf`."""
+        buffers.writable_array(recvbuf, "Sendrecv")
         self.Send(sendbuf, dest, sendtag)
         self.Recv(recvbuf, source, recvtag, status=status)
 
     def probe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> bool:
-        """Wait until there is a message of that source and tag, which stays. Returns True."""
+        """Wait for a message of that source and tag without removing it. Returns True."""
         message = self.transport.receive(*self._wanted(source, tag), "probe")
         self.transport.put_back(message)
         if status is not None:
@@ -208,7 +208,7 @@ class Comm:
         return True
 
     def iprobe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> bool:
-        """Return whether there is a message of that source and tag. It stays."""
+        """Return whether there is a message of that source and tag, without removing it."""
         envelope = self.transport.probe(*self._wanted(source, tag))
         if envelope is not None and status is not None:
             status.take(envelope)
@@ -217,17 +217,17 @@ class Comm:
     Probe, Iprobe = probe, iprobe
 
     def waiting(self) -> tuple[Envelope, ...]:
-        """Return what is known of all messages that wait here, in the order in which they came."""
+        """Return the descriptions of all messages that have not been received, in the order of arrival."""
         return self.transport.waiting()
 
-    # Calls that all ranks make
+    # Collective calls
 
     def call(self, name: str) -> Call:
-        """Begin a collective call of another module's own; see `Group.call`."""
+        """Begin a collective call of another module; see `Group.call`."""
         return self.group.call(name)
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have made this call."""
         collectives.barrier(self.group)
 
     Barrier = barrier
@@ -249,35 +249,35 @@ class Comm:
         return collectives.allgather(self.group, obj)
 
     def alltoall(self, objs: Sequence[Any]) -> list[Any]:
-        """Return what every rank has at this rank's place of its sequence."""
+        """Return element `rank` of every rank's sequence, in the order of ranks."""
         return collectives.alltoall(self.group, objs)
 
     def reduce(self, obj: Any, op: Any = SUM, root: int = 0) -> Any:
-        """Return all ranks' objects combined on the root, None elsewhere.
+        """Return the combination of all ranks' objects on the root, None elsewhere.
 
-        They are combined in the order of ranks, first on each node, so that the result has the same bits in every run
-        of the same ranks on the same nodes. `op`: SUM, PROD, MIN, MAX or an associative function of two values.
+        Objects are combined in the order of ranks, first on each node. So the result has the same bits in every run of
+        the same ranks on the same nodes. `op`: SUM, PROD, MIN, MAX or an associative function of two values.
         """
         return collectives.reduce(self.group, obj, op, self._rank(root, "reduce"))
 
     def allreduce(self, obj: Any, op: Any = SUM) -> Any:
-        """Return all ranks' objects combined on every rank; see `reduce`."""
+        """Return the combination of all ranks' objects on every rank; see `reduce`."""
         return collectives.allreduce(self.group, obj, op)
 
     def scan(self, obj: Any, op: Any = SUM) -> Any:
-        """Return the objects of rank 0 to this one combined."""
+        """Return the combination of the objects of rank 0 to this one."""
         return collectives.scan(self.group, obj, op)
 
     def Bcast(self, array: Any, root: int = 0) -> None:
-        """Copy the root's array into every rank's."""
+        """Copy the root's array into the array of every rank."""
         buffers.bcast(self.group, array, self._rank(root, "Bcast"))
 
     def Gather(self, sendbuf: Any, recvbuf: Any = None, root: int = 0) -> None:
-        """Copy all ranks' arrays, of equal length, into the root's `recvbuf`, one behind the other."""
+        """Copy the arrays of all ranks, of equal length, into the root's `recvbuf`, one after the other."""
         buffers.gather(self.group, sendbuf, recvbuf, self._rank(root, "Gather"))
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Copy all ranks' arrays, of equal length, into every rank's `recvbuf`, one behind the other."""
+        """Copy the arrays of all ranks, of equal length, into every rank's `recvbuf`, one after the other."""
         buffers.allgather(self.group, sendbuf, recvbuf)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
@@ -285,28 +285,28 @@ class Comm:
         buffers.scatter(self.group, sendbuf, recvbuf, self._rank(root, "Scatter"))
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one behind the other."""
+        """Copy this rank's part of every rank's `sendbuf` into `recvbuf`, one after the other."""
         buffers.alltoall(self.group, sendbuf, recvbuf)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any = None, op: Op = SUM, root: int = 0) -> None:
-        """Combine all ranks' arrays element by element into the root's `recvbuf`; see `reduce`."""
+        """Combine the arrays of all ranks element by element into the root's `recvbuf`; see `reduce`."""
         buffers.reduce(self.group, sendbuf, recvbuf, op, self._rank(root, "Reduce"))
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Combine all ranks' arrays element by element into every rank's `recvbuf`; see `reduce`."""
+        """Combine the arrays of all ranks element by element into every rank's `recvbuf`; see `reduce`."""
         buffers.allreduce(self.group, sendbuf, recvbuf, op)
 
     def abort(self, code: int = 1, why: str = "") -> NoReturn:
-        """End the run: every rank's next or present call raises Aborted, and this process ends with the code."""
+        """End the run: the current or next call of every rank raises Aborted, and this process exits with the code."""
         self.transport.abort(int(code), why)
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # nobody reads it any more, or it is closed
+            with contextlib.suppress(Exception):  # the reader is gone, or the stream is closed
                 stream.flush()
         os._exit(int(code) & 0xFF or 1)
 
     Abort = abort
 
-    # What users give
+    # Checks of arguments
 
     def _rank(self, rank: Any, call: str) -> int:
         number = _whole(rank)

@@ -1,8 +1,8 @@
-"""Arrays that are spread over the ranks of a run.
+"""Distributed arrays: each rank of a run stores a part.
 
-Every rank has the part that the map says, as an ordinary array: `X.local`. Element-wise operations work on the parts
-and send nothing. What needs other ranks' parts is collective: all ranks of the run must call it, in the same order,
-those without a part too. Its docstring says so.
+The map defines the part of each rank, an ordinary array: `X.local`. Element-wise operations work on the parts and send
+nothing. Operations that need parts of other ranks are collective, as their docstrings say: all ranks of the run must
+call them, in the same order, including ranks without a part.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .rules.maps import Indices, Map
 
 
 class Dmat(NDArrayOperatorsMixin):
-    """An array of which every rank has the part that its map says."""
+    """An array distributed over ranks by its map."""
 
     def __init__(self, shape: Sequence[int], map: Map, local: NDArray[Any], comm: Comm | None = None) -> None:
-        """`comm`: None is COMM_WORLD. Raises UsageError where `local` has not the shape that the map gives."""
+        """`comm`: None means COMM_WORLD. Raises UsageError if `local` has not the shape that the map requires."""
         self.comm = COMM_WORLD if comm is None else comm
         self.shape: tuple[int, ...] = checked_shape(shape, map)
         self.map = map
         if max(map.ranks) >= self.comm.size:
             raise UsageError(
-                f"the map names rank {max(map.ranks)}, and the run has {self.comm.size}, from 0 on: {map!r}"
+                f"the map names rank {max(map.ranks)}, and the run has {self.comm.size} ranks, counted from 0: {map!r}"
             )
         self._bind(local if host.is_array(local) else np.asarray(local))
 
@@ -44,8 +44,8 @@ class Dmat(NDArrayOperatorsMixin):
     def local(self) -> NDArray[Any]:
         """The part of this rank with its overlap: the array itself, not a copy.
 
-        An array that is assigned takes its place and must have its shape; its dtype becomes the dtype. A number fills
-        the array that is there. Other ranks hear nothing of it: call halo() where the map has an overlap.
+        An assigned array replaces it and must have the same shape; its dtype becomes the dtype. An assigned number
+        fills it. Other ranks do not notice: call halo() if the map has an overlap.
         """
         return self._local
 
@@ -66,16 +66,14 @@ class Dmat(NDArrayOperatorsMixin):
                 f"not {tuple(array.shape)}: {self.map!r}"
             )
         if array.dtype.hasobject:
-            raise UsageError("a distributed array holds numbers, not Python objects: they have no place in memory")
+            raise UsageError("a distributed array holds numbers, not Python objects")
         self._local = array
 
     def _refuse_complex(self, given: np.dtype[Any], into: np.dtype[Any] | None = None) -> None:
-        """Raise UsageError instead of dropping imaginary parts."""
+        """Raise UsageError if complex values would lose their imaginary parts."""
         kept = self.dtype if into is None else into
         if given.kind == "c" and kept.kind in "fiub":
-            raise UsageError(
-                f"complex values do not fit an array of {kept}: X = X.astype(complex) makes one that they do"
-            )
+            raise UsageError(f"complex values do not fit an array of {kept}: X = X.astype(complex) makes a complex one")
 
     @property
     def owned(self) -> NDArray[Any]:
@@ -84,7 +82,7 @@ class Dmat(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of `local`. Where ranks' dtypes differ, collective operations use the one that holds all."""
+        """The dtype of `local`. If ranks' dtypes differ, collective operations use the one that holds all."""
         return self._local.dtype
 
     @property
@@ -93,19 +91,19 @@ class Dmat(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> int:
-        """Elements of the whole array."""
+        """Number of elements of the whole array."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array, without overlaps."""
+        """Size of the whole array in bytes, without overlaps."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def indices(self, axis: int) -> Indices:
-        """Return the global indices of what is stored here along an axis."""
+        """Return the global indices along an axis of the elements that this rank stores."""
         return self.map.stored(self.shape, self.comm.rank)[axis]
 
     def like(self, local: NDArray[Any]) -> Dmat:
@@ -136,7 +134,7 @@ class Dmat(NDArrayOperatorsMixin):
         return self.like(self._local.imag.copy())
 
     def redistribute(self, map: Map) -> Dmat:
-        """Return the same array with another map; the dtype stays. Collective."""
+        """Return the array with another map and the same dtype. Collective."""
         checked_shape(self.shape, map)
         dtype, _ = agree(self.comm, "redistribute", [self], map)
         target = host.empty_like(self._local, map.stored_shape(self.shape, self.comm.rank), dtype)
@@ -156,7 +154,7 @@ class Dmat(NDArrayOperatorsMixin):
         return whole
 
     def halo(self) -> None:
-        """Fill the overlap of every rank with its owners' values. Collective; nothing where the map has none."""
+        """Fill the overlap of every rank with the owners' values. Collective; does nothing without an overlap."""
         if any(self.map.overlap):
             dtype, _ = agree(self.comm, "halo", [self])
             if dtype != self.dtype:
@@ -164,14 +162,14 @@ class Dmat(NDArrayOperatorsMixin):
             fill_overlap(self.comm, self.shape, self.map, self._local)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the selected part as a NumPy array, or a scalar, on all ranks. Collective: all give the same key."""
+        """Return the selected part as a NumPy array or a scalar on all ranks. Collective, with the same key on all."""
         chosen = chosen_ranges(self.shape, key)
         selection = plans.selection(self.shape, self.map, key, self.comm.rank)
         if chosen == list(map(range, self.shape)):
             return self.gather_all()[selection.final]
         mine = None
         if selection.owned is not None:
-            mine = selection.owned.take(host.of(self._local))
+            mine = selection.owned.take(host.to_host(self._local))
         dtype, parts = agree(self.comm, f"X[{chosen}]", [self], extra=mine)
         whole = np.empty(selection.shape, dtype)
         for part in selection.parts:
@@ -181,19 +179,19 @@ class Dmat(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, value: Any) -> None:
         """Assign to the selected part.
 
-        A number, or a NumPy array of the selection's shape (or one that broadcasts to it), the same on all ranks:
-        nothing is sent. A Dmat of any map: collective; where the key has a number, it is gathered on all ranks for it.
-        The dtype stays, as in NumPy; complex values for a real array are an error.
+        A number, or a NumPy array that broadcasts to the selection, must be the same on all ranks; nothing is sent. A
+        Dmat of any map makes the call collective; if the key contains a number, the Dmat is gathered on all ranks. The
+        dtype does not change, as in NumPy; complex values for a real array are an error.
         """
         if isinstance(value, Dmat):
             self._assign(key, value)
             return
-        value = np.asarray(host.of(value))
+        value = np.asarray(host.to_host(value))
         self._refuse_complex(value.dtype)
         selection = plans.selection(self.shape, self.map, key, self.comm.rank)
         kept = _kept_shape(selection)
         while value.ndim > len(kept) and value.shape[0] == 1:
-            value = value[0]  # as NumPy
+            value = value[0]  # as NumPy does
         whole = np.broadcast_to(value, kept)[tuple(None if one == 0 else one for one in selection.final)]
         if selection.stored is not None:
             there, here = selection.stored
@@ -259,20 +257,20 @@ class Dmat(NDArrayOperatorsMixin):
         return apply_ufunc(Dmat, ufunc, method, inputs, kwargs)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the array where this rank has all of it; else raise UsageError, instead of gathering it unasked."""
+        """Return the array if this rank has all of it. Raises UsageError otherwise; it never gathers implicitly."""
         if tuple(self._local.shape) != self.shape:
             raise UsageError(
                 f"rank {self.comm.rank} has a part of shape {tuple(self._local.shape)} of an array of shape "
                 f"{self.shape}: gather_all() returns the whole array on every rank, `local` is the part"
             )
-        whole: NDArray[Any] = host.of(self._local)
+        whole: NDArray[Any] = host.to_host(self._local)
         wanted = whole.dtype if dtype is None else np.dtype(dtype)
         if copy is False and (wanted != whole.dtype or whole is not self._local):
             raise ValueError("a copy is needed for another dtype, or from a GPU, and copy=False forbids it")
         return whole.astype(wanted, copy=bool(copy))
 
     def __bool__(self) -> bool:
-        """Return whether the only element is true; collective. Raises ValueError where there are more, as NumPy."""
+        """Return whether the only element is true. Collective. Raises ValueError if there are more, as NumPy does."""
         if self.size != 1:
             raise ValueError(
                 f"the truth value of an array with {self.size} elements is ambiguous: use X.any() or X.all()"
@@ -280,7 +278,7 @@ class Dmat(NDArrayOperatorsMixin):
         return bool(self.all())
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: a part without the others is of no use elsewhere."""
+        """Raise UsageError: a part is useless without the others."""
         raise UsageError(
             "a distributed array cannot be pickled or sent: send its `local`, or use slurm_share.spmd.array_files.save"
         )
@@ -304,12 +302,12 @@ def _matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> Dmat:
 
 
 def _kept_shape(selection: plans.Selection) -> tuple[int, ...]:
-    """Return the shape of what is selected, without the dimensions that a number selects."""
+    """Return the shape of a selection, without the dimensions that a number selects."""
     return tuple(count for count, one in zip(selection.shape, selection.final, strict=True) if one != 0)
 
 
 def chosen_ranges(shape: Sequence[int], key: Any) -> list[range]:
-    """Return the indices that a key selects of each dimension, in the order in which it does."""
+    """Return the indices that a key selects in each dimension, in the order of the key."""
     chosen = []
     for one in plans.read_key(shape, key):
         indices = range(one.start, one.start + one.step * one.number, one.step)
@@ -318,7 +316,7 @@ def chosen_ranges(shape: Sequence[int], key: Any) -> list[range]:
 
 
 def checked_shape(shape: Sequence[int], map: Map) -> tuple[int, ...]:
-    """Return the shape as a tuple of ints. Raises UsageError where it does not fit the map."""
+    """Return the shape as a tuple of ints. Raises UsageError if it does not match the map."""
     if not isinstance(map, Map):
         raise UsageError(f"an array is distributed by a Map, not by {type(map).__name__} {map!r}")
     return map.check_shape(shape)
@@ -338,9 +336,9 @@ def _made(maker: Any, shape: tuple[Any, ...], map: Any, dtype: DTypeLike, order:
 
 
 def zeros(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any = "C", comm: Any = None) -> Any:
-    """Return a Dmat of zeros. Without a map, or with the map 1, a NumPy array: the program runs serially.
+    """Return a Dmat of zeros, or a NumPy array for the map None or 1, which makes a program serial.
 
-    `shape`: the lengths, or one sequence of them. `order` is that of the local parts in memory.
+    `shape`: the lengths, or one sequence of them. `order`: memory order of the local parts.
     """
     return _made(np.zeros, shape, map, dtype, order, comm)
 
@@ -351,7 +349,7 @@ def ones(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any
 
 
 def empty(*shape: Any, map: Any = None, dtype: DTypeLike = np.float64, order: Any = "C", comm: Any = None) -> Any:
-    """Return a Dmat whose elements are not set; arguments as for `zeros`."""
+    """Return an uninitialised Dmat; arguments as for `zeros`."""
     return _made(np.empty, shape, map, dtype, order, comm)
 
 
@@ -363,10 +361,10 @@ def rand(
     comm: Any = None,
     seed: int | None = None,
 ) -> Any:
-    """Return a Dmat of random numbers in [0, 1); complex ones have both parts.
+    """Return a Dmat of random numbers in [0, 1), for a complex dtype in both parts.
 
-    Each rank has a generator of its own: with a `seed` the same numbers for the same rank each time, not for another
-    number of ranks. Collective where the map has an overlap. Other arguments as for `zeros`.
+    Each rank has its own generator. A `seed` reproduces the numbers of each rank, so the array depends on the number of
+    ranks. Collective if the map has an overlap. Other arguments as for `zeros`.
     """
     rank = 0
     if isinstance(map, Map):
@@ -389,5 +387,5 @@ def rand(
 
 
 def from_local(local: NDArray[Any], map: Map, shape: Sequence[int], comm: Comm | None = None) -> Dmat:
-    """Return a Dmat of the parts that the ranks have already; the arrays themselves, not copies."""
+    """Return a Dmat of existing parts; it uses the arrays themselves, not copies."""
     return Dmat(shape, map, local, comm)

@@ -1,4 +1,4 @@
-"""The thread that sends what the kernel did not take at once. It exists only while there is such a backlog."""
+"""Thread that sends the data that the kernel did not accept at once. It exists only while there is such a backlog."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterable
 from .channels import Outgoing
 
 _TURN_S = 0.5
-"""How long the thread waits at most, before it looks at all connections again."""
+"""Seconds after which the thread checks all connections again."""
 _RETRY_S = 0.01
 
 
 class Drainer:
-    """Empties the backlogs of a process's connections."""
+    """Sender of the backlogs of a process's connections."""
 
     def __init__(
         self, lock: threading.Lock, connections: Callable[[], Iterable[Outgoing]], progressed: Callable[[], None]
     ) -> None:
-        """`connections` and `progressed` are called with the lock held; `progressed` when something has been sent."""
+        """`connections` and `progressed` are called with the lock held; `progressed` after data was sent."""
         self._lock, self._connections, self._progressed = lock, connections, progressed
         self._thread: threading.Thread | None = None
         self._wake = -1
 
     def start(self) -> None:
-        """Let the thread know that there is a backlog, with the lock held.
+        """Start the thread, or wake it for a new backlog. The lock is held.
 
-        Where no thread can be started, send once what the kernel takes: the caller has to call again.
+        If no thread can be started, send what the kernel accepts now; the caller has to call again.
         """
         if self._thread is None:
             if self._wake < 0:
@@ -46,7 +46,7 @@ class Drainer:
             os.eventfd_write(self._wake, 1)
 
     def send_now(self) -> None:
-        """Send what the kernel takes at this moment, with the lock held."""
+        """Send what the kernel accepts now. The lock is held."""
         waiting = self._unsent()
         before = sum(one.backlog_bytes for one in waiting)
         for one in waiting:
@@ -65,13 +65,13 @@ class Drainer:
         return self._thread is not None
 
     def close(self) -> None:
-        """Close the thread's own file descriptor, when there is no backlog any more."""
+        """Close the file descriptor that wakes the thread, if the thread has ended."""
         if self._thread is None and self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
 
     def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are the program's
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the program's threads handle signals
         while True:
             with self._lock:
                 poller = select.poll()
@@ -83,7 +83,7 @@ class Drainer:
                     if one.retry_at is not None:
                         patience_s = min(patience_s, max(one.retry_at - time.monotonic(), 0.0))
                     elif one.broken is None:
-                        poller.register(one.sock, select.POLLIN if one.waits_for_proof else select.POLLOUT)
+                        poller.register(one.sock, select.POLLIN if one.is_authenticating else select.POLLOUT)
                     waiting[one.sock.fileno()] = one
                 if not waiting:
                     self._thread = None
@@ -104,12 +104,12 @@ class Drainer:
         if sum(one.backlog_bytes for one in waiting.values()) != before:
             self._progressed()
         elif any(fd in waiting for fd, _mask in events):
-            self._rest()
+            self._pause()
 
-    def _rest(self) -> None:
-        """Wait where the kernel says that a connection can be written to and takes nothing: too many descriptors."""
+    def _pause(self) -> None:
+        """Pause when a connection is writable but accepts nothing: too many file descriptors are in transit."""
         self._lock.release()
         try:
-            threading.Event().wait(_RETRY_S)
+            time.sleep(_RETRY_S)
         finally:
             self._lock.acquire()

@@ -1,4 +1,4 @@
-"""NumPy functions on distributed arrays, element by element, on each rank's own part."""
+"""Element-wise NumPy functions on the local parts of distributed arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .errors import MapMismatch, UsageError
 
 
 def apply_ufunc(kind: type, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the ufunc of arrays of type `kind` (Dmat), or of them and numbers. Sends nothing.
+    """Apply a ufunc to arrays of type `kind` (Dmat) and numbers. Sends nothing.
 
-    Raises MapMismatch where maps or shapes differ, UsageError for plain arrays among the arguments.
+    Raises MapMismatch if maps or shapes differ, UsageError for plain arrays among the arguments.
     """
     if method != "__call__":
         raise UsageError(
@@ -39,7 +39,7 @@ def apply_ufunc(kind: type, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...
 
 
 def _part(first: Any, other: Any, what: str) -> Any:
-    """Return the local part of a distributed array that fits the first, or a number as it is."""
+    """Return the local part of a distributed array with the map of the first, or a number unchanged."""
     if isinstance(other, type(first)):
         if other is not first and (other.shape != first.shape or other.map != first.map):
             raise MapMismatch(

@@ -1,24 +1,24 @@
-"""What can go wrong between ranks.
+"""The errors of this package.
 
 SpmdError
-  UsageError           the program asks for something that cannot be: a rank that is not there, an unknown reduction
-    MapMismatch        arrays whose maps differ; the sentence says to redistribute first
-    IndexOutOfRange    an index that is not within the array; also an IndexError
+  UsageError           the program makes an invalid request: a rank that does not exist, an unknown reduction
+    MapMismatch        the maps of two arrays differ; the message says to redistribute first
+    IndexOutOfRange    an index is outside the array; also an IndexError
     NotContiguous      a buffer has gaps; also a ValueError
     MessageMismatch    the message does not fit the buffer; it stays and can be received again
-    CollectiveMismatch ranks are in different collective calls, or in one with different arguments
+    CollectiveMismatch ranks make different collective calls, or the same call with different arguments
   ArrayFileError       a rank cannot write or read its part of a file
   RunEnded             the run as a whole cannot go on
-    PeerEnded          a rank has ended that somebody waits for
-    NodeLost           a node does not answer any more
-    Deadlock           every rank waits, and no message is under way
-    StartTimeout       ranks have not started in time
+    PeerEnded          a rank has ended, and another one waits for it
+    NodeLost           a node no longer answers
+    Deadlock           every rank waits, and no message is in transit
+    StartTimeout       some ranks have not started in time
     Aborted            a rank called abort()
-  TransportError       a connection failed in itself: other version, broken frame, refused proof
-  NoRoom               no memory for a message; also a MemoryError
+  TransportError       a connection failed: wrong protocol version, invalid frame, failed authentication
+  NoRoom               there is no memory for a message; also a MemoryError
   ReceiveTimeout       timeout_s passed; also a TimeoutError
 
-Errors keep their fields; the sentence is made in `__str__`. Standard library only.
+Errors keep their fields; `__str__` makes the message. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from collections.abc import Sequence
 
 
 class SpmdError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class UsageError(SpmdError):
-    """The program asks for something that cannot be."""
+    """Invalid request of the program."""
 
 
 class MapMismatch(UsageError):
-    """Arrays whose maps differ."""
+    """Maps of two arrays that differ in an operation that needs equal ones."""
 
 
 class IndexOutOfRange(UsageError, IndexError):
-    """An index that is not within the array."""
+    """Index outside the array."""
 
 
 class NotContiguous(UsageError, ValueError):
-    """A buffer has gaps, so that it cannot be sent or received as it lies in memory."""
+    """Buffer with gaps, which cannot be sent or received as it lies in memory."""
 
 
 class MessageMismatch(UsageError):
-    """The message does not fit the buffer. It stays and can be received again."""
+    """Message that does not fit the buffer. It stays and can be received again."""
 
 
 class CollectiveMismatch(UsageError):
-    """Ranks are in different collective calls, or in one with different arguments."""
+    """Ranks that make different collective calls, or the same call with different arguments."""
 
     def __init__(self, number: int, rank: int, here: str, peer: int, there: str) -> None:
-        """`number` counts the collective calls of a rank from 1; `here` is this rank's call, `there` the peer's."""
+        """`number`: the collective calls of a rank, counted from 1; `here`: this rank's call; `there`: the peer's."""
         super().__init__(number, rank, here, peer, there)
         self.number, self.rank, self.here, self.peer, self.there = number, rank, here, peer, there
 
@@ -66,15 +66,15 @@ class CollectiveMismatch(UsageError):
 
 
 class ArrayFileError(SpmdError):
-    """A rank cannot write or read its part of a file; raised on all ranks."""
+    """Failure of one rank to write or read its part of a file; raised on all ranks."""
 
 
 class RunEnded(SpmdError):
-    """The run as a whole cannot go on."""
+    """End of the whole run."""
 
 
 class PeerEnded(RunEnded):
-    """A rank has ended that somebody waits for."""
+    """End of a rank for which another one waits."""
 
     def __init__(self, rank: int, node: str, code: int | None, signal: int | None, why: str) -> None:
         """`why` is a clause such as "was killed (out of host memory)" or "has ended and sends nothing more"."""
@@ -98,10 +98,10 @@ class NodeLost(RunEnded):
 
 
 class Deadlock(RunEnded):
-    """Every rank waits, and no message is under way."""
+    """State in which every rank waits and no message is in transit."""
 
     def __init__(self, waits: Sequence[tuple[int, str]]) -> None:
-        """`waits`: each rank, and what it waits for, such as "in recv for (3, 'x')"."""
+        """`waits`: each rank and what it waits for, such as "in recv for (3, 'x')"."""
         super().__init__(tuple(waits))
         self.waits = tuple(waits)
 
@@ -112,7 +112,7 @@ class Deadlock(RunEnded):
 
 
 class StartTimeout(RunEnded):
-    """Ranks have not started in time."""
+    """Ranks that have not started in time."""
 
     def __init__(self, missing: Sequence[int], after_s: float) -> None:
         super().__init__(tuple(missing), after_s)
@@ -127,7 +127,7 @@ class StartTimeout(RunEnded):
 
 
 class Aborted(RunEnded):
-    """A rank called abort()."""
+    """End of the run by a rank that called abort()."""
 
     def __init__(self, rank: int, code: int, why: str = "") -> None:
         super().__init__(rank, code, why)
@@ -138,12 +138,12 @@ class Aborted(RunEnded):
 
 
 class TransportError(SpmdError):
-    """A connection failed in itself: other version, broken frame, refused proof."""
+    """Failed connection: wrong protocol version, invalid frame, failed authentication."""
 
 
 class NoRoom(SpmdError, MemoryError):
-    """No memory for a message."""
+    """Lack of memory for a message."""
 
 
 class ReceiveTimeout(SpmdError, TimeoutError):
-    """The time that a call may wait has passed."""
+    """End of the time that a call may wait."""

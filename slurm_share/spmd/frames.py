@@ -2,20 +2,21 @@
 
     u8 kind | u8 form | u16 tag bytes | u32 meta bytes | u64 body bytes | u64 sequence | u64 context | u64 segment id
 
-All little-endian. A rank sends on connections that it made and reads on those that it accepted; FREE goes back.
+All numbers are little-endian. A rank sends on the connections that it made and reads on those that it accepted; only
+FREE goes the other way.
 
-    HELLO    the first frame in a node: form is the version, context the sender's rank, meta the run's name
-    DATA     a message with its body behind it
+    HELLO    the first frame on a Unix socket: form is the version, context the sender's rank, meta the run's name
+    DATA     a message; its body follows
     SEGMENT  a message whose body lies in a segment; body bytes counts those in the segment
     PART     the next piece of a long body, in a segment; a DATA or SEGMENT frame with the rest follows
-    WINDOW   the memory that goes along with the next message; body bytes is its size
+    WINDOW   shared memory that accompanies the next message; body bytes is its size
     DROP     the sender has closed a segment
-    FREE     the receiver has copied a segment's contents
-    BYE      the sender sends nothing more
+    FREE     the receiver has copied the contents of a segment
+    BYE      the last frame of the sender
 
-FD in the kind says that the segment's file descriptor comes along: it is passed once for each segment and peer.
-CHECKED in the form says that the meta ends with a CRC-32 of the body (LLSUB_CHECK=1). The sequence counts the frames of
-a connection from 0. Values only.
+FD in the kind: the file descriptor of the segment accompanies the frame. It is passed once per segment and peer.
+CHECKED in the form: the meta ends with a CRC-32 of the body (LLSUB_CHECK=1). The sequence counts the frames of a
+connection from 0. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ CHECKED = 0x40
 CHECKSUM_BYTES = 4
 HEADER = struct.Struct("<BBHIQQQQ")
 BODY_BYTES = 1 << 47
-"""No body is longer: this is what a process can address."""
+"""Limit of a body: the address space of a process."""
 _NUMBER = struct.Struct("<cq")
 
 
 class Frame(NamedTuple):
-    """One header, read and checked."""
+    """A header whose kind and lengths are valid."""
 
     kind: int
     form: int
@@ -69,7 +70,7 @@ def pack(
 
 
 def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
-    """Return the header at a place of `data`. Raises TransportError where it cannot be one."""
+    """Return the header at offset `at` of `data`. Raises TransportError if it is invalid."""
     kind, form, tag_bytes, meta_bytes, body_bytes, sequence, context, segment = HEADER.unpack_from(data, at)
     has_fd, kind = bool(kind & FD), kind & ~FD
     if not HELLO <= kind <= BYE or (form & ~CHECKED > PICKLE5 and kind != HELLO):
@@ -80,7 +81,7 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
 
 
 def tag_to_bytes(tag: Tag) -> bytes:
-    """Return a tag as bytes. Raises ValueError where it is too long or too large."""
+    """Return a tag as bytes. Raises ValueError if it is too long or too large."""
     if isinstance(tag, str):
         data = b"s" + tag.encode("utf-8", "surrogatepass")
         if len(data) > TAG_BYTES + 1:
@@ -93,7 +94,7 @@ def tag_to_bytes(tag: Tag) -> bytes:
 
 
 def tag_of_bytes(data: bytes) -> Tag:
-    """Return the tag of its bytes. Raises TransportError where they are none."""
+    """Return the tag that `tag_to_bytes` encoded. Raises TransportError if the bytes are no tag."""
     try:
         if data[:1] == b"s":
             return data[1:].decode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
-"""Functions of distributed arrays: products, Fourier transforms, non-zeros, sums of several, another process grid.
+"""Functions of distributed arrays: Fourier transforms, non-zeros, sums of several arrays, transposed process grids.
 
-pPython's names on top of these are in `ppython/`; NumPy arrays and Dmats may both be given where a function says so.
+`ppython/` offers pPython's names on top of these.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from . import host
 from .agreement import agree
 from .dmat import Dmat
 from .errors import UsageError
-from .products import mtimes as mtimes
 from .rules.maps import Map
 
 
 def whole_along(map: Map, shape: tuple[int, ...], axis: int) -> Map:
-    """Return a map of the same ranks in which every rank has all of `axis`: its processes go to the longest other axis.
+    """Return a map of the same ranks in which every rank has all of `axis`; its processes go to the longest other axis.
 
-    A map in which they have it already stays. An array of one dimension is whole on the map's first rank.
+    Returns the map itself if `axis` is not split. An array of one dimension goes to the map's first rank.
     """
     if map.grid[axis] == 1:
         return map
@@ -37,16 +36,16 @@ def whole_along(map: Map, shape: tuple[int, ...], axis: int) -> Map:
 
 
 def fft(array: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """Return numpy.fft.fft along one axis, with the array's map; collective.
+    """Return numpy.fft.fft along one axis, with the array's map. Collective.
 
-    Where ranks share the axis, the array is redistributed so that each has it whole, and back. An array of one
-    dimension is transformed by one rank. A NumPy array gives a NumPy array.
+    If the axis is split, the array is redistributed so that each rank has all of the axis, and back. One rank
+    transforms an array of one dimension. A NumPy array gives a NumPy array.
     """
     return _transform(np.fft.fft, array, n, axis, norm)
 
 
 def ifft(array: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """Return numpy.fft.ifft along one axis, with the array's map; collective, as `fft`."""
+    """Return numpy.fft.ifft along one axis; as `fft`."""
     return _transform(np.fft.ifft, array, n, axis, norm)
 
 
@@ -62,19 +61,19 @@ def _transform(transform: Any, array: Any, n: int | None, axis: int, norm: str |
     between = whole_along(array.map, array.shape, axis)
     whole = array if between == array.map else array.redistribute(between)
     shape = tuple(length if place == axis else one for place, one in enumerate(array.shape))
-    mine = host.of(whole.local)
+    mine = host.to_host(whole.local)
     kind = transform(np.zeros(1, mine.dtype)).dtype
     expected = tuple(one.size for one in between.stored(shape, array.comm.rank))
     local = transform(mine, n, axis, norm) if mine.size and 0 not in expected else np.zeros(expected, kind)
-    result = Dmat(shape, between, host.like(array.local, local), array.comm)
+    result = Dmat(shape, between, host.to_memory_of(array.local, local), array.comm)
     return result if between == array.map else result.redistribute(array.map)
 
 
 def transpose_grid(array: Any) -> Any:
-    """Return the same array on the transposed process grid (rows become columns of processes); collective.
+    """Return the array on the transposed process grid, in which rows and columns of processes are swapped. Collective.
 
-    The data are not transposed. The dtype is the one that holds all ranks' parts. The argument stays as it is, unlike
-    in pPython. What is no Dmat is returned as it is. Raises UsageError where there are not two dimensions.
+    The elements are not transposed. The argument does not change, unlike in pPython. Returns a value that is no Dmat
+    unchanged. Raises UsageError unless there are two dimensions.
     """
     if not isinstance(array, Dmat):
         return array
@@ -85,20 +84,20 @@ def transpose_grid(array: Any) -> Any:
 
 
 def nonzero_parts(array: Dmat) -> list[tuple[NDArray[np.int64], ...]]:
-    """Return for each rank of the map, in its order, the global indices of the non-zeros it owns; on all ranks.
+    """Return for each rank of the map the global indices of the non-zeros that it owns, on all ranks. Collective.
 
-    Each part is in row-major order. Collective. pPython's `find` lists them so, grid column by grid column.
+    Ranks are in the order of the map, indices in row-major order, as pPython's `find` needs them.
     """
     agree(array.comm, "find", [array])
     owned = array.map.owned(array.shape, array.comm.rank)
-    local = np.nonzero(host.of(array.owned))
+    local = np.nonzero(host.to_host(array.owned))
     mine = tuple(indices[places] for indices, places in zip(owned, local, strict=True))
     parts = array.comm.allgather(mine)
     return [parts[rank] for rank in array.map.ranks]
 
 
 def find(array: Any) -> tuple[NDArray[np.int64], ...]:
-    """Return the indices of the non-zeros on all ranks, per dimension, in the order of numpy.nonzero; collective."""
+    """Return the indices of the non-zeros, as numpy.nonzero does, on all ranks. Collective."""
     if not isinstance(array, Dmat):
         return np.nonzero(array)
     parts = nonzero_parts(array)
@@ -108,7 +107,7 @@ def find(array: Any) -> tuple[NDArray[np.int64], ...]:
 
 
 def summation(target: Dmat, *arrays: Dmat) -> Dmat:
-    """Assign the sum of the arrays, each of any map, to `target`, and return it; collective. The dtype is target's."""
+    """Assign the sum of arrays of any maps to `target` and return it; its dtype does not change. Collective."""
     if not arrays:
         raise UsageError("there is nothing to sum: give one array or more")
     total = arrays[0] if arrays[0].map == target.map else arrays[0].redistribute(target.map)
@@ -116,10 +115,3 @@ def summation(target: Dmat, *arrays: Dmat) -> Dmat:
         total = total + (one if one.map == target.map else one.redistribute(target.map))
     target[...] = total
     return target
-
-
-def synch(array: Any) -> Any:
-    """Fill the overlap of every rank (`Dmat.halo`), and return the array; collective."""
-    if isinstance(array, Dmat):
-        array.halo()
-    return array

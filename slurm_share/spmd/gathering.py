@@ -1,9 +1,9 @@
-"""Bring a distributed array to one rank, or to all of them.
+"""Gathering of a distributed array on one rank or on all ranks.
 
-On one node every rank sends its part, with its dtype, in a single message: the root knows the parts' places from the
-map. The call's name holds shape and map, so that another map is seen at the first frame. Where parts are large and
-scattered over the array, all ranks agree first and write them in place by way of a window (`blocks`); from node to node
-they agree first, too.
+On one node every rank sends its part, with its dtype, in one message; the root knows the positions of the parts from
+the map. The name of the call contains shape and map, so the first frame reveals a different map. If parts are large and
+scattered over the array, all ranks agree first and write them in place through a window (`blocks`). Between nodes they
+also agree first.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from . import codec, collectives, host
 from .agreement import agree, common_dtype
 from .blocks import SHARED_BYTES, gather_blocks
-from .bulk import Item, spread
-from .calls import Call, Group, short
+from .bulk import Item, broadcast
+from .calls import Call, Group, tag_of_name
+from .distributed_array import Distributed
 from .errors import UsageError
-from .parts import Spread
 from .rules import plans
 from .rules.maps import Map
 from .rules.positions import Positions, count, put
@@ -30,20 +30,19 @@ from .transport import Message
 from .windows import as_bytes, room
 
 _FEW = SHARED_BYTES // 8
-"""Arrays of fewer elements go as messages whatever their map is. Elements, because dtypes may differ between ranks."""
+"""Number of elements below which arrays of any map go as messages; ranks may differ in dtype, not in elements."""
 
 
-def gather_array(array: Spread, root: int | None) -> NDArray[Any] | None:
-    """Return the whole array on `root`, None elsewhere; `root` None: on every rank. Collective.
+def gather_array(array: Distributed, root: int | None) -> NDArray[Any] | None:
+    """Return the whole array on `root` (None: on every rank), None elsewhere. Collective.
 
-    Its dtype is the one that holds those of all parts. Raises CollectiveMismatch where ranks have other shapes or maps
-    and UsageError where dtypes have nothing in common: on the root. Other ranks that have gone on by then get
-    CollectiveMismatch in their next call.
+    Its dtype holds those of all parts. The root raises CollectiveMismatch if shapes or maps of ranks differ, UsageError
+    if there is no common dtype. Ranks that have finished the call by then raise CollectiveMismatch in their next one.
     """
     group = array.comm.group
-    part = host.of(array.owned)
+    part = host.to_host(array.owned)
     has_node = len(group.nodes) == 1
-    if has_node and (_is_small_or_whole(array.shape, array.map) or not group.transport.has_windows):
+    if has_node and (_is_small_or_contiguous(array.shape, array.map) or not group.transport.has_windows):
         return _in_one_round(group, array.shape, array.map, part, root)
     dtype, _ = agree(array.comm, _call(root), [array])
     place = plans.block(array.shape, array.map, group.rank)
@@ -57,17 +56,17 @@ def _call(root: int | None) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _name(root: int | None, shape: tuple[int, ...], map: Map) -> str:
-    return short(f"{_call(root)} of {shape} by {map!r}")
+    return tag_of_name(f"{_call(root)} of {shape} by {map!r}")
 
 
 @functools.lru_cache(maxsize=256)
-def _is_small_or_whole(shape: tuple[int, ...], map: Map) -> bool:
-    """Return whether the array is small, or each rank's part lies in one piece in it."""
-    return math.prod(shape) < _FEW or all(lies_in_one_piece(shape, one.axes) for one in plans.blocks(shape, map))
+def _is_small_or_contiguous(shape: tuple[int, ...], map: Map) -> bool:
+    """Return whether the array is small, or each rank's part is contiguous in it."""
+    return math.prod(shape) < _FEW or all(is_contiguous_block(shape, one.axes) for one in plans.blocks(shape, map))
 
 
-def lies_in_one_piece(shape: Sequence[int], where: Sequence[Positions]) -> bool:
-    """Return whether a block of an array in C order is contiguous there. `where`: its places per dimension."""
+def is_contiguous_block(shape: Sequence[int], where: Sequence[Positions]) -> bool:
+    """Return whether a block is contiguous in an array in C order. `where`: its positions per dimension."""
     is_part = False
     for length, places in zip(reversed(shape), reversed(where), strict=True):
         if not isinstance(places, slice) or (places.step != 1 and count(places) > 1):
@@ -89,18 +88,18 @@ def _in_one_round(
             call.send(to, meta, buffers, form)
         else:
             try:
-                whole = _Whole(group, shape, map, part).received(call)
+                whole = _Assembly(group, shape, map, part).receive_all(call)
             except UsageError as error:
                 call.fail(str(error))
                 raise
         if root is None:
-            item = spread(group, call, to, None if whole is None else Item(*codec.encode(whole)))
-            whole = collectives.decoded(item) if whole is None else whole
+            item = broadcast(group, call, to, None if whole is None else Item(*codec.encode(whole)))
+            whole = collectives.decode_item(item) if whole is None else whole
     return whole
 
 
-class _Whole:
-    """The array that the root puts together."""
+class _Assembly:
+    """The array that the root assembles."""
 
     def __init__(self, group: Group, shape: tuple[int, ...], map: Map, part: NDArray[Any]) -> None:
         self._group, self._shape = group, shape
@@ -109,26 +108,26 @@ class _Whole:
         self._dtypes: list[tuple[np.dtype[Any], bool]] = []
         self._whole: NDArray[Any] | None = None
 
-    def received(self, call: Call) -> NDArray[Any]:
-        """Return the array once all parts have come."""
+    def receive_all(self, call: Call) -> NDArray[Any]:
+        """Return the array after all parts have arrived."""
         mine = self._places.get(self._group.rank)
-        if self._knows(self._part.dtype, mine):
+        if self._note_dtype(self._part.dtype, mine):
             assert mine is not None
-            put(self._fitting(), mine, self._part)  # while the others copy theirs
+            put(self._fitting(), mine, self._part)  # while the other ranks send theirs
         for rank in range(self._group.size):
             if rank != self._group.rank:
                 self._take(call.receive(rank))
         return self._fitting()
 
-    def _knows(self, dtype: np.dtype[Any], where: Sequence[Positions] | None) -> bool:
-        """Take note of the dtype of a part; return whether there is something in the part."""
+    def _note_dtype(self, dtype: np.dtype[Any], where: Sequence[Positions] | None) -> bool:
+        """Note the dtype of a part; return whether the part has elements."""
         is_filled = where is not None and all(map(count, where))
         if (dtype, is_filled) not in self._dtypes:
             self._dtypes.append((dtype, is_filled))
         return is_filled
 
     def _fitting(self) -> NDArray[Any]:
-        """Return the array in a dtype that holds all parts that have come, with those that were put there."""
+        """Return the array, in the dtype that holds all parts so far."""
         dtype = common_dtype(self._dtypes)
         if self._whole is None:
             self._whole = room(self._shape, dtype)
@@ -140,12 +139,12 @@ class _Whole:
         envelope = message.envelope
         dtype, _, order = codec.array_of(envelope.meta)
         where = self._places.get(envelope.source)
-        if not self._knows(dtype, where):
+        if not self._note_dtype(dtype, where):
             message.take()
             return
         assert where is not None
         whole = self._fitting()
-        if dtype == whole.dtype and order == "C" and lies_in_one_piece(self._shape, where):
+        if dtype == whole.dtype and order == "C" and is_contiguous_block(self._shape, where):
             place = whole[tuple(one for one in where if isinstance(one, slice))]
             message.take_into(as_bytes(place.reshape(-1)).data)
         else:

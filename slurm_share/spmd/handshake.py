@@ -1,21 +1,21 @@
-"""The proof that both ends of a TCP connection know the run's key, before anything else is read from it.
+"""Mutual authentication of both ends of a TCP connection by the run's key, before anything else is read.
 
     server -> client   nonce (32 bytes)
     client -> server   header, nonce (32 bytes), run, HMAC("C" | header, nonce, run | server's nonce)
     server -> client   HMAC("S" | the same)
 
-The header has magic, protocol version, purpose, the length of the run's name, the client's number and the number of the
-peer that it means to talk to. Each nonce is new, so a proof that was recorded is worth nothing later; purpose, run and
-both numbers are under the HMAC, so a proof for one peer is worth nothing at another.
+The header holds magic, protocol version, purpose, the length of the run's name, the client's number and the number of
+the peer that it wants. New nonces make a recorded proof useless later. The HMAC covers purpose, run and both numbers,
+which makes a proof for one peer useless at another.
 
-`Server` and `Client` do no I/O, so they serve blocking and non-blocking sockets. Both ends do the same:
+`Server` and `Client` do no I/O, so they work with blocking and non-blocking sockets. Both ends run the same loop:
 
     sock.sendall(side.start())
     while not side.done:
         sock.sendall(side.feed(sock.recv(side.wants)))
 
-`feed(b"")` is the end of the stream. `feed` raises Refused, and then the connection is closed without an answer. The
-caller limits the time to HANDSHAKE_S. Standard library only.
+`feed(b"")` reports the end of the stream. After Refused, the caller closes the connection without an answer. The caller
+also limits the time to HANDSHAKE_S. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .errors import TransportError
 from .names import VERSION
 
 RANKS, NODES = 1, 2
-"""Purposes: between ranks of two nodes, and between rendezvous processes."""
+"""Purposes of a connection: between ranks of two nodes, and between rendezvous processes."""
 KEY_BYTES = 32
 LIMIT = 256
-"""The longest message of a client."""
+"""Limit of a client's message, in bytes."""
 
 _MAGIC = b"LLSPMD\r\n"
 _NONCE = 32
@@ -40,37 +40,37 @@ _RUN_LIMIT = LIMIT - _HEADER.size - _NONCE - _PROOF
 
 
 class Refused(TransportError):
-    """The other end has not proved what it must. `str()` says why, for a log."""
+    """Failed authentication of the other end. The message says why, for a log."""
 
 
 class Server:
     """The end that accepted the connection."""
 
     def __init__(self, key: bytes, run: str, me: int, purpose: int) -> None:
-        """`me` is the number of this rank or node, `run` the name that this run has on all nodes."""
+        """`me`: the number of this rank or node; `run`: the name of the run, the same on all nodes."""
         self._key, self._run, self._me, self._purpose = _checked(key), _bytes_of(run), me, purpose
         self._nonce = os.urandom(_NONCE)
         self._read = b""
         self._over = False
         self.peer: int | None = None
-        """Number of the rank or node at the other end, once it is proved."""
+        """Number of the rank or node at the other end; None: not authenticated."""
 
     @property
     def done(self) -> bool:
-        """Whether the client is proved. What `feed` returned last must still be sent."""
+        """Whether the client is authenticated. The last answer of `feed` must still be sent."""
         return self.peer is not None
 
     @property
     def wants(self) -> int:
-        """How many bytes to read at most. One more than is allowed, so that one too many is seen."""
+        """Number of bytes to read at most: one more than allowed, which reveals a message that is too long."""
         return LIMIT + 1 - len(self._read)
 
     def start(self) -> bytes:
-        """Return what to send first."""
+        """Return the bytes to send first."""
         return self._nonce
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the client; return what to send. Raises Refused."""
+        """Take bytes of the client; return the answer to send. Raises Refused."""
         if self._over or not data:
             raise self._refused("it sent more than its proof" if self._over else "it closed the connection")
         self._read += data
@@ -91,7 +91,7 @@ class Server:
         if len(self._read) > signed + _PROOF:
             raise self._refused("it sent more than its proof")
         said, proof = self._read[:signed], self._read[signed:]
-        # The proof comes first: who does not know the key learns nothing about the run.
+        # The proof is checked first, so that a client without the key learns nothing about the run.
         if not _is_same(proof, _proof(self._key, b"C", said, self._nonce)):
             raise self._refused("it does not know the key of this run")
         if (purpose, said[_HEADER.size + _NONCE :]) != (self._purpose, self._run):
@@ -112,7 +112,7 @@ class Client:
     """The end that made the connection."""
 
     def __init__(self, key: bytes, run: str, me: int, peer: int, purpose: int) -> None:
-        """`me` is the number of this rank or node, `peer` the number of the one it means to talk to."""
+        """`me`: the number of this rank or node; `peer`: the number of the wanted server."""
         self._key = _checked(key)
         name = _bytes_of(run)
         header = _HEADER.pack(_MAGIC, VERSION, purpose, len(name), me, peer)
@@ -122,19 +122,19 @@ class Client:
         self._over = False
         self.peer = peer
         self.done = False
-        """Whether the server is proved."""
+        """Whether the server is authenticated."""
 
     @property
     def wants(self) -> int:
-        """How many bytes to read at most: what comes behind the proof is not the handshake's."""
+        """Number of bytes to read at most: bytes after the proof do not belong to the handshake."""
         return (_NONCE if self._theirs is None else _PROOF) - len(self._read)
 
     def start(self) -> bytes:
-        """Return what to send first: nothing, the server speaks first."""
+        """Return no bytes: the server sends first."""
         return b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the server; return what to send. Raises Refused."""
+        """Take bytes of the server; return the answer to send. Raises Refused."""
         if self._over or not data or len(data) > self.wants:
             self._over, self.done = True, False
             raise Refused(
@@ -151,13 +151,13 @@ class Client:
             return self._said + _proof(self._key, b"C", self._said, read)
         self._over = True
         if not _is_same(read, _proof(self._key, b"S", self._said, self._theirs)):
-            raise Refused(f"who answers for number {self.peer} does not know the key of this run")
+            raise Refused(f"the process that answers for number {self.peer} does not know the key of this run")
         self.done = True
         return b""
 
 
 def signature(key: bytes, purpose: str, text: str) -> str:
-    """Return the HMAC of a text as hex, such as of the address that node 0 writes for the others."""
+    """Return the HMAC of a text as hex. `purpose`: what is signed, such as the address of node 0."""
     return _hmac(_checked(key), b"T" + purpose.encode() + b"\0" + text.encode()).hex()
 
 
@@ -166,7 +166,7 @@ def _proof(key: bytes, side: bytes, said: bytes, server_nonce: bytes) -> bytes:
 
 
 def _hmac(key: bytes, text: bytes) -> bytes:
-    import hmac  # with OpenSSL 3 ms, which a run of one node does not need
+    import hmac  # loads OpenSSL, 3 ms; a run of one node does not need it
 
     return hmac.digest(key, text, "sha256")
 

@@ -1,4 +1,4 @@
-"""Local parts that lie in a GPU's memory (CuPy): recognised without importing CuPy, moved through host memory."""
+"""Arrays in GPU memory (CuPy): recognised without importing CuPy, copied through host memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def is_array(value: Any) -> bool:
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Return whether the value is an array in a GPU's memory that can be copied to the host with get()."""
+    """Return whether the value is an array in GPU memory that get() copies to the host."""
     return hasattr(value, "__cuda_array_interface__") and hasattr(value, "get")
 
 
-def of(value: Any) -> Any:
-    """Return the value; an array of a GPU as a NumPy array."""
+def to_host(value: Any) -> Any:
+    """Return the value, or a NumPy copy of it if it is in GPU memory."""
     return value.get() if is_on_gpu(value) else value
 
 
-def like(model: Any, value: Any) -> Any:
-    """Return the value; where `model` lies in a GPU's memory, as an array of the same library."""
+def to_memory_of(model: Any, value: Any) -> Any:
+    """Return the value, or a copy of it in GPU memory if `model` is there, made by the library of `model`."""
     return _library(model).asarray(value) if is_on_gpu(model) else value
 
 
 def empty_like(model: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array whose elements are not set, in the memory where `model` lies."""
+    """Return an uninitialised array in the same memory, host or GPU, as `model`."""
     library: Any = _library(model) if is_on_gpu(model) else np
     made: NDArray[Any] = library.empty(tuple(shape), dtype)
     return made

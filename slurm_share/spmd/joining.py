@@ -1,9 +1,8 @@
-"""How a process becomes a rank: its listening sockets, Hello, and the wait for Welcome."""
+"""Start of a rank: its listening sockets, Hello, and the wait for Welcome."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -22,28 +21,28 @@ from .names import (
     HALF_OPEN,
     MOST_RANKS_PER_NODE,
 )
-from .system import is_same_user, raise_file_limit
+from .system import is_same_user, listen_tcp, raise_file_limit
 from .transport import NodePlace
 
 
 @dataclass
 class Joined:
-    """What a rank has once all ranks are there. All sockets are open and do not block."""
+    """Sockets and addresses of a rank at the start of the run. All sockets are open and non-blocking."""
 
     rank: int
     welcome: wire.Welcome
     nodes: tuple[NodePlace, ...]
     control: socket.socket
     rest: bytes
-    """What came behind Welcome."""
+    """Bytes that were read after Welcome."""
     listeners: tuple[socket.socket, ...]
-    """The first takes connections of this node's ranks, the second, where there is one, those of other nodes'."""
+    """The first accepts connections from ranks of this node, the second, if any, those of other nodes."""
 
 
 def join(environ: Mapping[str, str]) -> Joined:
-    """Meet the other ranks of the run. Waits until all of them are there.
+    """Join the run and wait until all ranks have joined.
 
-    Raises TransportError, or as RunEnded why the run cannot begin.
+    Raises TransportError, or RunEnded with the reason if the run cannot begin.
     """
     rank, name = int(environ[ENV_RANK]), environ[ENV_RENDEZVOUS]
     raise_file_limit()
@@ -64,7 +63,7 @@ def join(environ: Mapping[str, str]) -> Joined:
                 undo.enter_context(_listen_between_nodes(environ[ENV_ADDRESS], environ.get(ENV_PORTS, "")))
             )
         port = listeners[1].getsockname()[1] if len(listeners) > 1 else 0
-        with contextlib.suppress(OSError):  # the process has ended: reading says so
+        with contextlib.suppress(OSError):  # the process has ended; the next read reports it
             control.sendall(wire.encode(wire.Hello(rank, os.getpid(), port)))
         welcome, rest = _welcome(control, rank)
         for sock in (control, *listeners):
@@ -75,7 +74,7 @@ def join(environ: Mapping[str, str]) -> Joined:
 
 
 def own_name(rendezvous: str, rank: int) -> str:
-    """Return the abstract name of a rank's Unix socket: Welcome's `sockets` and the rank's number."""
+    """Return the abstract name of a rank's Unix socket: `sockets` of Welcome and the rank's number."""
     return f"{rendezvous}/r{rank}"
 
 
@@ -93,25 +92,16 @@ def _listen_in_node(name: str) -> socket.socket:
 
 
 def _listen_between_nodes(address: str, ports: str) -> socket.socket:
-    """Listen on the first free port of a range such as `60000-60999`; empty: on any."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Listen on the first free port of a range such as `60000-60999`; empty: on any port."""
     first, _, last = ports.partition("-")
-    for port in range(int(first), int(last) + 1) if ports else (0,):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one of a run that has just ended
-            sock.bind((address, port))
-            sock.listen(16 * HALF_OPEN)
-            return sock
-        except OSError as error:
-            sock.close()
-            if error.errno != errno.EADDRINUSE:
-                raise TransportError(f"this node's address {address} cannot be used: {error.strerror}") from error
-    raise TransportError(f"no TCP port of {ports or 'any'} is free on this node's address {address}")
+    try:
+        return listen_tcp(address, (int(first), int(last)) if ports else None, 16 * HALF_OPEN)
+    except OSError as error:
+        raise TransportError(str(error)) from error
 
 
 def _welcome(control: socket.socket, rank: int) -> tuple[wire.Welcome, bytes]:
-    """Wait for Welcome; return it and what came behind it."""
+    """Wait for Welcome; return it and the bytes that were read after it."""
     for line, rest in _lines(control):
         record = wire.decode(line)
         if isinstance(record, wire.Welcome):
@@ -125,7 +115,7 @@ def _welcome(control: socket.socket, rank: int) -> tuple[wire.Welcome, bytes]:
 
 
 def _lines(control: socket.socket) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line and what has come behind it."""
+    """Yield each line and the bytes that were read after it."""
     data = b""
     while True:
         line, newline, rest = data.partition(b"\n")

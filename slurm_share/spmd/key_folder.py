@@ -1,7 +1,7 @@
-"""The folder of a run of several nodes: its key, and the address at which node 0 is found. Standard library only.
+"""Folder of a run of several nodes, with the run's key and the address of node 0. Standard library only.
 
-`make_folder` is called once, at submission: usually long before another node reads it, so that a network file system
-has forgotten by then that there was no such folder.
+`make_folder` is called once, at submission. That is usually long before another node reads the folder, so negative
+entries in the cache of a network file system have expired by then.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _ADDRESS_BYTES = 4096
 
 
 class FolderRefused(SpmdError):
-    """The folder or a file in it is not there, or is not the user's alone. The sentence says which and why."""
+    """Folder or file that is missing or that other users can access. The message says which and why."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where node 0 takes connections."""
+    """Host and port on which node 0 accepts connections."""
 
     host: str
     port: int
 
 
 def make_folder(folder: str) -> None:
-    """Make the folder (0700) with a new key (0600). Raises FileExistsError where there is a folder of that name."""
+    """Make the folder (0700) with a new key (0600). Raises FileExistsError if the folder exists."""
     os.mkdir(folder, 0o700)  # noqa: PTH102
     place = _open_folder(folder)
     try:
@@ -62,20 +62,12 @@ def read_key(folder: str) -> bytes:
     return key
 
 
-def remove_key(folder: str) -> None:
-    """Remove the key: called at the end of the run on node 0. One that is not there is fine."""
-    try:
-        os.unlink(os.path.join(folder, KEY))  # noqa: PTH108, PTH118
-    except FileNotFoundError:
-        pass
-
-
 def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
-    """Write where node 0 is found, for the others. Raises FolderRefused, OSError."""
+    """Write the signed address of node 0 for the other nodes. Raises FolderRefused, OSError."""
     text = json.dumps([address.host, address.port, signature(key, _PURPOSE, _signed(run, address))])
     place = _open_folder(folder)
     try:
-        # A name of its own first: who polls for the address never reads half of it.
+        # Written under another name and renamed, so that a reader never sees half of it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(f".{run}", flags, 0o600, dir_fd=place)
         try:
@@ -89,10 +81,10 @@ def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
 
 
 def read_address(folder: str, run: str, key: bytes) -> Address | None:
-    """Return where node 0 is found; None: it has not written that yet. Raises FolderRefused."""
+    """Return the address of node 0; None: it has not been written yet. Raises FolderRefused."""
     place = _open_folder(folder)
     try:
-        # Setting its times asks the server of a network file system, so an answer "no such file" is not an old one.
+        # Setting the times makes a network file system ask its server, so "no such file" does not come from a cache.
         with contextlib.suppress(OSError):
             os.utime(place)
         text = _read(place, run, folder)

@@ -1,4 +1,4 @@
-"""Lines over sockets that nobody waits for: what a rendezvous process reads and writes. Standard library only."""
+"""Lines over non-blocking sockets and pipes, for the rendezvous process. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 READ_BYTES = 64 << 10
-"""Read from one connection at a time: one that sends without end does not keep the others waiting."""
+"""Limit of one read, so that one busy connection does not delay the others."""
 
 
-class OwnClock:
-    """Seconds in which this process could act: a stop (SIGSTOP, suspended job) is not silence of the others."""
+class AwakeClock:
+    """Clock that does not count time in which this process was stopped (SIGSTOP, suspended job).
+
+    Otherwise the other processes would seem to have been silent for that time.
+    """
 
     def __init__(self, most_step_s: float) -> None:
-        """`most_step_s`: what passes between two calls of `step` at most, if nothing stops this process."""
+        """`most_step_s`: the longest time between two calls of `step` if nothing stops this process."""
         self._most_step_s = most_step_s
         self._last = time.monotonic()
         self.now = 0.0
 
-    def step(self) -> float:
-        """Go on to this moment, and return it."""
+    def step(self) -> None:
+        """Advance `now` to the present."""
         now = time.monotonic()
         self.now += min(now - self._last, self._most_step_s)
         self._last = now
-        return self.now
 
 
 class Connection:
-    """A non-blocking socket or pipe, its incoming bytes cut into lines and its outgoing bytes kept until they fit."""
+    """Non-blocking socket or pipe that splits its input into lines and buffers its output."""
 
     def __init__(self, file: socket.socket | BinaryIO, limit: int) -> None:
-        """`limit`: bytes of the longest line; a longer one ends the connection."""
+        """`limit`: bytes of the longest valid line; a longer one ends the connection."""
         self.file = file
         self._fd = file.fileno()
         os.set_blocking(self._fd, False)
@@ -42,17 +44,17 @@ class Connection:
         self._incoming = bytearray()
         self._outgoing = bytearray()
         self.is_broken = False
-        """The other end broke the rules, and did not just go away."""
+        """Whether the other end violated the protocol, rather than closed the connection."""
         self.end: str | None = None
-        """Why nothing more can be read or written; None: it is open."""
+        """Reason why the connection has ended; None: it is open."""
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all that was written is in the kernel's hands, or the connection has ended."""
+        """Whether the kernel has accepted all output, or the connection has ended."""
         return not self._outgoing or self.end is not None
 
     def receive(self, size: int = READ_BYTES) -> bytes:
-        """Return bytes that have come, at most `size`; none: there are none now, or `end` is set."""
+        """Return up to `size` bytes that have arrived; no bytes: none have, or `end` is set."""
         if self.end is not None:
             return b""
         try:
@@ -67,7 +69,7 @@ class Connection:
         return data
 
     def lines(self) -> list[bytes]:
-        """Read once, and return the whole lines that have come. Where there are none, look at `end`."""
+        """Read once and return the complete lines. If there are none, `end` may be set."""
         start = len(self._incoming)
         self._incoming += self.receive()
         last = self._incoming.rfind(b"\n", start)
@@ -80,12 +82,12 @@ class Connection:
         return [line for line in whole if line]
 
     def write(self, data: bytes) -> None:
-        """Keep bytes for `flush`."""
+        """Append bytes to the output; `flush` sends them."""
         if self.end is None:
             self._outgoing += data
 
     def flush(self) -> None:
-        """Hand the kernel what it takes."""
+        """Send as much of the output as the kernel accepts."""
         if self.end is not None or not self._outgoing:
             return
         try:
@@ -93,34 +95,34 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            self._outgoing.clear()  # what the other end said before it went can still be read
+            self._outgoing.clear()  # data that the other end sent before it closed can still be read
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the socket or pipe."""
         self.end = self.end or "closed"
         self.file.close()
 
 
 class Watched:
-    """Connections in a selector: read when there is something, written to when there is room."""
+    """Connections in a selector: read when data is there, written when the kernel accepts data."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._watched: dict[Connection, tuple[int, Callable[[], None]]] = {}
 
     def add(self, connection: Connection, ready: Callable[[], None]) -> None:
-        """Call `ready` when there is something to read. It reads as much as it likes; more is announced again."""
+        """Call `ready` when there is data to read. If it leaves data, the next step calls it again."""
         self._watched[connection] = (selectors.EVENT_READ, ready)
         self._selector.register(connection.file, selectors.EVENT_READ, ready)
 
     def replace(self, connection: Connection, ready: Callable[[], None]) -> None:
-        """Call another function from now on."""
+        """Replace the function that `add` registered."""
         events, _before = self._watched[connection]
         self._watched[connection] = (events, ready)
         self._selector.modify(connection.file, events, ready)
 
     def flush(self) -> None:
-        """Write what was kept, and wait for room where not all could be written."""
+        """Send the output of all connections; select for writing where the kernel does not accept all."""
         for connection, (events, ready) in self._watched.items():
             connection.flush()
             wanted = selectors.EVENT_READ if connection.is_flushed else selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -129,7 +131,7 @@ class Watched:
                 self._selector.modify(connection.file, wanted, ready)
 
     def close(self, connection: Connection) -> None:
-        """Close a connection. One that is closed already is fine."""
+        """Close a connection; does nothing if it is closed already."""
         if self._watched.pop(connection, None) is not None:
             self._selector.unregister(connection.file)
             connection.close()

@@ -1,7 +1,7 @@
 """Runs of several ranks on this machine, without Slurm: `python -m slurm_share.spmd -n 4 PROG`, and pRUN.
 
 The rendezvous runs in the calling thread, which waits until all ranks have ended. The ranks end with that thread, even
-where it is killed.
+if it is killed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from .rules import ends
 from .system import raise_file_limit
 
 KILL_S = 5.0
-"""Between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 _PIPES_S = 1.0
-"""How long output of what a rank started is awaited after all ranks have ended."""
+"""Seconds for which output of processes that ranks started is awaited after all ranks have ended."""
 _POLL_S = 0.1
-"""Between two looks whether ranks have ended, where the kernel has no pidfd (before Linux 5.3)."""
+"""Seconds between two checks for ended ranks if the kernel has no pidfd (before Linux 5.3)."""
 _MANY = 64
-"""Ranks: more of them need more files than are allowed at first."""
+"""Number of ranks from which on the default limit of open files is too low."""
 _SETTINGS = (names.ENV_START_S, names.ENV_SEND_LIMIT, names.ENV_TRANSPORT, names.ENV_CHECK)
-"""What a user may set; other names that begin with LLSUB_ are those of a run that this one is started from."""
+"""Variables that a user may set; others that begin with LLSUB_ belong to a run that starts this one."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """Exit code and reason of the end of a run."""
 
     code: int
     """0: all ranks ended with 0."""
     why: str
-    """A sentence without its full stop; empty with code 0."""
+    """Sentence without full stop; empty with code 0."""
 
 
 def run_local(
@@ -56,11 +56,11 @@ def run_local(
     end_grace_s: float = names.END_GRACE_S,
     kill_s: float = KILL_S,
 ) -> Outcome:
-    """Run `size` ranks of a program here, wait for all of them, and return how the run ended.
+    """Run `size` ranks of a program on this machine, wait for all of them, and return the outcome.
 
-    Output of rank 0 goes to this process's. That of the others goes there too, each line with "[rank] " in front;
-    with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out` instead. `env`: variables on top of
-    this process's. Raises UsageError; KeyboardInterrupt once all ranks have ended.
+    The output of rank 0 goes to this process's output. That of the others goes there too, with "[rank] " before each
+    line, or with `logs`, a folder, into `<logs>/<program's name without .py>.<rank>.out`. `env`: additional variables.
+    Raises UsageError, SpmdError; KeyboardInterrupt after all ranks have ended.
     """
     check(program, size)
     run = _Run(os.fspath(program), size, end_grace_s, kill_s)
@@ -82,7 +82,7 @@ def run_local(
 
 
 def check(program: str | os.PathLike[str], size: int) -> None:
-    """Raise UsageError where these cannot be run."""
+    """Raise UsageError if there is no such program or too many ranks."""
     if not 1 <= size <= names.MOST_RANKS_PER_NODE:
         raise UsageError(f"a machine runs 1 to {names.MOST_RANKS_PER_NODE} ranks, not {size}")
     if not Path(program).exists():
@@ -90,7 +90,7 @@ def check(program: str | os.PathLike[str], size: int) -> None:
 
 
 class _Output:
-    """What a rank writes into a pipe: whole lines of it go on, so that those of two ranks do not mix."""
+    """Pipe with a rank's output, of which only whole lines are passed on, so that lines of ranks do not mix."""
 
     def __init__(self, pipe: IO[bytes], target: TextIO, prefix: str) -> None:
         os.set_blocking(pipe.fileno(), False)
@@ -98,7 +98,7 @@ class _Output:
         self._rest = b""
 
     def pump(self) -> bool:
-        """Pass on what has come. Return whether more may come."""
+        """Pass on the lines that have arrived. Return whether more may come."""
         try:
             data = os.read(self.pipe.fileno(), 64 << 10)
         except BlockingIOError:
@@ -112,12 +112,12 @@ class _Output:
                 self._target.write(text)
                 self._target.flush()
             except OSError:
-                pass  # nobody reads it; the ranks are not to end for that
+                pass  # the reader is gone, which is no reason to end the ranks
         return bool(data)
 
 
 class _Run:
-    """The ranks of one run, and all that is awaited of them."""
+    """The ranks of one run, with their processes and output."""
 
     def __init__(self, program: str, size: int, end_grace_s: float, kill_s: float) -> None:
         self._program, self._size, self._end_grace_s, self._kill_s = program, size, end_grace_s, kill_s
@@ -130,11 +130,11 @@ class _Run:
         try:
             self._rendezvous = Rendezvous(setup, self._hear)
         except OSError as error:
-            raise SpmdError(f"the ranks cannot be given a place to meet: {error.strerror}") from error
+            raise SpmdError(f"the rendezvous of the ranks cannot be opened: {error.strerror}") from error
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._rendezvous, selectors.EVENT_READ)
         self._ranks: dict[int, subprocess.Popen[bytes]] = {}
-        """Those that have not ended."""
+        """Processes that have not ended, by rank."""
         self._pidfds: dict[int, int] = {}
         self._outputs: set[_Output] = set()
         self._polls = False
@@ -142,7 +142,7 @@ class _Run:
         self._is_interrupted = False
 
     def start(self, args: Sequence[str], logs: Path | None, env: Mapping[str, str], python: str) -> None:
-        """Start all ranks."""
+        """Start a process for each rank."""
         command = [python, "-u", "-m", "slurm_share.spmd", self._program, *args]
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
@@ -186,9 +186,9 @@ class _Run:
                 self._selector.register(pipe, selectors.EVENT_READ, output)
 
     def wait(self) -> None:
-        """Wait until all ranks have ended and their output is passed on; end them if the run has to end."""
+        """Wait until all ranks have ended and their output is passed on. End them if the run must end."""
         while self._ranks:
-            self._turn(self._due_s())
+            self._step(self._due_s())
             now = time.monotonic()
             if now >= self._kill_at:
                 self._kill_at = float("inf")
@@ -198,25 +198,25 @@ class _Run:
                 self._signal(signal.SIGTERM)
         until = time.monotonic() + _PIPES_S
         while self._outputs and (left := until - time.monotonic()) > 0:
-            self._turn(left)
+            self._step(left)
 
     def outcome(self) -> Outcome:
-        """Return how the run ended."""
+        """Return the outcome after `wait`."""
         return Outcome(self._ending.code, self._ending.why) if self._ending is not None else Outcome(0, "")
 
     def interrupt(self, number: signal.Signals) -> None:
-        """End the ranks by a signal, and wait for them: those that are slow get SIGTERM, then SIGKILL."""
+        """Send the ranks a signal and wait for them; slow ones get SIGTERM, then SIGKILL."""
         self._is_interrupted = True
-        if number != signal.SIGINT or not _is_in_foreground():  # Ctrl-C at a terminal reaches all of its processes
+        if number != signal.SIGINT or not _is_in_foreground():  # Ctrl-C at a terminal reaches the ranks too
             self._signal(number)
         self._term_at = min(self._term_at, time.monotonic() + self._end_grace_s)
         try:
             self.wait()
         except KeyboardInterrupt:
-            pass  # a second Ctrl-C: `close` kills them at once
+            pass  # a second Ctrl-C: `close` kills the ranks at once
 
     def close(self) -> None:
-        """Kill what is left, and close everything."""
+        """Kill the remaining processes, and close all files."""
         is_in_order = not self._ranks and self._ending is None and not self._is_interrupted
         self._signal(signal.SIGKILL)
         for process in self._ranks.values():
@@ -231,8 +231,8 @@ class _Run:
         self._selector.close()
         self._rendezvous.close()
 
-    def _turn(self, timeout_s: float) -> None:
-        """Wait at most so long for something, and do it."""
+    def _step(self, timeout_s: float) -> None:
+        """Wait for events, at most `timeout_s`, and handle them."""
         maybe_ended = list(self._ranks) if self._polls else []
         for key, _events in self._selector.select(timeout_s):
             if isinstance(key.data, int):
@@ -275,9 +275,9 @@ class _Run:
 
 
 def _environment(size: int) -> dict[str, str]:
-    """Return what all ranks of a run on this machine have in common."""
+    """Return the variables that all ranks of a run on this machine have in common."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("LLSUB_") or name in _SETTINGS}
-    # As torchrun and for its reason: each rank's linear algebra would otherwise start a thread for every core.
+    # As torchrun does: otherwise the linear algebra of each rank would start a thread for every core.
     found.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // size)))
     return found | {
         names.ENV_SIZE: str(size),
@@ -300,7 +300,7 @@ def _start_s() -> float:
 
 
 def _memory_kills() -> int:
-    """Return how many processes of this cgroup the kernel ever killed for memory; 0 where it does not say."""
+    """Return how many processes of this cgroup the kernel has killed for memory; 0 if it does not tell."""
     try:
         group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
         events = Path("/sys/fs/cgroup", group.lstrip("/"), "memory.events").read_text()
@@ -310,7 +310,7 @@ def _memory_kills() -> int:
 
 
 def _own(stream: TextIO) -> int:
-    """Return the descriptor that a stream of this process writes to; a pipe where it has none, as in a notebook."""
+    """Return the file descriptor of a stream of this process; PIPE if it has none, as in a notebook."""
     try:
         stream.flush()
         return stream.fileno()
@@ -327,7 +327,7 @@ def _has_input() -> bool:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether Ctrl-C at the terminal reaches this process, and with it its ranks."""
+    """Return whether Ctrl-C at the terminal reaches this process and its ranks."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -341,7 +341,7 @@ def _is_in_foreground() -> bool:
 
 
 def _kill_rest(name: str) -> None:
-    """Kill what the ranks started and left behind: processes with this run's name in their environment."""
+    """Kill processes that ranks have left behind: those with this run's name in their environment."""
     mark = f"{names.ENV_RENDEZVOUS}={name}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -349,4 +349,4 @@ def _kill_rest(name: str) -> None:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
                     os.kill(int(folder.name), signal.SIGKILL)
             except OSError:
-                continue  # another user's, or it has ended
+                continue  # it belongs to another user, or has ended

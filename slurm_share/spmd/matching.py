@@ -1,6 +1,6 @@
-"""Messages that have come and wait for their receive call: queues by context, source and tag.
+"""Queues of received messages that no call has taken yet, by context, source and tag.
 
-Values only. Not for several threads: the transport has the lock.
+Does no I/O, and is not thread-safe: the transport holds its lock.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Queue = OrderedDict[int, Message]
 
 
 class _Context:
-    """The messages of one context by number of arrival; where they are many, also by source and tag."""
+    """The messages of one context in the order of arrival; if there are many, also by source and tag."""
 
     def __init__(self) -> None:
         self.all: _Queue = OrderedDict()
         self._named: dict[tuple[Any, Any], _Queue] | None = None
-        """None: few messages are looked through one by one, which is quicker."""
+        """None: few messages, for which a linear search is quicker."""
 
     def add(self, number: int, message: Message) -> None:
         """Add a message at its place in the order of arrival."""
@@ -37,7 +37,7 @@ class _Context:
                 self._name(self._named, *one)
 
     def first(self, source: int | None, tag: Tag | None) -> tuple[int, Message] | None:
-        """Return the first message that fits, and its number."""
+        """Return the first message that matches, and its number."""
         if source is None and tag is None:
             return next(iter(self.all.items()), None)
         if self._named is None:
@@ -49,7 +49,7 @@ class _Context:
         return next(iter(queue.items())) if queue else None
 
     def remove(self, number: int) -> None:
-        """Remove a message."""
+        """Remove the message of that number."""
         message = self.all.pop(number)
         named = self._named
         if named is not None:
@@ -60,7 +60,7 @@ class _Context:
                     del named[key]
 
     def with_another_tag(self, tag: Tag | None) -> Envelope | None:
-        """Return the first message with another tag than the collective call's."""
+        """Return the first message whose tag is not that of the collective call; None: there is none."""
         if self._named is not None and len(self._named.get((_ANY, (type(tag), tag)), ())) == len(self.all):
             return None
         return next((one.envelope for one in self.all.values() if not _fits(one.envelope, None, tag)), None)
@@ -74,20 +74,20 @@ class _Context:
 
 
 class Queues:
-    """What one rank has received and not yet taken. A receive call gets what came first of what fits."""
+    """Messages that one rank has received and not taken. A receive call gets the earliest one that matches."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._by_context: dict[int, _Context] = {}
         self._finished = 0
-        """The highest context that is finished."""
+        """The highest finished context."""
         self._late: CollectiveMismatch | None = None
         self._is_late_told = False
         self.taken = 0
-        """Messages that ever came; with the sum of what was sent it tells whether one is under way."""
+        """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
 
     def put(self, message: Message) -> None:
-        """Add a message that has come."""
+        """Add a message that has arrived."""
         self.taken += 1
         message.arrival = self.taken
         envelope = message.envelope
@@ -100,7 +100,7 @@ class Queues:
 
     @property
     def late(self) -> CollectiveMismatch | None:
-        """What no call has raised: a message has come for a collective call that this rank has finished."""
+        """Error that no call has raised yet: a message arrived for a collective call that this rank has finished."""
         return None if self._is_late_told else self._late
 
     def put_back(self, message: Message) -> None:
@@ -108,10 +108,10 @@ class Queues:
         self._of(message.envelope.context).add(message.arrival, message)
 
     def take(self, source: int | None, context: int, tag: Tag | None) -> Message | None:
-        """Return and remove the first message that fits; None: there is none yet.
+        """Remove and return the first message that matches; None: there is none yet.
 
-        Raises CollectiveMismatch where a message of the same collective call bears another tag, or one has come for a
-        collective call that is finished.
+        Raises CollectiveMismatch if a message of the same collective call has another tag, or if one has arrived for a
+        finished collective call.
         """
         messages = self._checked(context, tag)
         if messages is None:
@@ -126,18 +126,18 @@ class Queues:
         return found[1]
 
     def find(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        """Return the first message that fits, which stays; None: there is none."""
+        """Return the first message that matches without removing it; None: there is none."""
         messages = self._checked(context, tag)
         found = messages.first(source, tag) if messages is not None else None
         return found[1].envelope if found is not None else None
 
     def waiting(self) -> Iterator[Envelope]:
-        """Yield the users' messages in the order in which they came."""
+        """Return the users' messages in the order of arrival."""
         messages = self._by_context.get(USER)
         return (message.envelope for message in (messages.all.values() if messages else ()))
 
     def finish(self, context: int) -> None:
-        """Close a collective call. Raises CollectiveMismatch where a message of it is left."""
+        """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
         self._finished = max(self._finished, context)
         left = self._by_context.pop(context, None)
         if left:

@@ -1,7 +1,7 @@
-"""How much memory this process may still take: the node's, and that of its control groups (a Slurm job's limit).
+"""Memory that this process may use: that of the node, limited by its control groups (a Slurm job's limit).
 
-The kernel ends a process that takes more, and no call of a program fails before; so what can be asked for less is asked
-for after a look at this.
+The kernel kills a process that uses more, and no allocation fails before that. So callers that can do with less check
+here first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def total_bytes() -> int:
-    """Return the memory of the node, or what the control groups allow of it."""
+    """Return the memory of the node, or the smaller limit of the control groups."""
     limits = [limit for limit, _used in _limits()]
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
 
 
 def available_bytes() -> int:
-    """Return how much can be taken now."""
+    """Return how many bytes this process can still allocate."""
     left = [limit - used for limit, used in _limits()]
     return max(0, min([_available_in_node(), *left]))
 
@@ -34,7 +34,10 @@ def _available_in_node() -> int:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Yield limit and use of this process's control groups that have a limit; what the kernel can drop is not used."""
+    """Yield limit and use of each control group of this process that has a limit.
+
+    Use leaves out the inactive page cache, which the kernel can drop.
+    """
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
@@ -45,7 +48,7 @@ def _limits() -> Iterator[tuple[int, int]]:
         else:
             continue
         innermost = root / path.lstrip("/")
-        # The root too: in a container it is the container's own group.
+        # Including the root: in a container that is the container's own group.
         for folder in (innermost, *(one for one in innermost.parents if one.is_relative_to(root))):
             limit, used = _text(folder / limit_file).strip(), _text(folder / used_file).strip()
             if limit.isdecimal() and used.isdecimal() and int(limit) < 1 << 60:
@@ -64,4 +67,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return ""  # a container shows only some of them
+        return ""  # a container has only some of these files

@@ -1,10 +1,10 @@
-"""Messages over mpi4py, where `mpiexec` or `srun --mpi=...` has started the ranks.
+"""Transport over mpi4py, for ranks that `mpiexec` or `srun --mpi=...` has started.
 
-A send copies the message and gives it to MPI; whether MPI is through with it is asked in later calls. A message that is
-longer than MPI's eager limit therefore moves only while its sender is in a call of this package.
+A send copies the message and gives it to MPI; later calls check whether MPI has sent it. So a message longer than MPI's
+eager limit moves only while its sender is in a call of this package.
 
-Every message is one MPI message with the same MPI tag: a head (kind, form, context, lengths), tag, meta, body. So
-messages of one rank to another arrive in the order in which they were sent, and `matching.Queues` decides what fits.
+Every message is one MPI message with the same MPI tag: a head (kind, form, context, lengths), tag, meta and body. So
+messages of one rank to another arrive in the order of sending, and `matching.Queues` does the matching.
 """
 
 from __future__ import annotations
@@ -25,38 +25,40 @@ from . import frames, memory
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .matching import Queues
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
+from .queued_transport import QueuedTransport
+from .rules import trees
 from .transport import Envelope, Message, NodePlace, Tag, Window
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE")
-"""How many processes there are, as Open MPI, MVAPICH, and Hydra (MPICH, Intel MPI) and Slurm's PMI-2 say it."""
+"""Variables with the number of processes: of Open MPI, MVAPICH, and Hydra (MPICH, Intel MPI) and Slurm's PMI-2."""
 PMIX_RANK, STEP_SIZE = "PMIX_RANK", "SLURM_STEP_NUM_TASKS"
-"""PMIx names the rank alone; the number of processes is that of srun's tasks then."""
+"""PMIx sets only the rank; the number of processes is that of srun's tasks."""
 LARGE = 1 << 30
-"""MPI before version 4 counts in 32 bits: longer messages are sent in blocks."""
+"""Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""
 BLOCK = 1 << 20
 SPIN_S, SPIN_MOVING_S = 200e-6, 50e-3
-"""How long a call that waits asks MPI without a pause, where every rank has a core; and while a message moves."""
+"""Seconds for which a waiting call polls MPI without a pause if every rank has a core; and while a message moves."""
 PAUSE_MIN_S, PAUSE_MAX_S = 20e-6, 1e-3
 PAUSE_MOVING_S = 50e-6
-"""The longest pause while a message moves: MPI moves a large one on piece by piece, when it is asked."""
+"""Longest pause while a message moves: MPI moves a large one piece by piece, in each poll."""
 MEMORY_PART = 4
-"""Messages that MPI is not through with take at most one part in so many of a node's memory, for all its ranks."""
+"""Unsent messages of all ranks of a node may take up to one in so many parts of its memory."""
 
 _HEAD = struct.Struct("<BBHIQQ")
 """Kind, form, bytes of the tag, of the meta, of the body; context."""
 _DATA, _BYE = 0, 1
 _ALIGNED = 64
-"""The body begins at a multiple of this in the message, as an array's elements may want it."""
+"""The body begins at a multiple of this offset, an alignment that suits any array."""
 
 
-def wanted(environ: Mapping[str, str]) -> bool:
-    """Return whether messages go over mpi4py: somebody says so, or an MPI has started several processes.
+def is_wanted(environ: Mapping[str, str]) -> bool:
+    """Return whether messages go over mpi4py: a variable says so, or an MPI has started several processes.
 
-    Raises UsageError where LLSUB_TRANSPORT has a value that there is not.
+    Raises UsageError if LLSUB_TRANSPORT has an unknown value.
     """
     said = environ.get(ENV_TRANSPORT, "")
     if said not in ("", "mpi", "own"):
-        raise UsageError(f"{ENV_TRANSPORT}={said}: write mpi (mpi4py) or own (slurm_share's), or leave it away")
+        raise UsageError(f"{ENV_TRANSPORT}={said}: write mpi (mpi4py) or own (slurm_share's), or unset it")
     if said:
         return said == "mpi"
     if environ.get(ENV_PPYTHON_MPI) == "1":
@@ -65,17 +67,17 @@ def wanted(environ: Mapping[str, str]) -> bool:
 
 
 def world_size(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return the variable that says how many processes an MPI has started, and how many; ("", 1) where none does."""
+    """Return the variable with the number of processes that an MPI has started, and the number; ("", 1): none."""
     names = [*SIZES, *([STEP_SIZE] if PMIX_RANK in environ else [])]
     found = ((name, int(environ[name])) for name in names if environ.get(name, "").isdecimal())
     return max(found, key=lambda one: one[1], default=("", 1))
 
 
-def make() -> MpiTransport:
+def make_transport() -> MpiTransport:
     """Return the transport of this process; the first call starts MPI.
 
-    An uncaught exception of the program ends all ranks from then on, as under `python -m mpi4py`: MPI would let the
-    others wait for ever. Raises TransportError where there is no mpi4py, or one of another MPI than the ranks'.
+    From then on an uncaught exception of the program ends all ranks, as under `python -m mpi4py`, because MPI would let
+    the others wait for ever. Raises TransportError if there is no mpi4py, or if it belongs to another MPI.
     """
     name, size = world_size(os.environ)
     try:
@@ -116,7 +118,7 @@ def _end_all_with_an_exception(transport: MpiTransport) -> None:
 
 @dataclass(eq=False)
 class MpiMessage:
-    """A message that has arrived whole."""
+    """A message that has arrived completely."""
 
     envelope: Envelope
     body: memoryview
@@ -130,29 +132,30 @@ class MpiMessage:
         buffer[:] = self.body
 
 
-class MpiTransport:
+class MpiTransport(QueuedTransport):
     """One rank of an MPI world."""
 
     has_windows = False
 
     def __init__(self, mpi: Any, comm: Any) -> None:
-        """`mpi`: the module mpi4py.MPI. `comm`: a communicator that nobody else uses."""
+        """`mpi`: the module mpi4py.MPI. `comm`: a communicator for this transport alone."""
         self._mpi, self._comm = mpi, comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._queues = Queues(self.rank)
         self._lock = threading.RLock()
         self._sent: deque[tuple[Any, bytes]] = deque()
-        """Requests that MPI is not through with, and the bytes that they are about."""
+        """Unfinished send requests, and the bytes of each."""
         self._sent_bytes = 0
         self._coming: dict[int, deque[tuple[Any, Any]]] = {}
-        """By source: requests of messages that arrive, and their memory; in the order in which they were sent."""
+        """By source: unfinished receive requests and their memory, in the order of sending."""
         self._ended: set[int] = set()
         self._closed = False
         self._status = mpi.Status()
         self._block = mpi.BYTE.Create_contiguous(BLOCK).Commit()
         self.nodes, local_size, cores = _places(mpi, comm)
         self._spin_s = SPIN_S if local_size <= cores else 0.0
-        self._limit = int(os.environ.get(ENV_SEND_LIMIT) or 0) or memory.total_bytes() // MEMORY_PART // local_size
+        limit = int(os.environ.get(ENV_SEND_LIMIT) or 0)
+        self._limit = limit or memory.total_bytes() // MEMORY_PART // local_size
 
     def send(
         self,
@@ -168,16 +171,16 @@ class MpiTransport:
             raise UsageError(f"there is no rank {dest}: this run has ranks 0 to {self.size - 1}")
         if window is not None:
             raise UsageError("memory cannot be shared between ranks that talk over mpi4py")
-        data = _packed(_DATA, context, tag, form, meta, buffers)
+        data = _pack(_DATA, context, tag, form, meta, buffers)
         with self._lock:
             self._check_open()
             if dest in self._ended:
                 raise self._peer_ended(dest)
             if dest == self.rank:
-                self._queues.put(_unpacked(self.rank, memoryview(bytearray(data)))[1])
+                self._queues.put(_unpack(self.rank, memoryview(bytearray(data)))[1])
                 return
             self._wait_for_room(len(data))
-            self._start(dest, data)
+            self._start_send(dest, data)
             self._progress()
 
     def receive(
@@ -186,8 +189,7 @@ class MpiTransport:
         wait = _Wait(self._spin_s)
         while True:
             with self._lock:
-                self._check_open()
-                self._progress()
+                self._poll()
                 message = self._queues.take(source, context, tag)
                 if message is None:
                     self._raise_if_nobody_sends(source)
@@ -198,47 +200,27 @@ class MpiTransport:
                 raise ReceiveTimeout(f"rank {self.rank} has waited {timeout_s:g} s in {call} for {whom}, tag {tag!r}")
             wait.pause(self._moves())
 
-    def put_back(self, message: Message) -> None:
-        with self._lock:
-            self._queues.put_back(message)
-
-    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        with self._lock:
-            self._check_open()
-            self._progress()
-            return self._queues.find(source, context, tag)
-
-    def waiting(self) -> tuple[Envelope, ...]:
-        with self._lock:
-            self._check_open()
-            self._progress()
-            return tuple(self._queues.waiting())
-
-    def finish(self, context: int) -> None:
-        with self._lock:
-            self._queues.finish(context)
-
     def window(self, size: int) -> Window:
         raise NoRoom("memory cannot be shared between ranks that talk over mpi4py")
 
     def abort(self, code: int, why: str) -> None:
-        """End every rank. MPI does it: the others are killed, and raise nothing."""
+        """End every rank by MPI_Abort, which kills the other ranks: they raise nothing."""
         sys.stdout.flush()
         print(f"rank {self.rank} ends the run with code {code}: {why}", file=sys.stderr, flush=True)  # noqa: T201
         self._comm.Abort(code or 1)
 
     def close(self) -> None:
-        """Say goodbye, and wait until all ranks have: meanwhile take what others send, so that they can end too.
+        """Wait until all ranks close, and receive meanwhile, so that their sends finish.
 
-        End every rank with code 1 where the last collective calls of two ranks differ.
+        End every rank with code 1 if the last collective calls of two ranks differ.
         """
         with self._lock:
             if self._closed or self._mpi.Is_finalized():
                 self._closed = True
                 return
-            goodbye = _packed(_BYE, 0, 0, 0, b"", ())
+            goodbye = _pack(_BYE, 0, 0, 0, b"", ())
             for step in range(1, self.size):
-                self._start((self.rank + step) % self.size, goodbye)
+                self._start_send((self.rank + step) % self.size, goodbye)
             wait = _Wait(0.0)
             while len(self._ended) < self.size - 1 or self._sent:
                 self._progress()
@@ -249,13 +231,17 @@ class MpiTransport:
             self._block.Free()
             self._comm.Free()
 
+    def _poll(self) -> None:
+        self._check_open()
+        self._progress()
+
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this rank has ended its part of the run: no message can be sent or received any more")
 
     def _peer_ended(self, rank: int) -> PeerEnded:
-        node = next(place.name for place in self.nodes if place.first <= rank < place.first + place.count)
-        return PeerEnded(rank, node, None, None, "has ended and sends nothing more")
+        node = self.nodes[trees.node_of(self.nodes, rank)]
+        return PeerEnded(rank, node.name, None, None, "has ended and sends nothing more")
 
     def _raise_if_nobody_sends(self, source: int | None) -> None:
         if source in self._ended:
@@ -266,8 +252,8 @@ class MpiTransport:
     def _wait_for_room(self, size: int) -> None:
         if size > self._limit:
             raise NoRoom(
-                f"a message of {size} bytes is larger than what a rank may keep for receivers that have not taken "
-                f"theirs, {self._limit} bytes; send it in parts, or set {ENV_SEND_LIMIT}"
+                f"a message of {size} bytes exceeds the limit of a rank's unsent messages, {self._limit} bytes; send "
+                f"it in parts, or set {ENV_SEND_LIMIT}"
             )
         wait = _Wait(self._spin_s)
         while self._sent_bytes + size > self._limit:
@@ -279,7 +265,7 @@ class MpiTransport:
     def _moves(self) -> bool:
         return bool(self._sent or self._coming)
 
-    def _start(self, dest: int, data: bytes) -> None:
+    def _start_send(self, dest: int, data: bytes) -> None:
         if len(data) > LARGE:
             data += bytes(-len(data) % BLOCK)
             what = [data, len(data) // BLOCK, self._block]
@@ -293,30 +279,34 @@ class MpiTransport:
         self._sent_bytes += len(data)
 
     def _progress(self) -> None:
-        """Ask MPI what has come and what has gone. Does not wait."""
+        """Let MPI receive and send without waiting, and queue complete messages."""
         try:
             while (found := self._comm.Improbe(self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, self._status)) is not None:
-                self._begin(found, self._status.Get_source())
+                self._start_receive(found, self._status.Get_source())
             for source in list(self._coming):
-                self._end(source)
+                self._finish_receives(source)
             while self._sent and self._sent[0][0].Test():
                 self._sent_bytes -= len(self._sent.popleft()[1])
         except self._mpi.Exception as error:
             raise TransportError(f"MPI cannot go on: {error}") from error
 
-    def _begin(self, found: Any, source: int) -> None:
+    def _start_receive(self, found: Any, source: int) -> None:
+        """Start to receive a message that MPI has found."""
+        from .bodies import new_bytes  # not at the start of ranks that do not use MPI
+
         size = self._status.Get_count(self._mpi.BYTE)
         if size < 0 or size > LARGE:
             blocks = self._status.Get_count(self._block)
-            room, what = _memory_for(blocks * BLOCK), [blocks, self._block]
+            room, what = new_bytes(blocks * BLOCK), [blocks, self._block]
         else:
-            room, what = _memory_for(size), [self._mpi.BYTE]
+            room, what = new_bytes(size), [self._mpi.BYTE]
         self._coming.setdefault(source, deque()).append((found.Irecv([room, *what]), room))
 
-    def _end(self, source: int) -> None:
+    def _finish_receives(self, source: int) -> None:
+        """Queue the messages of a rank that have arrived completely."""
         coming = self._coming[source]
         while coming and coming[0][0].Test():
-            kind, message = _unpacked(source, memoryview(coming.popleft()[1]))
+            kind, message = _unpack(source, coming.popleft()[1])
             if kind == _BYE:
                 self._ended.add(source)
             else:
@@ -326,7 +316,7 @@ class MpiTransport:
 
 
 class _Wait:
-    """The pauses of one call that waits: none at first, then longer and longer ones."""
+    """The pauses of one waiting call: none at first, then longer and longer ones."""
 
     def __init__(self, spin_s: float) -> None:
         self._began = time.monotonic()
@@ -337,14 +327,14 @@ class _Wait:
         return time.monotonic() - self._began
 
     def pause(self, moves: bool) -> None:
-        """Pause for a moment; a shorter one where a message `moves`."""
+        """Pause, for less time if a message `moves`."""
         spin_s = max(self._spin_s, SPIN_MOVING_S) if moves and self._spin_s else self._spin_s
         if self.waited_s() >= spin_s:
             time.sleep(min(self._pause_s, PAUSE_MOVING_S) if moves else self._pause_s)
             self._pause_s = min(self._pause_s * 1.3, PAUSE_MAX_S)
 
 
-def _packed(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview]) -> bytes:
+def _pack(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview]) -> bytes:
     try:
         word = frames.tag_to_bytes(tag)
     except ValueError as error:
@@ -354,7 +344,7 @@ def _packed(kind: int, context: int, tag: Tag, form: int, meta: bytes, buffers: 
     return b"".join((head, bytes(-len(head) % _ALIGNED), *buffers))
 
 
-def _unpacked(source: int, data: memoryview) -> tuple[int, MpiMessage]:
+def _unpack(source: int, data: memoryview) -> tuple[int, MpiMessage]:
     kind, form, tag_bytes, meta_bytes, size, context = _HEAD.unpack_from(data)
     after_tag = _HEAD.size + tag_bytes
     tag = frames.tag_of_bytes(bytes(data[_HEAD.size : after_tag]))
@@ -364,20 +354,10 @@ def _unpacked(source: int, data: memoryview) -> tuple[int, MpiMessage]:
     return kind, MpiMessage(Envelope(source, context, tag, form, size, meta), data[begin : begin + size])
 
 
-def _memory_for(size: int) -> Any:
-    """Return writable memory. Raises NoRoom."""
-    import numpy as np
-
-    try:
-        return np.empty(size, np.uint8)
-    except MemoryError as error:
-        raise NoRoom(f"there is no memory for a message of {size} bytes") from error
-
-
 def _places(mpi: Any, comm: Any) -> tuple[tuple[NodePlace, ...], int, int]:
-    """Return the nodes, and how many ranks and cores this node has.
+    """Return the nodes, and the numbers of ranks and cores of this node.
 
-    Where ranks of a node do not follow each other, each piece that does counts as a node of that name.
+    If the ranks of a node are not consecutive, each run of consecutive ones counts as a node of that name.
     """
     here = (mpi.Get_processor_name(), tuple(os.sched_getaffinity(0)))
     everywhere = comm.allgather(here)

@@ -1,9 +1,9 @@
-"""Names of the environment, the protocol's version and limits. Standard library only: the launcher imports this."""
+"""Environment variables, protocol version and limits. Standard library only: the launcher imports this."""
 
 from __future__ import annotations
 
 VERSION = 1
-"""Version of frames and of the messages to and from the rendezvous process. Both ends must have the same."""
+"""Version of the frames and of the messages to and from the rendezvous process. Both ends must agree."""
 
 ENV_RENDEZVOUS = "LLSUB_RENDEZVOUS"
 """Abstract Unix socket of the node's rendezvous process, without the leading NUL byte."""
@@ -20,53 +20,53 @@ ENV_LOCAL_RANK = "LLSUB_LOCAL_RANK"
 ENV_LOCAL_SIZE = "LLSUB_LOCAL_SIZE"
 """Number of ranks on this node."""
 ENV_ADDRESS = "LLSUB_ADDRESS"
-"""Address of this node on which a rank listens for other nodes' ranks; set in a run of more than one node."""
+"""Address of this node on which ranks listen for ranks of other nodes; set if the run has several nodes."""
 ENV_PARENT = "LLSUB_PARENT"
-"""Process id of the command that runs the ranks on this machine: they end with it."""
+"""Process id of the command that runs the ranks on this machine; the ranks end when it ends."""
 ENV_PORTS = "LLSUB_PORTS"
 """Range of TCP ports (`60000-60999`): a rank listens on one of them; unset: on any port."""
 ENV_START_S = "LLSUB_START_S"
-"""Seconds from the first rank's hello within which all others must have said theirs."""
+"""Seconds after the first rank's Hello within which all other ranks must send theirs."""
 ENV_SEND_LIMIT = "LLSUB_SEND_LIMIT"
-"""Most bytes of messages that a rank keeps for receivers that have not taken them."""
+"""Limit in bytes of the messages that a rank keeps for receivers that have not taken them yet."""
 ENV_TRANSPORT = "LLSUB_TRANSPORT"
-"""`mpi`: mpi4py; `own`: ours; unset: mpi4py in an MPI world of more than one rank, else ours."""
+"""`mpi`: mpi4py; `own`: sockets; unset: mpi4py in an MPI world of more than one rank, else sockets."""
 ENV_PPYTHON_MPI = "PPYTHON_USE_MPI4PY"
-"""pPython's name for the same: 1 is mpi4py."""
+"""pPython's variable for the same choice: 1 means mpi4py."""
 ENV_CHECK = "LLSUB_CHECK"
-"""1: every body is sent with a checksum, which the receiver compares."""
+"""1: the sender adds a checksum to every body, and the receiver compares it."""
 
 START_S = 300.0
-"""Where ENV_START_S is not set."""
+"""Default of ENV_START_S."""
 HEARTBEAT_S = 2.0
-"""Between two signs of life that rendezvous processes of different nodes give each other."""
+"""Seconds between two heartbeats that the rendezvous processes of different nodes send each other."""
 LOST_S = 15.0
-"""A node's rendezvous process that has said nothing for so long is lost."""
+"""Seconds without a message after which a node's rendezvous process counts as lost."""
 WAITING_S = 2.0
-"""A call that waits for longer tells the rendezvous process what it waits for."""
+"""Seconds after which a waiting call tells the rendezvous process what it waits for."""
 END_GRACE_S = 10.0
-"""Between the end of one rank and SIGTERM for those that are still there."""
+"""Seconds between the end of one rank and SIGTERM for the remaining ones."""
 HANDSHAKE_S = 5.0
-"""Within which both ends of a new connection must have proved who they are."""
+"""Seconds within which both ends of a new connection must authenticate."""
 HALF_OPEN = 64
-"""Most connections that have not proved anything yet; for one more, the oldest is closed."""
+"""Limit of unauthenticated connections; one more closes the oldest."""
 MOST_RANKS = 1024
-"""In a run."""
+"""Limit of ranks in a run."""
 MOST_RANKS_PER_NODE = 256
-"""Of one run."""
+"""Limit of ranks of one run on a node."""
 TAG_BYTES = 255
-"""Length of the longest tag, in UTF-8."""
+"""Limit of the length of a tag in UTF-8."""
 META_BYTES = 1 << 20
-"""Length of the longest description of a body, such as an array's dtype and shape. A longer one is refused."""
+"""Limit of the description of a body, such as an array's dtype and shape. A longer one is refused."""
 INLINE_BYTES = 16 << 10
-"""Bodies up to this size go with the frame through the socket."""
+"""Bodies up to this size go through the socket, with the frame."""
 SEGMENT_MIN = 64 << 10
 """Size of the smallest segment of shared memory."""
 SEGMENT_IDLE = 512 << 20
-"""Most bytes of free segments that a rank keeps for later messages."""
+"""Limit of the free segments that a rank keeps for later messages."""
 PIECE_BYTES = 64 << 20
 """Larger bodies go through segments in pieces of this size."""
 CONTROL_BYTES = 256 << 10
-"""The longest message to or from a rendezvous process: Welcome of 1,024 nodes with long names."""
+"""Limit of a message to or from a rendezvous process: room for Welcome of 1,024 nodes with long names."""
 RANK_LINE_BYTES = 64 << 10
-"""The longest message of a rank to its rendezvous process."""
+"""Limit of a message from a rank to its rendezvous process."""

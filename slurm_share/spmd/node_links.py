@@ -1,23 +1,25 @@
 """TCP connections between the rendezvous processes of a run's nodes: a star around node 0. Standard library only.
 
-A line to node 0 is the rank's number, or "-" for the node, then a space and the message. A line from node 0 is the
-message, for all ranks. Each end sends Beat every `heartbeat_s`; one that has said nothing for `lost_s` is lost.
+A line to node 0 has the rank's number, or "-" for the node itself, a space and the message. A line from node 0 is a
+message for all ranks. Each end sends Beat every `heartbeat_s`. An end that sends nothing for `lost_s` is lost.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import selectors
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from . import key_folder, wire
 from .errors import SpmdError, TransportError
 from .handshake import NODES, Client, Refused, Server
 from .key_folder import Address, FolderRefused
-from .lines import Connection, OwnClock, Watched
+from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, HANDSHAKE_S
 from .rules import ends
+from .system import listen_tcp
 
 _RETRY_S = 0.2
 _RETRY_MOST_S = 1.0
@@ -29,15 +31,22 @@ FromNode = tuple[int, int | None, wire.Control]
 """Node, rank (None: the node itself), message."""
 
 
-class _Half:
-    """A connection that has not proved anything yet."""
+class _HalfOpen:
+    """A connection whose handshake is not finished."""
 
     def __init__(self, connection: Connection, side: Server | Client, until: float) -> None:
         self.connection, self.side, self.until = connection, side, until
 
+    def advance(self) -> bool:
+        """Continue the handshake with the bytes that have arrived; return whether it is finished. Raises Refused."""
+        data = self.connection.receive(self.side.wants)
+        if data or self.connection.end is not None:
+            self.connection.write(self.side.feed(data))
+        return self.side.done
+
 
 class _Link:
-    """A connection to a node that is proved."""
+    """An authenticated connection to a node."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
@@ -52,11 +61,11 @@ class Center:
         self,
         setup: wire.Setup,
         selector: selectors.BaseSelector,
-        clock: OwnClock,
+        clock: AwakeClock,
         note: Callable[[str], None],
         refused: Callable[[str], None],
     ) -> None:
-        """Listen, and write into the run's folder where. `refused` takes a line for a log about each stranger.
+        """Listen, and write the address into the run's folder. `refused` gets a log line per refused connection.
 
         Raises FolderRefused, SpmdError, OSError.
         """
@@ -67,14 +76,14 @@ class Center:
         self._watched = Watched(selector)
         self._listener = _listener(self.address, setup.ports)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._half: dict[Connection, _Half] = {}
+        self._half: dict[Connection, _HalfOpen] = {}
         self._links: dict[int, _Link] = {}
         self._absent = set(range(1, len(setup.nodes)))
         self._gone: set[int] = set()
         self._ranks = _ranks_of(setup)
         self._heard: list[FromNode] = []
         self._before: list[bytes] = []
-        """What was said to all before the last node joined."""
+        """Lines to all nodes that were sent before the last node joined."""
         port = self._listener.getsockname()[1]
         key_folder.write_address(setup.folder, setup.run, self.key, Address(self.address, port))
 
@@ -84,9 +93,9 @@ class Center:
         return len(self._gone) == len(self._setup.nodes) - 1
 
     def take(self, now: float) -> list[FromNode]:
-        """Do what is due; return what was heard since, Lost of a node that is lost among it."""
+        """Do what is due; return the messages since the last call, including Lost for each lost node."""
         for half in [half for half in self._half.values() if now >= half.until]:
-            self._refuse(half, f"a connection was refused: it has not proved itself within {HANDSHAKE_S:g} s")
+            self._refuse(half, f"a connection was refused: it has not authenticated within {HANDSHAKE_S:g} s")
         for node, link in list(self._links.items()):
             if now - link.heard_at > self._setup.lost_s:
                 self._lose(node, f"it has said nothing for {self._setup.lost_s:g} s")
@@ -95,12 +104,12 @@ class Center:
                 link.connection.write(_BEAT)
         if self._absent and now >= self._setup.start_s:
             for node in sorted(self._absent):
-                self._lose(node, f"it has not come within {self._setup.start_s:g} s")
+                self._lose(node, f"it has not joined within {self._setup.start_s:g} s")
         heard, self._heard = self._heard, []
         return heard
 
     def due_at(self) -> float | None:
-        """Return when `take` has something to do though nothing is heard."""
+        """Return the time at which `take` has work even if no message arrives; None: never."""
         moments = [half.until for half in self._half.values()]
         moments += [link.beat_at + self._setup.heartbeat_s for link in self._links.values()]
         if self._absent:
@@ -110,7 +119,7 @@ class Center:
         return min(moments, default=None)
 
     def tell(self, message: wire.Control) -> None:
-        """Say something to all other nodes, those that join later too."""
+        """Send a message to all other nodes, including those that join later."""
         line = wire.encode(message)
         for link in self._links.values():
             link.connection.write(line)
@@ -118,11 +127,11 @@ class Center:
             self._before.append(line)
 
     def flush(self) -> None:
-        """Hand the kernel what it takes."""
+        """Send as much as the kernel accepts."""
         self._watched.flush()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close the listener and all connections."""
         for connection in [*self._half, *(link.connection for link in self._links.values())]:
             self._watched.close(connection)
         self._selector.unregister(self._listener)
@@ -133,37 +142,35 @@ class Center:
             try:
                 sock, _address = self._listener.accept()
             except OSError:
-                return  # there is none any more, or there is no descriptor for it now
-            half = _Half(
+                return  # no connection is left, or no file descriptor is free
+            half = _HalfOpen(
                 Connection(sock, CONTROL_BYTES),
                 Server(self.key, self._setup.run, 0, NODES),
                 self._clock.now + HANDSHAKE_S,
             )
             self._half[half.connection] = half
-            self._watched.add(half.connection, lambda half=half: self._prove(half))  # type: ignore[misc]
+            self._watched.add(half.connection, lambda half=half: self._authenticate(half))  # type: ignore[misc]
             half.connection.write(half.side.start())
             if len(self._half) > HALF_OPEN:
                 oldest = next(iter(self._half.values()))
-                self._prove(oldest)  # it may have said something in the meantime
+                self._authenticate(oldest)  # its answer may have arrived in the meantime
             if len(self._half) > HALF_OPEN:
-                self._refuse(oldest, f"a connection was refused: more than {HALF_OPEN} have not proved themselves")
+                self._refuse(oldest, f"a connection was refused: more than {HALF_OPEN} have not authenticated")
 
-    def _prove(self, half: _Half) -> None:
+    def _authenticate(self, half: _HalfOpen) -> None:
         if half.connection not in self._half:
-            return  # it was closed or proved earlier in this turn
-        data = half.connection.receive(half.side.wants)
-        if not data and half.connection.end is None:
-            return
+            return  # it was closed or authenticated earlier in this step
         try:
-            half.connection.write(half.side.feed(data))
+            if not half.advance():
+                return
         except Refused as error:
             self._refuse(half, str(error))
             return
-        if not half.side.done:
-            return
         node = half.side.peer
         if node not in self._absent:
-            self._refuse(half, f"a connection was refused: node {node} is here already, or is not of this run")
+            self._refuse(
+                half, f"a connection was refused: node {node} has joined already, or does not belong to this run"
+            )
             return
         del self._half[half.connection]
         self._absent.discard(node)
@@ -173,14 +180,14 @@ class Center:
         for line in self._before:
             link.connection.write(line)
 
-    def _refuse(self, half: _Half, why: str) -> None:
+    def _refuse(self, half: _HalfOpen, why: str) -> None:
         del self._half[half.connection]
         self._watched.close(half.connection)
         self._refused(why)
 
     def _read(self, node: int, link: _Link) -> None:
         if self._links.get(node) is not link:
-            return  # it was closed earlier in this turn
+            return  # it was closed earlier in this step
         for line in link.connection.lines():
             link.heard_at = self._clock.now
             try:
@@ -203,7 +210,7 @@ class Center:
             return None, message
         if who.isdigit() and int(who) in self._ranks[node] and isinstance(message, _FROM_RANK):
             return int(who), message
-        raise TransportError(f"a node does not say {type(message).__name__} here")
+        raise TransportError(f"a node does not send {type(message).__name__} here")
 
     def _lose(self, node: int, why: str) -> None:
         name = self._setup.nodes[node][0]
@@ -216,21 +223,21 @@ class Center:
 
 
 class Uplink:
-    """The end of a node other than node 0."""
+    """The end of the star on any other node."""
 
     def __init__(
-        self, setup: wire.Setup, selector: selectors.BaseSelector, clock: OwnClock, note: Callable[[str], None]
+        self, setup: wire.Setup, selector: selectors.BaseSelector, clock: AwakeClock, note: Callable[[str], None]
     ) -> None:
-        """Read the key; connect later, when node 0 has written its address. Raises FolderRefused, SpmdError."""
+        """Read the key. `take` connects once node 0 has written its address. Raises FolderRefused, SpmdError."""
         self._setup, self._clock, self._note = setup, clock, note
         self.key = key_folder.read_key(setup.folder)
         self.address = own_address(setup)
         self._selector = selector
         self._watched = Watched(selector)
-        self._half: _Half | None = None
+        self._half: _HalfOpen | None = None
         self._link: _Link | None = None
         self._try_at: float | None = 0.0
-        """When to look for node 0 next; None: it was found, or is given up."""
+        """Time of the next attempt to find node 0; None: it was found, or has not come in time."""
         self._pause_s = _RETRY_S
         self._pending = [b"- " + wire.encode(wire.Joined(self.address))]
         self._heard: list[wire.Control] = []
@@ -238,10 +245,10 @@ class Uplink:
         self._is_shut = False
         self._why = ""
         self.is_over = False
-        """All was passed on after `leave`, or there is nobody to tell."""
+        """Whether all messages are passed on after `leave`, or node 0 cannot be reached."""
 
     def take(self, now: float) -> list[wire.Control]:
-        """Do what is due; return what node 0 said to all, or what follows from its silence."""
+        """Do what is due; return the messages of node 0, or those that its loss implies."""
         if self._half is not None and now >= self._half.until:
             self._retry(f"node 0 has not answered within {HANDSHAKE_S:g} s")
         if self._try_at is not None and now >= self._try_at:
@@ -258,7 +265,7 @@ class Uplink:
         return heard
 
     def due_at(self) -> float | None:
-        """Return when `take` has something to do though nothing is heard."""
+        """Return the time at which `take` has work even if no message arrives; None: never."""
         moments = [self._try_at] if self._try_at is not None else []
         if self._half is not None:
             moments.append(self._half.until)
@@ -269,7 +276,7 @@ class Uplink:
         return min(moments, default=None)
 
     def tell(self, rank: int | None, message: wire.Control) -> None:
-        """Say something to node 0; what is said before the connection stands is kept for it."""
+        """Send a message to node 0; messages before the connection is made are kept for it."""
         line = (b"-" if rank is None else str(rank).encode()) + b" " + wire.encode(message)
         if self._link is not None:
             self._link.connection.write(line)
@@ -277,28 +284,28 @@ class Uplink:
             self._pending.append(line)
 
     def leave(self) -> None:
-        """All ranks of this node have ended: say so, and close once node 0 knows."""
+        """Tell node 0 that all ranks of this node have ended, and close once it knows."""
         if not self._is_leaving:
             self._is_leaving = True
             self.tell(None, wire.Left())
 
     def flush(self) -> None:
-        """Hand the kernel what it takes."""
+        """Send as much as the kernel accepts."""
         self._watched.flush()
         if self._link is not None and self._is_leaving and not self._is_shut and self._link.connection.is_flushed:
-            # Closing now would take back what node 0 has not read, where something of its own is unread here. It closes
-            # its end when it has read Left.
+            # close() with unread input would reset the connection and drop what node 0 has not read. Node 0 closes its
+            # end when it has read Left.
             self._is_shut = True
             _shut(self._link.connection)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to node 0, if any."""
         for one in (self._half, self._link):
             if one is not None:
                 self._watched.close(one.connection)
 
     def _try(self, now: float) -> None:
-        """Look for node 0's address, and begin to connect."""
+        """Read node 0's address and begin to connect."""
         self._pause_s = min(_RETRY_MOST_S, self._pause_s * 1.5)
         self._try_at = now + self._pause_s
         try:
@@ -324,27 +331,24 @@ class Uplink:
             return
         self._try_at = None
         side = Client(self.key, self._setup.run, self._setup.node, 0, NODES)
-        half = self._half = _Half(Connection(sock, CONTROL_BYTES), side, now + HANDSHAKE_S)
-        self._watched.add(half.connection, lambda: self._prove(half))
+        half = self._half = _HalfOpen(Connection(sock, CONTROL_BYTES), side, now + HANDSHAKE_S)
+        self._watched.add(half.connection, lambda: self._authenticate(half))
 
-    def _prove(self, half: _Half) -> None:
+    def _authenticate(self, half: _HalfOpen) -> None:
         if half is not self._half:
-            return  # it was closed earlier in this turn
-        data = half.connection.receive(half.side.wants)
-        if not data and half.connection.end is None:
-            return
+            return  # it was closed earlier in this step
         try:
-            half.connection.write(half.side.feed(data))
+            if not half.advance():
+                return
         except Refused as error:
             self._retry(f"{error} ({half.connection.end})" if half.connection.end else str(error))
             return
-        if half.side.done:
-            self._half = None
-            link = self._link = _Link(half.connection, self._clock.now)
-            _tune(link.connection, self._setup)
-            self._watched.replace(link.connection, self._read)
-            link.connection.write(b"".join(self._pending))
-            self._pending.clear()
+        self._half = None
+        link = self._link = _Link(half.connection, self._clock.now)
+        _tune(link.connection, self._setup)
+        self._watched.replace(link.connection, self._read)
+        link.connection.write(b"".join(self._pending))
+        self._pending.clear()
 
     def _read(self) -> None:
         link = self._link
@@ -375,14 +379,14 @@ class Uplink:
             self._note(f"node 0 is not found yet: {why}")
 
     def _give_up(self) -> None:
-        """Node 0 has not come: tell the ranks here, and stop looking."""
+        """Stop looking for node 0, and tell the ranks of this node."""
         self._try_at = None
         if self._half is not None:
             self._watched.close(self._half.connection)
             self._half = None
         self.is_over = True
         if not self._is_leaving:
-            ranks = tuple(rank for node, its in enumerate(_ranks_of(self._setup)) if node == 0 for rank in its)
+            ranks = tuple(_ranks_of(self._setup)[0])
             missing = wire.Missing(ranks, self._setup.start_s)
             self._heard += [missing, ends.ending(missing, 0)]
 
@@ -399,7 +403,7 @@ class Uplink:
 
 
 def own_address(setup: wire.Setup) -> str:
-    """Return the address on which this node is reached. Raises SpmdError where its name has none."""
+    """Return the IP address of this node. Raises SpmdError if its name has none."""
     name = setup.interface or setup.nodes[setup.node][0]
     try:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
@@ -410,21 +414,12 @@ def own_address(setup: wire.Setup) -> str:
 
 
 def _listener(address: str, ports: tuple[int, int] | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    reason = ""
-    for port in range(ports[0], ports[1] + 1) if ports else (0,):
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.bind((address, port))
-            listener.listen(HALF_OPEN * 2)
-        except OSError as error:
-            listener.close()
-            reason = str(error.strerror)
-            continue
-        listener.setblocking(False)
-        return listener
-    which = f"ports {ports[0]} to {ports[1]}" if ports else "any port"
-    raise SpmdError(f"this node cannot take connections on {address}, {which}: {reason}")
+    try:
+        listener = listen_tcp(address, ports, HALF_OPEN * 2)
+    except OSError as error:
+        raise SpmdError(str(error)) from error
+    listener.setblocking(False)
+    return listener
 
 
 def _tune(connection: Connection, setup: wire.Setup) -> None:
@@ -440,18 +435,13 @@ def _shut(connection: Connection) -> None:
     try:
         sock.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # the connection has ended; reading says so
+        pass  # the connection has ended; the next read reports it
 
 
 def _ranks_of(setup: wire.Setup) -> list[range]:
-    return list(_ranges(setup))
-
-
-def _ranges(setup: wire.Setup) -> Iterator[range]:
-    first = 0
-    for _name, count in setup.nodes:
-        yield range(first, first + count)
-        first += count
+    """Return the ranks of each node."""
+    ends = itertools.accumulate(count for _name, count in setup.nodes)
+    return [range(end - count, end) for end, (_name, count) in zip(ends, setup.nodes, strict=True)]
 
 
 def _error(number: int) -> str:

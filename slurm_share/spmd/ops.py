@@ -1,4 +1,4 @@
-"""Operations that reduce, gather or scan combine values with."""
+"""Operations that combine two values in reduce and scan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import UsageError
 
 
 class Op:
-    """A reduction with a name. Calling it combines two values: objects with Python's operator, arrays element-wise."""
+    """A named reduction. A call combines two values: arrays element by element, objects with Python's operator."""
 
     def __init__(self, name: str, combine: Callable[[Any, Any], Any], ufunc: np.ufunc) -> None:
         self.name, self.ufunc = name, ufunc
@@ -27,22 +27,14 @@ class Op:
         return self.name
 
 
-def _smaller(left: Any, right: Any) -> Any:
-    return right if right < left else left
-
-
-def _larger(left: Any, right: Any) -> Any:
-    return right if right > left else left
-
-
 SUM = Op("SUM", operator.add, np.add)
 PROD = Op("PROD", operator.mul, np.multiply)
-MIN = Op("MIN", _smaller, np.minimum)
-MAX = Op("MAX", _larger, np.maximum)
+MIN = Op("MIN", min, np.minimum)
+MAX = Op("MAX", max, np.maximum)
 
 
 def checked(op: Any) -> tuple[str, Callable[[Any, Any], Any]]:
-    """Return the name of an operation and what combines two values. Raises UsageError where it is none."""
+    """Return the name of an operation and the function of two values. Raises UsageError if it is no operation."""
     if isinstance(op, Op):
         return op.name, op
     if not callable(op):

@@ -1,6 +1,6 @@
-"""All connections of a rank: connect, accept, prove, and do what the kernel says can be done.
+"""Connections of a rank: connect, accept, authenticate, and handle the events of epoll.
 
-Everything here is called with the transport's lock held, and nothing waits.
+The caller holds the transport's lock. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -18,75 +18,75 @@ from functools import partial
 from . import frames
 from .bodies import Lent, Received
 from .channels import SCRATCH_BYTES, Incoming, KeptTotal, Outgoing
-from .control import Control, Ends
+from .control import ControlConnection, Ends
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, Client, Refused, Server
 from .joining import Joined
 from .names import HALF_OPEN, HANDSHAKE_S, VERSION
+from .rules import trees
 from .segments import Pool
 from .system import is_same_user
-from .turns import Turn
-from .wire import Place
+from .transport_lock import TransportLock
 
 _YOUNG_S = 0.25
-"""A connection that has proved nothing yet is not closed for a new one before."""
+"""Seconds before a new connection may replace an unauthenticated one."""
 _SOCKET_BYTES = 1 << 20
-"""Asked for as send buffer in a node; the kernel gives at most net.core.wmem_max."""
-_Half = tuple[float, Callable[[], None]]
+"""Requested send buffer of a Unix socket; the kernel limits it to net.core.wmem_max."""
+_HalfOpen = tuple[float, Callable[[], None]]
 
 
 class Peers:
     """Connections to and from the other ranks, and to the rendezvous process."""
 
-    def __init__(self, joined: Joined, turn: Turn, ends: Ends, deliver: Callable[[Received], None]) -> None:
+    def __init__(self, joined: Joined, lock: TransportLock, ends: Ends, deliver: Callable[[Received], None]) -> None:
         self.epoll = select.epoll()
-        self.control = Control(joined.control, joined.rest)
+        self.control = ControlConnection(joined.control, joined.rest)
         self.pool = Pool()
         self.kept = KeptTotal()
         self.outgoing: dict[int, Outgoing] = {}
         self.gone: dict[int, tuple[float, bool]] = {}
-        """Ranks that have closed their connection: when, and whether they said BYE before."""
+        """Ranks that have closed their connection: the time, and whether BYE came before."""
         self.to_free: deque[Lent] = deque()
-        """Segments whose contents have been taken. Senders are told in the next call, behind its own message: told at
-        once, a sender that waits for that message would be woken twice."""
-        self._joined, self._turn, self._ends, self._deliver = joined, turn, ends, deliver
+        """Segments whose contents have been taken. The next call sends FREE after its own message: sent at once, it
+        would wake a sender that waits for that message twice."""
+        self._joined, self._lock, self._ends, self._deliver = joined, lock, ends, deliver
         self._rank, self._run = joined.rank, joined.welcome.run
-        self._place = next(place for place in joined.welcome.nodes if _is_on(joined.rank, place))
+        self._node_ranks = joined.nodes[trees.node_of(joined.nodes, joined.rank)].ranks
         self._handlers: dict[int, Callable[[], None]] = {}
         self._incoming: set[Incoming] = set()
-        self._halves: dict[socket.socket, _Half] = {}
+        self._half_open: dict[socket.socket, _HalfOpen] = {}
         self._paused: list[socket.socket] = []
-        """Listening sockets that take no connections for the moment."""
+        """Listening sockets that do not accept until the next tick."""
         self._unanswered: set[Incoming] = set()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._drainer = Drainer(turn.lock, lambda: self.outgoing.values(), self._drained)
-        self._register(self._wake, self._woken)
+        self._drainer = Drainer(lock.lock, lambda: self.outgoing.values(), self._drained)
+        self._register(self._wake, self._clear_wake)
         self._register(joined.control.fileno(), self._read_control)
         for listener, accept in zip(joined.listeners, (self._accept_in_node, self._accept_between_nodes), strict=False):
             self._register(listener.fileno(), partial(self._accept_all, listener, accept))
-        for record in self.control.read():  # what came behind Welcome
+        for record in self.control.read():  # records that were read with Welcome
             ends.take(record)
 
     @property
-    def drains(self) -> bool:
-        """Whether the thread that empties backlogs is there."""
+    def has_drainer_thread(self) -> bool:
+        """Whether the thread that sends backlogs is running."""
         return self._drainer.is_running
 
     def wake(self) -> None:
-        """Let the thread that waits for the kernel return."""
+        """Make the thread that waits in epoll return."""
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 
-    def _woken(self) -> None:
+    def _clear_wake(self) -> None:
         try:
             os.eventfd_read(self._wake)
         except BlockingIOError:
-            pass  # several threads were waiting, and another one was quicker
+            pass  # another waiting thread has read it
 
     def handle(self, events: Iterable[tuple[int, int]]) -> bool:
-        """Do what can be done; return whether there was anything."""
+        """Handle the events; return whether there were any."""
         done = False
         for fd, _mask in events:
             handler = self._handlers.get(fd)
@@ -98,25 +98,25 @@ class Peers:
         return done
 
     def tick(self, now: float) -> None:
-        """Do what is due: close connections that have proved nothing, take connections again."""
-        for sock, (since, close) in list(self._halves.items()):
+        """Close connections whose handshake takes too long, and resume accepting."""
+        for sock, (since, close) in list(self._half_open.items()):
             if now - since > HANDSHAKE_S:
-                self._close_unproved(sock, close)
+                self._close_half_open(sock, close)
         for listener in self._paused:
             self.epoll.register(listener.fileno(), select.EPOLLIN)
         self._paused.clear()
 
     @property
     def is_busy_accepting(self) -> bool:
-        """Whether `tick` will have something to do."""
-        return bool(self._halves or self._paused)
+        """Whether `tick` has work to come."""
+        return bool(self._half_open or self._paused)
 
     def to(self, rank: int) -> Outgoing:
-        """Return the connection to a rank; make it at the first use. Raises TransportError."""
+        """Return the connection to a rank, made at the first use. Raises TransportError."""
         found = self.outgoing.get(rank)
         if found is not None:
             return found
-        in_node = _is_on(rank, self._place)
+        in_node = rank in self._node_ranks
         made = self._connect_in_node(rank) if in_node else self._connect_between_nodes(rank)
         self.outgoing[rank] = made
         if in_node:
@@ -126,16 +126,16 @@ class Peers:
 
     @property
     def must_send(self) -> bool:
-        """Whether there is a backlog that no thread empties, because none could be started: call `keep_going` often."""
+        """Whether there is a backlog but no thread, because none could be started: call `keep_going` often."""
         return bool(self.kept.bytes) and not self._drainer.is_running
 
     def keep_going(self) -> None:
-        """Start the thread that empties backlogs, where there is one."""
+        """Start the thread that sends backlogs, if there is a backlog."""
         if self.kept.bytes:
             self._drainer.start()
 
     def answer_free(self) -> None:
-        """Tell senders which of their segments can be used again."""
+        """Send FREE for the segments whose contents have been taken."""
         while self.to_free:
             lent = self.to_free.popleft()
             if not lent.connection.closed:
@@ -148,7 +148,7 @@ class Peers:
                 self._unanswered.discard(connection)
 
     def tell_dropped(self) -> None:
-        """Tell peers which segments have been closed."""
+        """Send DROP for the segments that have been closed."""
         while self.pool.dropped:
             segment = self.pool.dropped.pop()
             for rank in segment.passed:
@@ -158,7 +158,7 @@ class Peers:
                         channel.write(frames.DROP, segment=segment)
 
     def read_all_from(self, rank: int | None) -> None:
-        """Read everything that a rank, or with None any rank, has sent and the kernel has."""
+        """Read all data of a rank (None: of all ranks) that the kernel has received."""
         for listener, accept in zip(
             self._joined.listeners, (self._accept_in_node, self._accept_between_nodes), strict=False
         ):
@@ -170,17 +170,17 @@ class Peers:
                 self._read(one)
 
     def is_open_from(self, rank: int) -> bool:
-        """Whether a connection is there on which that rank has not said BYE."""
+        """Return whether a connection of that rank is open without a BYE."""
         return any(one.rank == rank and not one.said_bye for one in self._incoming)
 
     def close(self) -> None:
-        """Close everything. Threads that still wait find no handler and no descriptor of this rank."""
+        """Close all sockets. Threads that still wait find neither handlers nor file descriptors."""
         self._handlers.clear()
         for outgoing in self.outgoing.values():
             outgoing.give_up("the transport is closed")
         for one in self._incoming:
             one.close()
-        for sock in self._halves:
+        for sock in self._half_open:
             sock.close()
         for outgoing in self.outgoing.values():
             outgoing.sock.close()
@@ -207,7 +207,7 @@ class Peers:
         for one in self.outgoing.values():
             if (
                 not one.in_node
-                and not one.waits_for_proof
+                and not one.is_authenticating
                 and one.sock.fileno() not in self._handlers
                 and not one.broken
             ):
@@ -236,32 +236,32 @@ class Peers:
             try:
                 incoming.read(self._scratch)
             finally:
-                if incoming.rank is not None and incoming.sock in self._halves:
+                if incoming.rank is not None and incoming.sock in self._half_open:
                     self._identified(incoming)
         except TransportError as error:
             self._failed(incoming, error)
-        except MemoryError as error:  # NoRoom too; the stream cannot be read on behind what was lost
+        except MemoryError as error:  # NoRoom too; after the loss the rest of the stream cannot be parsed
             self._failed(incoming, error if isinstance(error, NoRoom) else NoRoom("no memory for a message"))
         if incoming.closed:
             self._close_incoming(incoming)
 
     def _identified(self, incoming: Incoming) -> None:
         assert incoming.rank is not None
-        if not _is_on(incoming.rank, self._place) or incoming.rank == self._rank:
-            raise TransportError(f"a process of this node says that it is rank {incoming.rank}")
-        self._halves.pop(incoming.sock, None)
+        if incoming.rank not in self._node_ranks or incoming.rank == self._rank:
+            raise TransportError(f"a process of this node claims to be rank {incoming.rank}")
+        self._half_open.pop(incoming.sock, None)
 
     def _failed(self, incoming: Incoming, error: SpmdError) -> None:
         who = "a connection" if incoming.rank is None else f"the connection of rank {incoming.rank}"
         note(f"rank {self._rank}: {who} was closed: {error}")
-        if incoming.rank is not None and incoming.sock not in self._halves:
+        if incoming.rank is not None and incoming.sock not in self._half_open:
             self._ends.failed(incoming.rank, error)
         incoming.closed = True
 
     def _close_incoming(self, incoming: Incoming) -> None:
         self._unregister(incoming.sock.fileno())
         self._incoming.discard(incoming)
-        if self._halves.pop(incoming.sock, None) is None and incoming.rank is not None:
+        if self._half_open.pop(incoming.sock, None) is None and incoming.rank is not None:
             self.gone[incoming.rank] = (time.monotonic(), incoming.said_bye)
         incoming.close()
 
@@ -273,9 +273,9 @@ class Peers:
                 try:
                     sock.connect(name)
                     break
-                except BlockingIOError:  # its queue of new connections is full
+                except BlockingIOError:  # the peer's backlog of connections is full
                     time.sleep(0.001)
-                    self._turn.raise_interrupt()
+                    self._lock.raise_interrupt()
                     if self.handle(self.epoll.poll(0)):
                         self.wake()
         except OSError as error:
@@ -291,16 +291,16 @@ class Peers:
         return Outgoing(rank, sock, self.kept, None)
 
     def _connect_between_nodes(self, rank: int) -> Outgoing:
-        place = next(place for place in self._joined.welcome.nodes if _is_on(rank, place))
-        family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
+        address = self._joined.welcome.nodes[trees.node_of(self._joined.nodes, rank)].address
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
         def connect() -> tuple[socket.socket, Client]:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.connect((place.address, self._joined.welcome.ports[rank]))
+                sock.connect((address, self._joined.welcome.ports[rank]))
             except BlockingIOError:
-                pass  # under way
+                pass  # in progress
             except OSError:
                 sock.close()
                 raise
@@ -310,12 +310,12 @@ class Peers:
 
     def _accept_all(self, listener: socket.socket, accept: Callable[[socket.socket], None]) -> None:
         while listener not in self._paused:
-            if len(self._halves) >= HALF_OPEN:
-                oldest, (since, close) = next(iter(self._halves.items()))
+            if len(self._half_open) >= HALF_OPEN:
+                oldest, (since, close) = next(iter(self._half_open.items()))
                 if time.monotonic() - since < _YOUNG_S:
                     self._pause(listener)
                     return
-                self._close_unproved(oldest, close)
+                self._close_half_open(oldest, close)
             try:
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
@@ -337,19 +337,19 @@ class Peers:
             sock.close()
             return
         incoming = Incoming(sock, None, self._run, self._deliver, self.to_free.append)
-        self._halves[sock] = (time.monotonic(), partial(self._close_incoming, incoming))
+        self._half_open[sock] = (time.monotonic(), partial(self._close_incoming, incoming))
         self._add(incoming)
         self._read(incoming)
 
     def _accept_between_nodes(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = Server(bytes.fromhex(self._joined.welcome.key), self._run, self._rank, RANKS)
-        self._halves[sock] = (time.monotonic(), partial(self._close_socket, sock))
-        self._register(sock.fileno(), partial(self._prove, sock, server))
+        self._half_open[sock] = (time.monotonic(), partial(self._close_socket, sock))
+        self._register(sock.fileno(), partial(self._authenticate, sock, server))
         with contextlib.suppress(OSError):
             sock.send(server.start())
 
-    def _prove(self, sock: socket.socket, server: Server) -> None:
+    def _authenticate(self, sock: socket.socket, server: Server) -> None:
         try:
             answer = server.feed(sock.recv(server.wants))
             if answer:
@@ -358,11 +358,11 @@ class Peers:
             return
         except (Refused, OSError) as error:
             note(f"rank {self._rank}: {error}")
-            self._close_unproved(sock, partial(self._close_socket, sock))
+            self._close_half_open(sock, partial(self._close_socket, sock))
             return
         if server.peer is not None:
             self._unregister(sock.fileno())
-            del self._halves[sock]
+            del self._half_open[sock]
             self._add(Incoming(sock, server.peer, self._run, self._deliver, self.to_free.append))
 
     def _add(self, incoming: Incoming) -> None:
@@ -373,25 +373,21 @@ class Peers:
         self._unregister(sock.fileno())
         sock.close()
 
-    def _close_unproved(self, sock: socket.socket, close: Callable[[], None]) -> None:
+    def _close_half_open(self, sock: socket.socket, close: Callable[[], None]) -> None:
         close()
-        self._halves.pop(sock, None)
+        self._half_open.pop(sock, None)
 
 
 def note(text: str) -> None:
-    """Write one line for the node's log."""
+    """Write a line to standard error, for the node's log."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"slurm-share: {text}\n")
         sys.stderr.flush()
 
 
 def _socket(family: int, rank: int) -> socket.socket:
-    """Return a new non-blocking socket. Raises TransportError where there is none, such as with too many open files."""
+    """Return a new non-blocking socket. Raises TransportError if there is none, such as with too many open files."""
     try:
         return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         raise TransportError(f"rank {rank} cannot be connected to: {error.strerror}") from error
-
-
-def _is_on(rank: int, place: Place) -> bool:
-    return place.first <= rank < place.first + place.count

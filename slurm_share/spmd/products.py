@@ -1,7 +1,7 @@
 """Matrix products of distributed arrays, panel by panel (SUMMA).
 
-For some columns of the left array at a time, and the same rows of the right one, every rank gets what it needs for its
-part of the result, and adds the product. The panels' width is such that they take a fixed amount of memory.
+A panel is a number of columns of the left array with the same rows of the right one. Each rank receives the elements of
+a panel for its part of the result, and adds their product. The width of panels limits their memory.
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from numpy.typing import NDArray
 from . import host
 from .agreement import agree
 from .comm import Comm
+from .distributed_array import Distributed
 from .errors import UsageError
-from .parts import Spread
 from .redistribute import exchange
 from .rules.maps import Map
 from .rules.plans import Part, in_turn
 from .rules.positions import Positions, by_owner, count
 
 PANEL_BYTES = 64 << 20
-"""Size of the two panels that a rank multiplies at a time."""
+"""Limit of the two panels that a rank multiplies at a time, in bytes."""
 
 
 def mtimes(left: Any, right: Any, map: Map | None = None) -> Any:
-    """Return the matrix product of two arrays of two dimensions, of which one may be a NumPy array (all of it here).
+    """Return the matrix product of two arrays of two dimensions. Collective.
 
-    The result's map: `map`; None: `left`'s rows and `right`'s columns on the grid of `left` (of the Dmat, where there
-    is one). Two NumPy arrays give a NumPy array. Collective. Raises UsageError where shapes do not fit.
+    One of them may be a NumPy array, the same on all ranks; two give a NumPy array. `map`: map of the result; None:
+    that of `product_map`. Raises UsageError if the shapes do not match.
     """
-    if not is_spread(left) and not is_spread(right):
+    if not is_distributed(left) and not is_distributed(right):
         return np.matmul(left, right)
-    left, right = (one if is_spread(one) else np.asarray(host.of(one)) for one in (left, right))
+    left, right = (one if is_distributed(one) else np.asarray(host.to_host(one)) for one in (left, right))
     for one in (left, right):
         if one.ndim != 2:
             raise UsageError(f"the product of distributed arrays takes two dimensions, not {one.ndim}")
     if left.shape[1] != right.shape[0]:
         raise UsageError(f"arrays of shapes {left.shape} and {right.shape} have no product")
-    model = left if is_spread(left) else right
+    model = left if is_distributed(left) else right
     shape = (left.shape[0], right.shape[1])
     wanted = product_map(left, right) if map is None else map
     wanted.check_shape(shape)
-    result = bare(wanted)
-    plain = [one for one in (left, right) if not is_spread(one)]
+    result = without_overlap(wanted)
+    plain = [one for one in (left, right) if not is_distributed(one)]
     call = f"product{[(one.shape, one.dtype) for one in plain] or ''}"
-    *dtypes, _ = agree(model.comm, call, [one for one in (left, right) if is_spread(one)], wanted)
+    *dtypes, _ = agree(model.comm, call, [one for one in (left, right) if is_distributed(one)], wanted)
     dtype = np.result_type(*dtypes, *(one.dtype for one in plain))
     local = multiply(model.comm, left, right, shape, result, dtype)
-    product = type(model)(shape, result, host.like(model.local, local), model.comm)
+    product = type(model)(shape, result, host.to_memory_of(model.local, local), model.comm)
     return product if result == wanted else product.redistribute(wanted)
 
 
-def is_spread(array: Any) -> bool:
+def is_distributed(array: Any) -> bool:
     """Return whether an array is distributed."""
     return isinstance(getattr(array, "map", None), Map)
 
 
 def product_map(left: Any, right: Any) -> Map:
-    """Return the map of a product: the left one's rows and the right one's columns, on the left one's ranks.
+    """Return the default map of a product: the rows of `left` and the columns of `right`, on the ranks of `left`.
 
-    Where these would be more or fewer processes than ranks, on the left one's grid. With one distributed array: its
-    map.
+    If that grid does not match the number of ranks, the grid of `left` is used. If only one array is distributed, its
+    map is.
     """
-    if not is_spread(left):
-        return bare(right.map)
-    if not is_spread(right):
-        return bare(left.map)
+    if not is_distributed(left):
+        return without_overlap(right.map)
+    if not is_distributed(right):
+        return without_overlap(left.map)
     old = left.map
     grid = (old.grid[0], right.map.grid[1])
     if grid[0] * grid[1] != len(old.ranks):
@@ -77,7 +77,7 @@ def product_map(left: Any, right: Any) -> Map:
     return Map(grid, (old.dist[0], right.map.dist[1]), old.ranks, None, old.order)
 
 
-def bare(map: Map) -> Map:
+def without_overlap(map: Map) -> Map:
     """Return the map without overlap."""
     return Map(map.grid, map.dist, map.ranks, None, map.order) if any(map.overlap) else map
 
@@ -85,9 +85,9 @@ def bare(map: Map) -> Map:
 def multiply(
     comm: Comm, left: Any, right: Any, shape: Sequence[int], result: Map, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return this rank's part of the product of two arrays, Dmats or NumPy arrays that all ranks have. Collective.
+    """Return this rank's part of the product of two arrays, Dmats or NumPy arrays. Collective.
 
-    `shape` and `result`, a map without overlap, are those of the product.
+    `shape`: shape of the product; `result`: its map, without overlap.
     """
     local = np.zeros(result.owned_shape(shape, comm.rank), dtype)
     inner = left.shape[1]
@@ -105,23 +105,25 @@ def multiply(
 def _panel(
     comm: Comm, array: Any, shape: Sequence[int], result: Map, panel: tuple[int, int], axis: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return what this rank multiplies: its rows (`axis` 0) or columns (1) of the result, within the panel."""
-    if not is_spread(array):
+    """Return this rank's rows (`axis` 0) or columns (`axis` 1) of a panel."""
+    if not is_distributed(array):
         indices = result.owned_ranges(shape, comm.rank)[axis]
         within = slice(*panel)
-        return np.asarray(host.of(array)[(indices, within) if axis == 0 else (within, indices)], dtype=dtype)
+        return np.asarray(host.to_host(array)[(indices, within) if axis == 0 else (within, indices)], dtype=dtype)
     place = result.coordinates(comm.rank)
     mine = 0 if place is None else result.axes[axis].count_owned(shape[axis], place[axis])
     size = (mine, panel[1] - panel[0])
     room = np.empty(size if axis == 0 else size[::-1], dtype)
     sends = _sends(array, shape, result, panel, axis)
     receives = _receives(array, shape, result, panel, axis, place)
-    exchange(comm, f"product(axis={axis})", host.of(array.local), room, dtype, *in_turn(sends, receives, comm.rank))
+    exchange(
+        comm, f"product(axis={axis})", host.to_host(array.local), room, dtype, *in_turn(sends, receives, comm.rank)
+    )
     return room
 
 
-def _sends(array: Spread, shape: Sequence[int], result: Map, panel: tuple[int, int], axis: int) -> list[Part]:
-    """Return which elements of the local array go to which ranks: the same to all that differ along the other axis."""
+def _sends(array: Distributed, shape: Sequence[int], result: Map, panel: tuple[int, int], axis: int) -> list[Part]:
+    """Return the sends of local elements for a panel: the same to all ranks that differ only along the other axis."""
     place = array.map.coordinates(array.comm.rank)
     if place is None:
         return []
@@ -140,9 +142,14 @@ def _sends(array: Spread, shape: Sequence[int], result: Map, panel: tuple[int, i
 
 
 def _receives(
-    array: Spread, shape: Sequence[int], result: Map, panel: tuple[int, int], axis: int, place: tuple[int, ...] | None
+    array: Distributed,
+    shape: Sequence[int],
+    result: Map,
+    panel: tuple[int, int],
+    axis: int,
+    place: tuple[int, ...] | None,
 ) -> list[Part]:
-    """Return from which ranks which elements of the panel come."""
+    """Return the receives of a panel."""
     if place is None or not all(result.owned_shape(shape, array.comm.rank)):
         return []
     lines = result.axes[axis].owned(shape[axis], place[axis])

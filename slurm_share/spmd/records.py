@@ -1,7 +1,7 @@
-"""Frozen values with named fields, as `dataclasses` makes them, but made without compiling code. Standard library only.
+"""Frozen records like those of `dataclasses`, but without code generation. Standard library only.
 
-`dataclasses` compiles several functions for each class, 0.4 ms of each rank's start. The messages to and from the
-rendezvous process are two dozen classes, of which a run uses few objects.
+`dataclasses` compiles several functions for each class, which adds 0.4 ms per class to the start of each rank. The
+messages to and from the rendezvous process are two dozen classes with few objects each.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _Some = TypeVar("_Some", bound="Record")
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """A value whose fields are the annotated names of its class, in their order. A subclass has no subclasses."""
+    """A value whose fields are the annotated names of its class, in that order. A subclass has no subclasses."""
 
     fields: ClassVar[dict[str, str]] = {}
-    """Name and annotation of each field."""
+    """Annotation of each field, by name."""
 
     def __init_subclass__(cls) -> None:
         cls.fields = dict(cls.__annotations__)
@@ -46,5 +46,5 @@ class Record:
 
 
 def changed(record: _Some, **named: Any) -> _Some:
-    """Return the record with other values of some fields."""
+    """Return a copy of the record in which some fields have other values."""
     return type(record)(**{**vars(record), **named})

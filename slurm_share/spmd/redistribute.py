@@ -1,15 +1,15 @@
-"""Carry out the plans of `rules/plans.py`: pack blocks, send them, put what comes in its place.
+"""Execution of the plans of `rules/plans.py`: pack blocks, send them, put received ones in place.
 
-On a node, all that a rank sends to others goes into one window of shared memory, from which each receiver copies its
-block straight into place: two copies in all. Between nodes, without windows, and for small amounts, a block is a
-message.
+On a node, a rank puts all blocks for other ranks into one window of shared memory, from which each receiver copies its
+block into place: two copies in all. Between nodes, without windows, and for small amounts, a block is a message.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +27,13 @@ from .transport import Message, Window
 
 WINDOW_MIN = 64 << 10
 WINDOW_MAX = 256 << 20
-"""A rank that sends less, or more, on its node sends messages instead: a window stays until the next such call."""
+"""Limits of the bytes that a rank sends through a window to its node, since a window stays until the next call."""
 _ALIGNED = 64
 _OFFSET = struct.Struct("<Q")
 
 
-class Lent(NamedTuple):
-    """A window that other ranks read; it is released when all of them are known to have finished the call."""
+class _LentWindow(NamedTuple):
+    """A window that other ranks read, released when all of them are known to have finished the call."""
 
     window: Window
     number: int
@@ -41,7 +41,7 @@ class Lent(NamedTuple):
     readers: tuple[int, ...]
 
 
-_lent: weakref.WeakKeyDictionary[Group, list[Lent]] = weakref.WeakKeyDictionary()
+_lent: weakref.WeakKeyDictionary[Group, list[_LentWindow]] = weakref.WeakKeyDictionary()
 
 
 def move(
@@ -56,11 +56,11 @@ def move(
 ) -> None:
     """Fill the local array `target` of one map from the local arrays `source` of another. Collective.
 
-    All ranks have agreed on `dtype`, in which the elements travel, on shape and maps.
+    All ranks must have agreed on shape, maps and `dtype`, in which elements are sent.
     """
     plan = redistribution(shape, source_map, target_map, comm.rank)
     with staged(target) as room:
-        exchange(comm, name, host.of(source), room, dtype, plan.sends, plan.receives, plan.kept)
+        exchange(comm, name, host.to_host(source), room, dtype, plan.sends, plan.receives, plan.kept)
 
 
 def assign_slice(
@@ -73,37 +73,31 @@ def assign_slice(
     source: NDArray[Any],
     dtype: np.dtype[Any],
 ) -> None:
-    """Fill a slice of the array of which `target` is the local part from an array of the slice's shape. Collective.
+    """Fill a slice of a distributed array with local part `target` from an array of the slice's shape. Collective.
 
-    `chosen`: the indices that are assigned to, per dimension. The rest is as for `move`.
+    `chosen`: the indices of the slice in each dimension. Other arguments as for `move`.
     """
     sends, receives = assignment(shape, target_map, chosen, source_map, comm.rank)
     with staged(target) as room:
-        exchange(comm, "assignment to a slice", host.of(source), room, dtype, *in_turn(sends, receives, comm.rank))
+        exchange(comm, "assignment to a slice", host.to_host(source), room, dtype, *in_turn(sends, receives, comm.rank))
     if any(target_map.overlap):
         fill_overlap(comm, shape, target_map, target)
 
 
 def fill_overlap(comm: Comm, shape: Sequence[int], map: Map, local: NDArray[Any]) -> None:
-    """Fill the overlap of a local array with its owners' values. Collective; all ranks' arrays have the same dtype."""
+    """Fill the overlap of a local array with the owners' values. Collective, with the same dtype on all ranks."""
     with staged(local) as room:
         for number, step in enumerate(halo(shape, map, comm.rank)):
             exchange(comm, f"halo(dimension={number})", room, room, room.dtype, step.sends, step.receives)
 
 
-class staged:
-    """Give a NumPy array to be written to instead of an array in a GPU's memory, and copy it there at the end."""
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-        self.room: NDArray[Any] = host.of(target)
-
-    def __enter__(self) -> NDArray[Any]:
-        return self.room
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None and self.room is not self.target:
-            self.target[...] = host.like(self.target, self.room)
+@contextlib.contextmanager
+def staged(target: Any) -> Iterator[NDArray[Any]]:
+    """Give the array, or a host copy of one in GPU memory, to write to; copy that back if no error is raised."""
+    room = host.to_host(target)
+    yield room
+    if room is not target:
+        target[...] = host.to_memory_of(target, room)
 
 
 def exchange(
@@ -118,7 +112,7 @@ def exchange(
 ) -> None:
     """Send blocks of `source` to other ranks, and put theirs into `target`; `kept` is copied from one to the other.
 
-    Collective. Each send has its receive on that rank, with the elements in the same order.
+    Collective. Each send matches a receive on the other rank, with the elements in the same order.
     """
     group = comm.group
     with comm.call(f"{name} as {dtype.str}") as call:
@@ -140,11 +134,11 @@ def exchange(
         for part in receives:
             _received(call, part, target, dtype)
     if window is not None:
-        _lent.setdefault(group, []).append(Lent(window, call.number, tuple(part.rank for part in near)))
+        _lent.setdefault(group, []).append(_LentWindow(window, call.number, tuple(part.rank for part in near)))
 
 
 def _room_of(part: Part, dtype: np.dtype[Any]) -> int:
-    """Return the bytes of a block in a window."""
+    """Return the size of a block in a window, with padding, in bytes."""
     size = part.size * dtype.itemsize
     return size + -size % _ALIGNED
 
@@ -164,7 +158,7 @@ def _bytes(block: NDArray[Any]) -> memoryview:
 
 
 def _received(call: Call, part: Part, target: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Wait for a block of a rank, and put it in its place."""
+    """Wait for a block and put it in place."""
     message = call.receive(part.rank)
     if message.window is not None:
         (offset,) = _OFFSET.unpack(message.envelope.meta)
@@ -182,14 +176,14 @@ def _received(call: Call, part: Part, target: NDArray[Any], dtype: np.dtype[Any]
 
 
 def _take_pieces(call: Call, message: Message, data: memoryview) -> None:
-    """Receive a block at its place in memory, from its first message on."""
+    """Receive the messages of a block, the first of which has arrived, into its memory."""
     message.take_into(data[:PIECE_BYTES])
     for first in range(PIECE_BYTES, len(data), PIECE_BYTES):
         call.receive(message.envelope.source).take_into(data[first : first + PIECE_BYTES])
 
 
 def _window(group: Group, size: int) -> Window | None:
-    """Return memory to share with ranks of this node; None where messages do as well or must do."""
+    """Return memory to share with ranks of this node; None: send messages instead."""
     waiting = []
     for one in _lent.pop(group, []):
         if all(group.has_passed(rank, one.number) for rank in one.readers):

@@ -1,7 +1,7 @@
-"""Combine all ranks' arrays element by element.
+"""Combine the arrays of all ranks element by element.
 
-Always in the order of ranks, first those of a node and then the nodes, so that the result has the same bits in every
-run of the same ranks on the same nodes, on whatever way the arrays go.
+The order is always that of ranks, first within each node and then between nodes. So the result has the same bits in
+every run of the same ranks on the same nodes, with and without windows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import bulk
-from .calls import STAR_RANKS, Call, Group, decoded
+from .calls import STAR_RANKS, Call, Group, decode_message
 from .ops import Op
 from .rules import trees
 from .transport import RAW
@@ -22,24 +22,24 @@ from .windows import WINDOW_BYTES, Lease, as_bytes, room
 Flat = NDArray[Any]
 
 NUMBERS = "biufcm"
-"""Kinds of elements that are combined."""
+"""Kinds of dtypes that can be combined."""
 SHARED_BYTES = 64 << 10
 SHARED_IN_ALL_BYTES = 2 << 20
-"""Arrays of this size, and all of a node together of that, are combined in a window: each rank combines its share.
+"""Least size of an array, and of all arrays of a node, from which on ranks combine parts of them in a window.
 
-For less the five turns of waiting take longer than what they save: measured with 2, 4 and 8 ranks on 2 cores.
+Below that the five waits cost more than they save, measured with 2, 4 and 8 ranks on 2 cores.
 """
 _SLAB = 2 << 20
-"""What goes through the window at once, of each rank, at most."""
+"""Limit of the bytes of each rank that are in the window at a time."""
 
 
 def reduce(group: Group, call: Call, part: Flat, op: Op, root: int) -> Flat | None:
-    """Return the arrays combined on the root, None elsewhere, within a call."""
+    """Return the combined array on the root, None elsewhere, within a call."""
     total = room(part.shape, part.dtype) if group.rank == group.node_ranks[0] else None
     if not _in_window(group, call, part, op, total, everywhere=False):
-        total = _up(call, group.inside(group.node_ranks[0]), part, op)
+        total = _combine_up(call, group.inside(group.node_ranks[0]), part, op)
     if total is not None:
-        total = _up(call, group.between(0), total, op)
+        total = _combine_up(call, group.between(0), total, op)
     if root == 0:
         return total
     if total is not None:
@@ -52,18 +52,18 @@ def reduce(group: Group, call: Call, part: Flat, op: Op, root: int) -> Flat | No
 
 
 def allreduce(group: Group, call: Call, part: Flat, op: Op, target: Flat) -> None:
-    """Put the arrays combined into `target` on every rank, within a call."""
+    """Put the combined array into `target` on every rank, within a call."""
     if len(group.nodes) == 1 and _in_window(group, call, part, op, target, everywhere=True):
         return
     total = reduce(group, call, part, op, 0)
     if total is not None:
         target[:] = total
     data = as_bytes(target)
-    bulk.spread(group, call, 0, bulk.Item(RAW, b"", (data.data,)) if total is not None else None, data)
+    bulk.broadcast(group, call, 0, bulk.Item(RAW, b"", (data.data,)) if total is not None else None, data)
 
 
-def _up(call: Call, branch: trees.Branch, part: Flat, op: Op) -> Flat | None:
-    """Return what this rank and those below it have, combined; where there is a rank above, give it that instead."""
+def _combine_up(call: Call, branch: trees.Branch, part: Flat, op: Op) -> Flat | None:
+    """Combine the arrays of this rank and its subtree; return the result on the root, else send it to the parent."""
     value, space = part, None
     for child in reversed(branch.children):
         space = room(part.shape, part.dtype) if space is None else space
@@ -75,14 +75,14 @@ def _up(call: Call, branch: trees.Branch, part: Flat, op: Op) -> Flat | None:
     return value
 
 
-def of_node(
+def combine_node(
     group: Group, call: Call, value: Any, combine: Callable[[Any, Any], Any], everywhere: bool
 ) -> tuple[bool, Any]:
     """Combine any objects of the ranks of this node.
 
-    Returns whether they went through a window, and the result: on the first rank of the node, with `everywhere` and a
-    window on all. Only there it is known whether all have arrays of one shape and type, so a rank offers its large
-    array before it sends it.
+    Returns whether a window was used, and the result: on the first rank of the node, or with `everywhere` and a window
+    on all. Only the first rank knows whether all arrays have the same shape and type, so a rank offers a large array
+    before it sends it.
     """
     inside = group.inside(group.node_ranks[0])
     offer = _offer(group, value, combine)
@@ -92,10 +92,10 @@ def of_node(
         if inside.parent is not None:
             call.send(inside.parent, offer)
         part = np.ascontiguousarray(value).reshape(-1)
-        lease = bulk.leased(group, call, group.node_ranks[0], _window_size(group, part))
+        lease = bulk.lease_window(group, call, group.node_ranks[0], _window_size(group, part))
         if lease is not None:
             target = room(part.shape, part.dtype) if everywhere or inside.parent is None else None
-            _share(group, call, lease, part, combine, target, everywhere)
+            _combine_in_window(group, call, lease, part, combine, target, everywhere)
             return True, None if target is None else target.reshape(value.shape)
         offered = [True] * len(frames)
     else:
@@ -104,7 +104,7 @@ def of_node(
             if has_offered:
                 call.send(child, bulk.NO_WINDOW)
     for child, frame, has_offered in zip(reversed(inside.children), frames, offered, strict=True):
-        other = call.receive_object(child) if has_offered else decoded(frame)
+        other = call.receive_object(child) if has_offered else decode_message(frame)
         value = combine(value, other)
     if inside.parent is not None:
         call.send_object(inside.parent, value)
@@ -112,7 +112,7 @@ def of_node(
 
 
 def _offer(group: Group, value: Any, combine: Any) -> bytes:
-    """Return dtype and shape of an array that could be combined in a window; nothing for another object."""
+    """Return dtype and shape of an array that could be combined in a window; no bytes for other objects."""
     if (
         type(value) is not np.ndarray
         or not isinstance(combine, Op)
@@ -125,21 +125,21 @@ def _offer(group: Group, value: Any, combine: Any) -> bytes:
 
 
 def _in_window(group: Group, call: Call, part: Flat, op: Op, target: Flat | None, everywhere: bool) -> bool:
-    """Put what the ranks of this node have, combined, into `target`, by way of a window.
+    """Combine the arrays of this node's ranks into `target` through a window.
 
-    `everywhere`: all ranks of the node have a `target`, else its first. Returns False, on all ranks of the node, where
-    windows are of no use or there is no memory for one.
+    `everywhere`: all ranks of the node have a `target`, else only the first. Returns False on all ranks of the node if
+    a window saves nothing or there is no memory for one.
     """
     if not _pays(group, part):
         return False
-    lease = bulk.leased(group, call, group.node_ranks[0], _window_size(group, part))
+    lease = bulk.lease_window(group, call, group.node_ranks[0], _window_size(group, part))
     if lease is not None:
-        _share(group, call, lease, part, op, target, everywhere)
+        _combine_in_window(group, call, lease, part, op, target, everywhere)
     return lease is not None
 
 
 def _pays(group: Group, part: Flat) -> bool:
-    """Return whether arrays like this are to be combined in a window."""
+    """Return whether a window is faster for arrays of this size."""
     ranks = len(group.node_ranks)
     return (
         group.transport.has_windows
@@ -154,35 +154,37 @@ def _window_size(group: Group, part: Flat) -> int:
 
 
 def _slab(group: Group, part: Flat) -> int:
-    """Return how many elements of each rank go through the window at once."""
+    """Return the number of elements of each rank that are in the window at a time."""
     return max(1, min(part.nbytes, _SLAB, WINDOW_BYTES // (len(group.node_ranks) + 1)) // part.itemsize)
 
 
-def _share(group: Group, call: Call, lease: Lease, part: Flat, op: Op, target: Flat | None, everywhere: bool) -> None:
-    """Put what the ranks of this node have, combined, into `target`: each combines its share of all arrays."""
+def _combine_in_window(
+    group: Group, call: Call, lease: Lease, part: Flat, op: Op, target: Flat | None, everywhere: bool
+) -> None:
+    """Combine the arrays of this node's ranks into `target`; each rank combines one part of all arrays."""
     ranks, slab = group.node_ranks, _slab(group, part)
     mine, inside = group.rank - ranks[0], group.inside(ranks[0])
     slots = lease.memory[: _window_size(group, part)].view(part.dtype).reshape(-1, slab)
     for start, stop in trees.pieces(part.size, slab):
         slots[mine, : stop - start] = part[start:stop]
-        bulk.meet(call, inside)
-        _combine_share(slots, stop - start, len(ranks), mine, op)
-        bulk.meet(call, inside)
+        bulk.node_barrier(call, inside)
+        _combine_part(slots, stop - start, len(ranks), mine, op)
+        bulk.node_barrier(call, inside)
         if target is not None:
             target[start:stop] = slots[-1, : stop - start]
-    if everywhere and lease.answer:
-        bulk.answered(call, inside)
-    if lease.answer or not everywhere:
+    if everywhere and lease.needs_answer:
+        bulk.collect_up(call, inside)
+    if lease.needs_answer or not everywhere:
         lease.finish()
     group.node_passed = call.number - 1
 
 
-def _combine_share(slots: Flat, count: int, ranks: int, mine: int, op: Op) -> None:
-    """Combine this rank's share of all slots into the last one, in the order in which messages would be combined."""
-    begin, end = trees.share(count, ranks, mine)
+def _combine_part(slots: Flat, count: int, ranks: int, mine: int, op: Op) -> None:
+    """Combine this rank's part of all slots into the last one, in the same order as with messages."""
+    begin, end = trees.equal_part(count, ranks, mine)
     steps = trees.merges(ranks, STAR_RANKS)
     for into, other in steps[:-1]:
-        # Nobody else reads or writes this part of any slot now.
+        # No other rank uses this part of any slot now.
         target = slots[into, begin:end]
         op.ufunc(target, slots[other, begin:end], out=target, casting="unsafe")
     into, other = steps[-1]

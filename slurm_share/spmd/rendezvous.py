@@ -1,23 +1,23 @@
-"""The process of a node in which the ranks of a run find each other, and learn who has ended or waits.
+"""Rendezvous process of a node: the ranks of a run find each other through it and learn which ranks end or wait.
 
-How its parent uses it (the launcher; `local` runs the same code within its own process):
+Use by its parent, the launcher (`local` runs the same code within its own process):
 
-1. It starts `python -m slurm_share.spmd.rendezvous` with pipes for standard input and output, and writes a line:
-   `wire.encode(Setup(...))`. The key is not in it: for a run of more than one node, `key_folder.make_folder(folder)`
-   was called once at submission, and each node's process reads the key from that folder itself.
-2. It reads lines from standard output, `wire.decode(line)`. The first is `Ready`; then the ranks are started, with
-   LLSUB_RENDEZVOUS = `ready.name`, LLSUB_ADDRESS = `ready.address` and the numbers of rank, size and node. A process
-   that cannot do its work ends with code 1 instead, and a sentence in standard error.
-3. It writes `Ended(rank, node, code, signal, why)` for each rank of its node that has ended, those with code 0 too;
+1. The parent starts `python -m slurm_share.spmd.rendezvous` with pipes for standard input and output, and writes the
+   line `wire.encode(Setup(...))`. The line does not contain the key: for a run of several nodes,
+   `key_folder.make_folder(folder)` is called once at submission, and the process of each node reads the key there.
+2. The parent reads lines from standard output, `wire.decode(line)`. The first is `Ready`. Then the parent starts the
+   ranks, with LLSUB_RENDEZVOUS = `ready.name`, LLSUB_ADDRESS = `ready.address` and the numbers of rank, size and node.
+   If the process cannot work, it ends with code 1 instead and writes the reason to standard error.
+3. The parent writes `Ended(rank, node, code, signal, why)` for each rank of its node that ends, also with code 0.
    `rules.ends.reason` makes the clause `why`. Empty lines are ignored.
-4. It reads `RankWaits` (who waits for whom), `Note` (lines for the node's log) and at most one `Ending`: the run must
-   end. All ranks know by then, so their calls raise. The parent waits END_GRACE_S, sends SIGTERM to the ranks that are
-   still there, then SIGKILL. `Ending` comes on every node, with the same exit code and sentence.
-5. The process ends by itself with code 0 when it is not needed any more: when all ranks of its node have ended, and on
-   node 0 when all ranks of the run have. The parent waits for that before it exits itself, so that node 0 stays until
-   the others are done. Where standard input ends, the parent has died, and the process ends at once.
+4. The parent reads `RankWaits` (which rank waits for what), `Note` (lines for the node's log) and at most one `Ending`:
+   the run must end. All ranks know by then, so their calls raise. The parent waits END_GRACE_S, sends SIGTERM to the
+   remaining ranks, then SIGKILL. `Ending` comes on every node, with the same exit code and sentence.
+5. The process ends with code 0 when it is no longer needed: when all ranks of its node have ended, on node 0 when all
+   ranks of the run have ended. The parent waits for that before it exits, which keeps node 0 until the others are done.
+   If standard input ends, the parent has died, and the process ends at once.
 
-It never waits for one connection. Standard library only.
+The process never blocks on one connection. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 from . import wire
 from .errors import SpmdError, TransportError
-from .lines import Connection, OwnClock, Watched
+from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, MOST_RANKS, MOST_RANKS_PER_NODE, RANK_LINE_BYTES, VERSION
 from .node_links import Center, Uplink
 from .records import changed
@@ -42,52 +42,52 @@ from .system import peer_uid, raise_file_limit
 
 _BACKLOG = 4096
 _REFUSALS = 20
-"""Lines about refused connections that go to the node's log; more of them say nothing new."""
+"""Limit of lines about refused connections in the node's log."""
 _RUN_BYTES = 48
-"""What the kernel leaves for it in the name of a rank's socket."""
+"""Limit of a run's name: the room that is left for it in the name of a rank's socket."""
 _PASSES = 100
 _PR_SET_PDEATHSIG = 1
 
 
-class _Rank:
-    """A connection of this node's socket. Of a rank, once it has said hello."""
+class _Client:
+    """A connection to this node's socket; the connection of a rank after its Hello."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.rank: int | None = None
         self.pid = 0
-        """As it says; for people."""
+        """Process id from Hello, for messages only."""
         self.is_done = False
-        """It has said goodbye."""
+        """Whether it has sent Bye."""
 
 
 class Rendezvous:
-    """One node's part. `step` does all the work: the caller calls it when `fileno` is readable or `due_s` has passed.
+    """The rendezvous of one node. The caller calls `step` when `fileno` is readable or `due_s` has passed.
 
-    Raises SpmdError or OSError where the node cannot take part.
+    Raises SpmdError or OSError if the node cannot take part.
     """
 
     def __init__(self, setup: wire.Setup, say: Callable[[wire.Control], None]) -> None:
-        """`say` takes what the parent is to know: RankWaits, Ending, Note. `ready` is the first thing it wants."""
+        """`say` gets the messages for the parent: RankWaits, Ending, Note. The parent starts ranks after `ready`."""
         _check(setup)
         self._setup, self._say = setup, say
         self._first = sum(count for _name, count in setup.nodes[: setup.node])
         self._count = setup.nodes[setup.node][1]
-        self._clock = OwnClock(2 * setup.heartbeat_s)
+        self._clock = AwakeClock(2 * setup.heartbeat_s)
         self._selector = selectors.DefaultSelector()
         self._listener, name = _listen(setup)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._sockets = f"{name}/r"
         self._watched = Watched(self._selector)
-        self._half_open: dict[_Rank, None] = {}
-        """Connections that have not said hello, the oldest first."""
-        self._refused: set[_Rank] = set()
-        """Connections that are closed as soon as they know why."""
-        self._ranks: dict[int, _Rank] = {}
-        """Every rank that ever said hello, by number."""
+        self._half_open: dict[_Client, None] = {}
+        """Connections without Hello, the oldest first."""
+        self._refused: set[_Client] = set()
+        """Connections to close once the reason is written."""
+        self._ranks: dict[int, _Client] = {}
+        """All ranks that have sent Hello, by number."""
         self._left_to_end = set(range(self._first, self._first + self._count))
         self._before_begin: list[bytes] = []
-        """What ranks are told that say hello when the run cannot begin any more."""
+        """Lines for ranks whose Hello comes after the run can no longer begin."""
         self._has_begun = False
         self._is_ending = False
         self._asked: int | None = None
@@ -98,7 +98,7 @@ class Rendezvous:
         self._key = ""
         address = ""
         if setup.node == 0:
-            self._state = RunState(setup.run, setup.nodes, setup.start_s, is_going_on=setup.keep_going)
+            self._state = RunState(setup.run, setup.nodes, setup.start_s, keep_going=setup.keep_going)
         if len(setup.nodes) > 1:
             made: Center | Uplink
             if setup.node == 0:
@@ -111,11 +111,11 @@ class Rendezvous:
         self.ready = wire.Ready(name, address)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `step` has something to do."""
+        """Return a file descriptor that is readable when `step` has work."""
         return self._selector.fileno()
 
     def due_s(self) -> float:
-        """Return the seconds after which `step` has something to do, though nothing is readable."""
+        """Return the seconds after which `step` has work even if nothing is readable."""
         if self._asked is not None:
             return 0.0
         due = [self._setup.heartbeat_s]
@@ -126,7 +126,7 @@ class Rendezvous:
 
     @property
     def is_over(self) -> bool:
-        """Whether this node's part is done: all its ranks (on node 0 all of the run) have ended, and all know it."""
+        """Whether this node is done: all its ranks (on node 0 all of the run) have ended, and all nodes know."""
         if self._left_to_end:
             return False
         if self._center is not None:
@@ -134,35 +134,35 @@ class Rendezvous:
         return self._uplink is None or self._uplink.is_over
 
     def step(self, timeout_s: float) -> None:
-        """Wait at most so long for something to do, and do it."""
+        """Wait for work, at most `timeout_s`, and do it."""
         self._pass(timeout_s)
         if self._asked is not None:
             for _turn in range(_PASSES):
                 if not self._pass(0.0):
-                    # Nothing was left to read: all that was said before the question is passed on.
+                    # Nothing is left to read: all earlier messages are passed on.
                     number, self._asked = self._asked, None
                     self._answer(number)
                     break
         self._flush()
 
     def ended(self, message: wire.Ended) -> None:
-        """Take the parent's word that a rank of this node has ended. The next `step` tells the others."""
+        """Note that a rank of this node has ended, as its parent reports. The next `step` tells the others."""
         if message.rank not in self._left_to_end:
             return
-        its = self._ranks.get(message.rank)
-        if its is not None:
-            # What it said last comes before its end.
-            while its.connection.end is None and (lines := its.connection.lines()):
-                self._lines_of(its, lines)
+        client = self._ranks.get(message.rank)
+        if client is not None:
+            # Its last messages come before its end.
+            while client.connection.end is None and (lines := client.connection.lines()):
+                self._lines_of(client, lines)
         self._left_to_end.discard(message.rank)
         self._pass_on(message.rank, message)
         if not self._left_to_end and self._uplink is not None:
             self._uplink.leave()
 
     def close(self) -> None:
-        """Close everything; ranks that are still there lose their connection."""
-        for its in [*self._half_open, *self._ranks.values()]:
-            self._drop(its)
+        """Close all sockets; remaining ranks lose their connection."""
+        for client in [*self._half_open, *self._ranks.values()]:
+            self._drop(client)
         for part in (self._center, self._uplink):
             if part is not None:
                 part.close()
@@ -170,11 +170,11 @@ class Rendezvous:
         self._selector.close()
 
     def watch(self, connection: Connection, ready: Callable[[], None]) -> None:
-        """Read another connection in `step` too, and write to it: the parent's."""
+        """Serve the parent's connection in `step` too."""
         self._watched.add(connection, ready)
 
     def _pass(self, timeout_s: float) -> bool:
-        """Wait, do what is there and what is due. Return whether anything was there."""
+        """Wait for events and handle them, then do what is due. Return whether there were events."""
         self._flush()
         events = self._selector.select(max(0.0, min(timeout_s, self.due_s())))
         self._clock.step()
@@ -184,22 +184,22 @@ class Rendezvous:
         return bool(events)
 
     def _after(self) -> None:
-        """Do what is due, and tell everybody what there is to tell."""
+        """Do what is due, and pass on all messages."""
         now = self._clock.now
         if self._center is not None and self._state is not None:
             for node, rank, message in self._center.take(now):
-                self._heard_node(self._state, node, rank, message, now)
+                self._take_from_node(self._state, node, rank, message, now)
         if self._uplink is not None:
             for message in self._uplink.take(now):
-                self._told(message)
+                self._apply(message)
         if self._state is not None:
             self._state.tick(now)
             for message in self._state.take():
                 if self._center is not None:
                     self._center.tell(message)
-                self._told(message)
+                self._apply(message)
 
-    def _heard_node(self, state: RunState, node: int, rank: int | None, message: wire.Control, now: float) -> None:
+    def _take_from_node(self, state: RunState, node: int, rank: int | None, message: wire.Control, now: float) -> None:
         if isinstance(message, wire.Joined):
             state.joined(node, message.address)
         elif isinstance(message, wire.Left):
@@ -211,8 +211,8 @@ class Rendezvous:
         elif rank is not None:
             state.hear(rank, message, now)
 
-    def _told(self, message: wire.Control) -> None:
-        """Do with a message for all nodes what this node does."""
+    def _apply(self, message: wire.Control) -> None:
+        """Do this node's part of a message to all nodes."""
         if isinstance(message, wire.Ask):
             self._asked = message.number
         elif isinstance(message, wire.Ending):
@@ -226,8 +226,8 @@ class Rendezvous:
             line = wire.encode(message)
             if not self._has_begun:
                 self._before_begin.append(line)
-            for its in self._ranks.values():
-                its.connection.write(line)
+            for client in self._ranks.values():
+                client.connection.write(line)
 
     def _answer(self, number: int) -> None:
         if self._uplink is not None:
@@ -247,57 +247,57 @@ class Rendezvous:
             try:
                 sock, _nothing = self._listener.accept()
             except OSError:
-                return  # there is none any more, or there is no descriptor for it now
+                return  # no connection is left, or no file descriptor is free
             uid = peer_uid(sock)
             if uid != os.geteuid():
                 self._refused_one(f"a connection of uid {uid} was refused: this run is uid {os.geteuid()}'s")
                 sock.close()
                 continue
-            its = _Rank(Connection(sock, RANK_LINE_BYTES))
-            self._half_open[its] = None
-            self._watched.add(its.connection, lambda its=its: self._ready(its))  # type: ignore[misc]
-            # All ranks of a node may start at the same moment, so they count on top.
+            client = _Client(Connection(sock, RANK_LINE_BYTES))
+            self._half_open[client] = None
+            self._watched.add(client.connection, lambda client=client: self._ready(client))  # type: ignore[misc]
+            # All ranks of the node may connect at the same moment, so they do not count.
             if len(self._half_open) > HALF_OPEN + self._count:
                 oldest = next(iter(self._half_open))
-                self._ready(oldest)  # it may have said hello in the meantime
+                self._ready(oldest)  # its Hello may have arrived in the meantime
                 if oldest in self._half_open:
                     self._drop(oldest)
 
-    def _ready(self, its: _Rank) -> None:
-        if its.connection.end is None:
-            self._lines_of(its, its.connection.lines())
-        if its.connection.end is not None:
-            if its.connection.is_broken:
-                self._refused_one(f"{_who(its)} was disconnected: {its.connection.end}")
-            self._drop(its)
+    def _ready(self, client: _Client) -> None:
+        if client.connection.end is None:
+            self._lines_of(client, client.connection.lines())
+        if client.connection.end is not None:
+            if client.connection.is_broken:
+                self._refused_one(f"{_name_of(client)} was disconnected: {client.connection.end}")
+            self._drop(client)
 
-    def _lines_of(self, its: _Rank, lines: list[bytes]) -> None:
+    def _lines_of(self, client: _Client, lines: list[bytes]) -> None:
         for line in lines:
-            if its in self._refused or its.connection.end is not None:
+            if client in self._refused or client.connection.end is not None:
                 return
             try:
                 message = wire.decode(line)
             except TransportError as error:
-                self._refuse(its, str(error))
+                self._refuse(client, str(error))
                 return
-            if its.rank is None:
-                self._hello(its, message)
+            if client.rank is None:
+                self._hello(client, message)
             elif isinstance(message, wire.Waiting | wire.Working | wire.Bye | wire.Abort | wire.Mismatch):
-                its.is_done = its.is_done or isinstance(message, wire.Bye)
-                self._report(its.rank, message)
-                self._pass_on(its.rank, message)
+                client.is_done = client.is_done or isinstance(message, wire.Bye)
+                self._report(client.rank, message)
+                self._pass_on(client.rank, message)
             else:
-                self._refuse(its, f"a rank does not say {type(message).__name__} here")
+                self._refuse(client, f"a rank does not send {type(message).__name__} here")
 
-    def _hello(self, its: _Rank, message: wire.Control) -> None:
+    def _hello(self, client: _Client, message: wire.Control) -> None:
         here = range(self._first, self._first + self._count)
         why = ""
         if not isinstance(message, wire.Hello):
-            why = f"a rank says Hello first, not {type(message).__name__}"
+            why = f"a rank sends Hello first, not {type(message).__name__}"
         elif message.version != VERSION:
             why = (
                 f"this program has version {message.version} of slurm_share.spmd's protocol, the run has {VERSION}: "
-                "install slurm_share in the program's Python anew (slurm-share pip-line prints the line)"
+                "reinstall slurm_share in the program's Python (slurm-share pip-line prints the command)"
             )
         elif message.rank not in here:
             why = f"there is no rank {message.rank} on this node; it has ranks {here[0]} to {here[-1]}"
@@ -310,13 +310,13 @@ class Rendezvous:
         elif message.rank not in self._left_to_end:
             why = f"rank {message.rank} has ended; this process is left over from it"
         if why or not isinstance(message, wire.Hello):
-            self._refuse(its, why)
+            self._refuse(client, why)
             return
-        its.rank, its.pid = message.rank, message.pid
-        self._half_open.pop(its, None)
-        self._ranks[message.rank] = its
+        client.rank, client.pid = message.rank, message.pid
+        self._half_open.pop(client, None)
+        self._ranks[message.rank] = client
         for line in self._before_begin:
-            its.connection.write(line)
+            client.connection.write(line)
         self._pass_on(message.rank, message)
 
     def _report(self, rank: int, message: wire.Control) -> None:
@@ -325,23 +325,23 @@ class Rendezvous:
         elif isinstance(message, wire.Working | wire.Bye):
             self._say(wire.RankWaits(rank, "", 0.0))
 
-    def _refuse(self, its: _Rank, why: str) -> None:
-        self._refused_one(f"{_who(its)} was disconnected: {why}")
-        self._refused.add(its)
-        its.connection.write(wire.encode(wire.Refused(why)))
+    def _refuse(self, client: _Client, why: str) -> None:
+        self._refused_one(f"{_name_of(client)} was disconnected: {why}")
+        self._refused.add(client)
+        client.connection.write(wire.encode(wire.Refused(why)))
 
     def _flush(self) -> None:
         self._watched.flush()
-        for its in [its for its in self._refused if its.connection.is_flushed]:
-            self._drop(its)
+        for client in [client for client in self._refused if client.connection.is_flushed]:
+            self._drop(client)
         for part in (self._center, self._uplink):
             if part is not None:
                 part.flush()
 
-    def _drop(self, its: _Rank) -> None:
-        self._half_open.pop(its, None)
-        self._refused.discard(its)
-        self._watched.close(its.connection)
+    def _drop(self, client: _Client) -> None:
+        self._half_open.pop(client, None)
+        self._refused.discard(client)
+        self._watched.close(client.connection)
 
     def _note(self, text: str) -> None:
         self._say(wire.Note(text))
@@ -354,12 +354,12 @@ class Rendezvous:
 
 
 def main() -> int:
-    """Serve a launcher through standard input and output. Return the exit code."""
+    """Serve a launcher through standard input and output; return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # both reach all processes of a step; this one goes when its parent does
+        signal.signal(number, signal.SIG_IGN)  # both go to all processes of a step; this process ends with its parent
     end_with_parent()
     raise_file_limit()
-    reader = Connection(sys.stdin.buffer, CONTROL_BYTES)  # it reads the descriptor itself, and not through the buffer
+    reader = Connection(sys.stdin.buffer, CONTROL_BYTES)  # reads the descriptor, not the buffer
     writer = Connection(sys.stdout.buffer, CONTROL_BYTES)
     lines: list[bytes] = []
     while not lines and reader.end is None:
@@ -375,7 +375,7 @@ def main() -> int:
         return 1
     writer.write(wire.encode(node.ready))
 
-    def hear_parent() -> None:
+    def read_parent() -> None:
         nonlocal lines
         for line in lines + reader.lines():
             message = wire.decode(line)
@@ -383,32 +383,32 @@ def main() -> int:
                 node.ended(message)
         lines = []
 
-    node.watch(reader, hear_parent)
+    node.watch(reader, read_parent)
     node.watch(writer, lambda: None)
-    hear_parent()
-    while not node.is_over and reader.end is None and not _is_deaf(1):
+    read_parent()
+    while not node.is_over and reader.end is None and not _has_no_reader(1):
         node.step(node.due_s())
     os.set_blocking(1, True)
     writer.flush()
     return 0
 
 
-def _is_deaf(pipe: int) -> bool:
-    """Return whether nobody reads the pipe any more."""
+def _has_no_reader(pipe: int) -> bool:
+    """Return whether the read end of a pipe is closed."""
     poller = select.poll()
     poller.register(pipe, 0)
     return bool(poller.poll(0))
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends."""
+    """Make the kernel kill this process when the thread that started it ends (PR_SET_PDEATHSIG)."""
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _who(its: _Rank) -> str:
-    return "a process" if its.rank is None else f"rank {its.rank}"
+def _name_of(client: _Client) -> str:
+    return "a process" if client.rank is None else f"rank {client.rank}"
 
 
 def _check(setup: wire.Setup) -> None:
@@ -420,11 +420,13 @@ def _check(setup: wire.Setup) -> None:
             f"and {most} on a node"
         )
     if "/" in setup.run or not setup.run.strip(".") or len(setup.run.encode()) > _RUN_BYTES:
-        raise SpmdError(f"{setup.run!r} cannot name a run: it has to be a file's name of at most {_RUN_BYTES} bytes")
+        raise SpmdError(
+            f"{setup.run!r} cannot name a run: a name must be a valid file name of at most {_RUN_BYTES} bytes"
+        )
 
 
 def _listen(setup: wire.Setup) -> tuple[socket.socket, str]:
-    """Return the socket for this node's ranks, and its abstract name without the NUL byte."""
+    """Return the socket for this node's ranks and its abstract name, without the NUL byte."""
     name = f"slurm-share/{setup.run}/{setup.node}/{os.urandom(16).hex()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

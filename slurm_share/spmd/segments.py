@@ -1,8 +1,8 @@
-"""Shared memory between the ranks of a node: segments of a memfd, which have no name and end with the processes.
+"""Shared memory between the ranks of a node: segments made by memfd_create, which end with the processes.
 
-The sender owns a segment: it makes it, writes it, passes its file descriptor once to each peer, and reuses it when the
-peer has answered that it copied the contents. A fresh segment is slower than the socket, because the kernel must clear
-its pages, so only segments that have been touched are used for messages.
+The sender owns a segment: it makes it, writes it, passes its file descriptor once to each peer, and reuses it after the
+peer has copied the contents. A new segment is slower than the socket, because the kernel must clear its pages. So
+messages use only segments whose pages have been touched.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from .errors import NoRoom, TransportError
 from .names import SEGMENT_IDLE, SEGMENT_MIN
 
 MOST_SEGMENTS = 128
-"""Segments that one rank has for messages; each needs a file descriptor."""
+"""Limit of segments that one rank has for messages; each needs a file descriptor."""
 _RESERVE = 4
-"""A segment for the next message is made only where so many times its size is available."""
+"""A segment for the next message is made only if this many times its size is available."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _Bytes = NDArray[np.uint8]
 
 
 def class_of(size: int) -> int:
-    """Return the size of the segments that hold so many bytes: a power of two."""
+    """Return the size of the segments for messages of `size` bytes: a power of two."""
     return max(SEGMENT_MIN, 1 << (size - 1).bit_length()) if size > 1 else SEGMENT_MIN
 
 
 class Segment:
-    """One memfd of the sender."""
+    """One memfd of the sender, mapped."""
 
     def __init__(self, number: int, size: int) -> None:
-        """Make and touch it. Raises NoRoom."""
+        """Make the segment and touch its pages. Raises NoRoom."""
         self.number, self.size = number, size
         self.busy = True
         self.lent_to: int | None = None
-        """The rank that has to answer."""
+        """Rank that has to free it."""
         self.passed: set[int] = set()
         """Ranks that have its file descriptor."""
         self.fd = -1
-        if size > memory.available_bytes():  # the kernel would not refuse it, but end a process
+        if size > memory.available_bytes():  # the kernel would not refuse it, but kill a process
             raise NoRoom(f"no shared memory of {size} bytes: only {memory.available_bytes()} are available")
         try:
             self.fd = os.memfd_create("slurm-share", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -60,21 +60,21 @@ class Segment:
         self._bytes: _Bytes = np.frombuffer(self._map, np.uint8)
 
     def write(self, buffers: Sequence[memoryview]) -> None:
-        """Copy buffers into it one behind the other."""
+        """Copy the buffers into the segment one after the other."""
         at = 0
         for buffer in buffers:
             copy(self._bytes[at : at + buffer.nbytes], buffer)
             at += buffer.nbytes
 
     def close(self) -> None:
-        """Close the file descriptor; the mapping goes with its last view."""
+        """Close the file descriptor; the mapping ends with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class SharedWindow:
-    """A segment that this rank shares with others of its node."""
+    """Segment that this rank shares with others of its node."""
 
     def __init__(self, segment: Segment, give_back: Callable[[Segment], None]) -> None:
         self.segment: Segment | None = segment
@@ -82,7 +82,7 @@ class SharedWindow:
         self._give_back = give_back
 
     def release(self) -> None:
-        """Let it be used for something else. The caller knows that nobody reads or writes it any more."""
+        """Give the segment back. The caller knows that no rank uses it any more."""
         segment, self.segment = self.segment, None
         if segment is not None:
             self._give_back(segment)
@@ -95,22 +95,22 @@ class Pool:
         self._numbers = 0
         self._all: dict[int, Segment] = {}
         self._free: dict[int, list[Segment]] = {}
-        """By size; the one that was used last, whose pages are in the cache, is the last."""
+        """By size; the last one was used most recently, so its pages are in the cache."""
         self.dropped: list[Segment] = []
-        """Closed segments of which the peers that have them must still be told."""
+        """Closed segments for which DROP must still be sent."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all segments."""
+        """Total size of all segments in bytes."""
         return sum(segment.size for segment in self._all.values())
 
     @property
     def busy(self) -> int:
-        """Segments that somebody has to answer for."""
+        """Number of segments that peers have not freed."""
         return sum(segment.busy for segment in self._all.values())
 
     def take(self, size: int) -> Segment | None:
-        """Return a free segment that holds so many bytes; None: there is none."""
+        """Return a free segment for `size` bytes; None: there is none."""
         free = self._free.get(class_of(size))
         if not free:
             return None
@@ -119,29 +119,29 @@ class Pool:
         return segment
 
     def grow(self, size: int) -> None:
-        """Make a free segment for the next message of that size, where the limits allow it."""
+        """Make a free segment for the next message of that size, if the limits allow it."""
         wanted = class_of(size)
         if not self._make_room(wanted) or _RESERVE * wanted > memory.available_bytes():
             return
         try:
-            segment = self._made(wanted)
+            segment = self._make(wanted)
         except NoRoom:
             return  # messages go through the socket
         self.give_back(segment)
 
     def window(self, size: int) -> Segment:
-        """Return a segment to share for longer, outside the limits. Raises NoRoom."""
-        return self.take(size) or self._made(class_of(size))
+        """Return a segment for a window, outside the limits for messages. Raises NoRoom."""
+        return self.take(size) or self._make(class_of(size))
 
     def freed(self, number: int) -> None:
-        """Take note that a peer has copied what it was sent. Raises TransportError where it was sent nothing."""
+        """Free a segment that a peer has copied. Raises TransportError if the segment is not in use."""
         segment = self._all.get(number)
         if segment is None or not segment.busy:
-            raise TransportError(f"segment {number} was given back that was not lent")
+            raise TransportError(f"segment {number} was freed while it was not in use")
         self.give_back(segment)
 
     def give_back(self, segment: Segment) -> None:
-        """Make a segment free; close it where more would be idle than is allowed."""
+        """Make a segment free, or close it if too many bytes would be free."""
         segment.busy, segment.lent_to = False, None
         if sum(free.size for frees in self._free.values() for free in frees) + segment.size > SEGMENT_IDLE:
             self._drop(segment)
@@ -149,20 +149,20 @@ class Pool:
             self._free.setdefault(segment.size, []).append(segment)
 
     def abandon(self, rank: int) -> None:
-        """Close what was lent to a rank that does not answer any more."""
+        """Close the segments that a rank has not freed and never will."""
         for segment in [one for one in self._all.values() if one.busy and one.lent_to == rank]:
             segment.passed.discard(rank)
             self._drop(segment)
 
     def close(self) -> None:
-        """Close all file descriptors. Peers keep what they have mapped."""
+        """Close all file descriptors. Peers keep their mappings."""
         for segment in self._all.values():
             segment.close()
         self._all.clear()
         self._free.clear()
 
     def _make_room(self, wanted: int) -> bool:
-        """Drop free segments of other sizes until one of `wanted` bytes is within the limits; False: it cannot be."""
+        """Drop free segments of other sizes until the limits allow one of `wanted` bytes. Return whether they do."""
         while self.total_bytes + wanted > SEGMENT_IDLE or len(self._all) >= MOST_SEGMENTS:
             others = [frees for size, frees in self._free.items() if size != wanted and frees]
             if not others:
@@ -170,7 +170,7 @@ class Pool:
             self._drop(others[0].pop(0))
         return True
 
-    def _made(self, size: int) -> Segment:
+    def _make(self, size: int) -> Segment:
         self._numbers += 1
         segment = Segment(self._numbers, size)
         self._all[segment.number] = segment
@@ -184,10 +184,10 @@ class Pool:
 
 
 class Mapped:
-    """A peer's segment, mapped here."""
+    """Segment of a peer, mapped into this process."""
 
     def __init__(self, fd: int, size: int) -> None:
-        """Takes the file descriptor over and closes it. Raises TransportError where it is not what was said."""
+        """Map and close the file descriptor. Raises TransportError if it is no sealed segment of `size` bytes."""
         try:
             if os.fstat(fd).st_size < size or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
                 raise TransportError(f"a segment that is smaller than {size} bytes, or could become so")
@@ -201,7 +201,7 @@ class Mapped:
 
 
 def copy(target: _Bytes | memoryview, source: memoryview) -> None:
-    """Copy bytes; large ones without holding up other threads."""
+    """Copy bytes; for large copies, NumPy releases the GIL."""
     if source.nbytes < 1 << 16 and source.format == "B":
         (target if isinstance(target, memoryview) else target.data)[:] = source
     else:

@@ -1,4 +1,4 @@
-"""The transport of a process that is alone: messages to itself."""
+"""Transport of a process outside a run: rank 0 of 1, which can send messages to itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .bodies import Received, joined, new_bytes
+from .bodies import Received, join_buffers, new_bytes
 from .errors import Deadlock, ReceiveTimeout, UsageError
 from .matching import Queues
+from .queued_transport import QueuedTransport
 from .transport import Envelope, Message, NodePlace, Tag, Window
 
 _CHECK_S = 0.5
@@ -18,23 +19,23 @@ _CHECK_S = 0.5
 
 @dataclass(eq=False)
 class OwnWindow:
-    """Memory of this process."""
+    """Window of a rank without other ranks: memory of this process."""
 
     memory: memoryview
 
     def release(self) -> None:
-        """Do nothing: it goes with its last user."""
+        """Do nothing: the memory is freed with its last reference."""
 
 
-class SingleTransport:
-    """A run of one rank."""
+class SingleTransport(QueuedTransport):
+    """The only rank of a run."""
 
     rank, size, has_windows = 0, 1, True
 
     def __init__(self) -> None:
         self.nodes: tuple[NodePlace, ...] = (NodePlace(os.uname().nodename.split(".")[0], 0, 1),)
         self._queues = Queues(0)
-        self._changed = threading.Condition()
+        self._lock = self._changed = threading.Condition()
         self._closed = False
 
     def send(
@@ -47,9 +48,9 @@ class SingleTransport:
         buffers: Sequence[memoryview],
         window: Window | None = None,
     ) -> None:
-        """Send a message to this process itself."""
+        """Put a message into this process's own queue."""
         self._check(dest)
-        body = joined(buffers, sum(buffer.nbytes for buffer in buffers))
+        body = join_buffers(buffers, sum(buffer.nbytes for buffer in buffers))
         envelope = Envelope(0, context, tag, form, body.nbytes, meta)
         memory = window.memory if window is not None else None
         with self._changed:
@@ -59,7 +60,7 @@ class SingleTransport:
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
-        """Return the first message that fits. Raises Deadlock where no other thread could send one any more."""
+        """Return the first message that matches. Raises Deadlock if no other thread could send one."""
         self._check(source)
         what = f"({'any' if source is None else source}, {'any' if tag is None else tag!r})"
         until = None if timeout_s is None else time.monotonic() + timeout_s
@@ -75,37 +76,19 @@ class SingleTransport:
                     raise Deadlock(((0, f"in {call} for {what}, and there is no other rank"),))
                 self._changed.wait(min(left, _CHECK_S))
 
-    def put_back(self, message: Message) -> None:
-        """Make a message that was not taken the first of its tag again."""
-        with self._changed:
-            self._queues.put_back(message)
-
-    def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        """Return the first message that fits, which stays; None: there is none."""
-        self._check(source)
-        with self._changed:
-            return self._queues.find(source, context, tag)
-
-    def waiting(self) -> tuple[Envelope, ...]:
-        """Return all of the users' messages that wait here."""
-        with self._changed:
-            return tuple(self._queues.waiting())
-
-    def finish(self, context: int) -> None:
-        """Close a collective call: raise CollectiveMismatch if a message of it is left."""
-        with self._changed:
-            self._queues.finish(context)
-
     def window(self, size: int) -> OwnWindow:
-        """Return memory. Raises NoRoom."""
+        """Return memory of this process. Raises NoRoom."""
         return OwnWindow(new_bytes(max(size, 1)))
 
     def abort(self, code: int, why: str) -> None:
-        """Do nothing: the caller exits, and there is nobody else."""
+        """Do nothing: the caller exits, and there is no other rank."""
 
     def close(self) -> None:
-        """Refuse later calls."""
+        """Make later calls raise UsageError."""
         self._closed = True
+
+    def _poll(self) -> None:
+        self._check(None)
 
     def _check(self, rank: int | None) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""The transport of our own: Unix sockets and shared memory in a node, TCP between nodes."""
+"""Transport over sockets: Unix sockets and shared memory in a node, TCP between nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from . import frames, memory, wire
-from .bodies import Received, joined, split
+from .bodies import Received, join_buffers, split_buffers
 from .channels import Outgoing
 from .control import Ends
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
@@ -16,41 +16,42 @@ from .joining import Joined
 from .matching import Queues
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, ENV_SEND_LIMIT, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
+from .queued_transport import QueuedTransport
 from .segments import Segment, SharedWindow
 from .transport import Envelope, Message, Tag, Window
-from .turns import Turn
+from .transport_lock import TransportLock
 from .waits import Wait, Waits
 
 _GROW = 2
-"""Segments that one send makes for the next at most."""
+"""Limit of segments that one send makes for later sends."""
 _GONE_S = 10.0
-"""How long after a rank has closed its connections the rendezvous process may take to say why."""
+"""Seconds after a rank has closed its connections in which the rendezvous process should report the reason."""
 _END_S = 2.0
-"""How long a rank that fails tries to deliver what it has sent, and a send waits to learn why its receiver is gone."""
+"""Seconds for which a failing rank tries to deliver its messages, and a send waits for the end of its receiver."""
 _MOST_PASSES = 100
 _MOST_WHY = 1000
-"""Characters of the reason for an abort: the rendezvous process reads lines of at most RANK_LINE_BYTES."""
+"""Limit of the characters of an abort's reason; the rendezvous process reads lines of up to RANK_LINE_BYTES."""
 _Buffers = Sequence[memoryview]
 
 
-class SocketTransport:
-    """Messages between the ranks of a run."""
+class SocketTransport(QueuedTransport):
+    """One rank of a run whose messages go over sockets."""
 
     has_windows = True
 
     def __init__(self, joined: Joined, environ: Mapping[str, str]) -> None:
         self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.nodes
-        self._turn = Turn()
+        self._lock = TransportLock()
         self._ends = Ends(self.rank, self.nodes)
         self._queues = Queues(self.rank)
-        self._peers = Peers(joined, self._turn, self._ends, self._queues.put)
+        self._peers = Peers(joined, self._lock, self._ends, self._queues.put)
         self._refusal = "messages cannot be sent or received any more: the transport is closed"
         self._sent = 0
         self._sent_to_self = 0
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
         self._limit = int(environ.get(ENV_SEND_LIMIT) or memory.total_bytes() // 4 // max(local, 1))
         may_spin = len(os.sched_getaffinity(0)) >= local
-        self._waits = Waits(self._turn, self._ends, self._peers, self._counts, may_spin=may_spin)
+        self._waits = Waits(self._lock, self._ends, self._peers, self._counts, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"
 
     def send(
@@ -63,7 +64,7 @@ class SocketTransport:
         buffers: _Buffers,
         window: Window | None = None,
     ) -> None:
-        """Send a message; never waits for its receiver, unless this rank keeps more than LLSUB_SEND_LIMIT already."""
+        """Send a message without waiting for the receiver, unless this rank already keeps LLSUB_SEND_LIMIT bytes."""
         if not 0 <= dest < self.size:
             raise UsageError(f"there is no rank {dest}; the run has ranks 0 to {self.size - 1}")
         size = sum(buffer.nbytes for buffer in buffers)
@@ -76,8 +77,8 @@ class SocketTransport:
         segment = window.segment if isinstance(window, SharedWindow) else None
         if window is not None and segment is None:
             raise UsageError("this window has been released, or belongs to another transport")
-        with self._turn:
-            self._begin()
+        with self._lock:
+            self._check_open()
             if dest == self.rank:
                 self._send_to_self(Envelope(dest, context, tag, form, size, meta), buffers, segment)
                 return
@@ -86,7 +87,7 @@ class SocketTransport:
                 raise NoRoom(f"a message of {size} bytes is more than LLSUB_SEND_LIMIT, {self._limit} bytes")
             try:
                 channel = self._peers.to(dest)
-                # Before the first frame of the message: other threads may send while this one waits.
+                # Before the first frame, because other threads may send during the wait.
                 self._wait_for_room(channel, context, size)
                 if segment is not None:
                     self._send_window(channel, segment)
@@ -104,13 +105,13 @@ class SocketTransport:
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
-        """Wait for the first message of that source and tag, and return it. None: of any."""
+        """Wait for the first message of that source and tag (None: of any), and return it."""
         if source is not None and not 0 <= source < self.size:
             raise UsageError(f"there is no rank {source}; the run has ranks 0 to {self.size - 1}")
         message: Message | None = None
         try:
-            with self._turn:
-                self._begin()
+            with self._lock:
+                self._check_open()
                 if self._peers.to_free:
                     self._peers.answer_free()
                 message = self._queues.take(source, context, tag)
@@ -122,53 +123,38 @@ class SocketTransport:
             raise
         return message
 
-    def put_back(self, message: Message) -> None:
-        """Make a message that was not taken the first of its source and tag again."""
-        with self._turn:
-            self._queues.put_back(message)
-
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        """Return the first message of that source and tag, which stays; None: there is none yet. Does not wait."""
-        with self._turn:
-            self._begin()
-            self._waits.handle_now()
+        """Return the first message of that source and tag without removing it; None: there is none yet.
+
+        Raises RunEnded if none can come.
+        """
+        with self._lock:
+            self._poll()
             found = self._queues.find(source, context, tag)
             if found is None and not self._ends.quiet:
                 self._raise_if_over(source, context)
                 found = self._queues.find(source, context, tag)
             return found
 
-    def waiting(self) -> tuple[Envelope, ...]:
-        """Return all of the users' messages that wait here, in the order in which they came. Does not wait."""
-        with self._turn:
-            self._begin()
-            self._waits.handle_now()
-            return tuple(self._queues.waiting())
-
-    def finish(self, context: int) -> None:
-        """Close a collective call: raise CollectiveMismatch if a message of it is left."""
-        with self._turn:
-            self._queues.finish(context)
-
     def window(self, size: int) -> SharedWindow:
         """Return memory to share with ranks of this node. Raises NoRoom."""
-        with self._turn:
-            self._begin()
+        with self._lock:
+            self._check_open()
             segment = self._peers.pool.window(size)
             self._peers.tell_dropped()
-            return SharedWindow(segment, self.release)
+            return SharedWindow(segment, self._release)
 
-    def release(self, segment: Segment) -> None:
-        """Take a window's segment back."""
-        with self._turn:
+    def _release(self, segment: Segment) -> None:
+        """Take back the segment of a window."""
+        with self._lock:
             if not self._waits.is_closed:
                 self._peers.pool.give_back(segment)
                 self._peers.tell_dropped()
 
     def abort(self, code: int, why: str) -> None:
-        """End the run: every rank's next or present call raises Aborted. Returns; the caller exits."""
+        """End the run: the current or next call of every rank raises Aborted. Returns; the caller exits."""
         why = why if len(why) <= _MOST_WHY else why[: _MOST_WHY - 3] + "..."
-        with self._turn:
+        with self._lock:
             if self._waits.is_closed:
                 return
             self._peers.control.say(wire.Abort(code, why))
@@ -176,8 +162,8 @@ class SocketTransport:
             self._waits.wake_others()
 
     def close(self) -> None:
-        """Deliver what was sent, say goodbye, close."""
-        with self._turn:
+        """Deliver all sent messages, send BYE, and close."""
+        with self._lock:
             if self._waits.is_closed:
                 return
             try:
@@ -188,15 +174,15 @@ class SocketTransport:
                 self._peers.close()
 
     def leave(self, why: str) -> None:
-        """Close this process's copies of all sockets, in a forked child of the rank; later calls raise `why`."""
+        """Close a forked child's copies of all sockets; later calls raise UsageError with the reason `why`."""
         was_closed = self._waits.is_closed
         self._waits.is_closed, self._refusal = True, why
-        self._turn = Turn()
+        self._lock = TransportLock()
         if not was_closed:
             self._peers.close()
 
     def _send_to_self(self, envelope: Envelope, buffers: _Buffers, segment: Segment | None) -> None:
-        body = joined(buffers, envelope.size)
+        body = join_buffers(buffers, envelope.size)
         self._sent_to_self += 1
         memory_of = segment.memory if segment is not None else None
         self._queues.put(Received(envelope, [body], memory_of, lambda _lent: None))
@@ -224,7 +210,7 @@ class SocketTransport:
             if segment is None:
                 missing = -(-size // PIECE_BYTES)
                 break
-            begun, buffers = split(buffers, piece) if piece < size else (buffers, ())
+            begun, buffers = split_buffers(buffers, piece) if piece < size else (buffers, ())
             segment.write(begun)
             segment.lent_to = channel.rank
             size -= piece
@@ -236,7 +222,7 @@ class SocketTransport:
             channel.write(frames.PART, body_bytes=piece, segment=segment)
         channel.write(frames.DATA, buffers, form=form, tag=tag, meta=meta, body_bytes=size, context=context)
         if missing:
-            self._peers.keep_going()  # the kernel's part goes on while pages are cleared
+            self._peers.keep_going()  # sends on in another thread while pages are cleared here
             for _ in range(min(missing, _GROW)):
                 self._peers.pool.grow(min(size, PIECE_BYTES))
             self._peers.tell_dropped()
@@ -250,7 +236,7 @@ class SocketTransport:
         return segment
 
     def _wait_for_room(self, channel: Outgoing, context: int, size: int) -> None:
-        """Wait until the backlog has room for a message, reading meanwhile."""
+        """Wait until the backlog has room for a message, and handle events meanwhile."""
         kept = self._peers.kept
         if not kept.bytes or kept.bytes + size <= self._limit:
             return
@@ -260,7 +246,7 @@ class SocketTransport:
         try:
             while kept.bytes and kept.bytes + size > self._limit:
                 self._waits.pause(wait)
-                self._begin()
+                self._check_open()
                 self._check_receiver(channel.rank, context)
                 if channel.broken is not None:
                     raise TransportError(channel.broken)
@@ -280,7 +266,7 @@ class SocketTransport:
                 raise error
 
     def _raise_broken(self, dest: int, context: int, error: TransportError) -> None:
-        """Raise why a rank's connection has broken: its end, as the rendezvous process says it."""
+        """Raise the reason why a rank's connection has broken: its end, as the rendezvous process reports it."""
         wait = Wait("send", 0, dest, None, time.monotonic(), _END_S)
         self._check_receiver(dest, context)
         while not self._peers.control.lost and self._waits.pause(wait):
@@ -319,7 +305,7 @@ class SocketTransport:
         return self._sent, self._queues.taken - self._sent_to_self
 
     def _raise_if_over(self, source: int | None, context: int) -> None:
-        """Raise why no message of that source can come any more, once what has come is read."""
+        """Raise the reason why no message of that source can come any more, after all received data is read."""
         self._note_gone()
         if self._ends.quiet:
             return
@@ -336,47 +322,52 @@ class SocketTransport:
         raise error
 
     def _has_more_to_read(self, source: int | None) -> bool:
-        """Whether a rank that ended in good order has a connection whose end has not come yet, such as over TCP."""
+        """Return whether data of a rank with an orderly end may still arrive, as over TCP."""
         sources = range(self.size) if source is None else (source,)
-        return any(self._ends.in_good_order(one) and self._peers.is_open_from(one) for one in sources)
+        return any(self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources)
 
     def _note_gone(self) -> None:
-        """Believe closed connections where the rendezvous process says nothing about them."""
+        """Treat closed connections as ends if the rendezvous process does not report them."""
         now = time.monotonic()
         for rank, (since, said_bye) in self._peers.gone.items():
             if not self._ends.has_ended(rank) and (self._peers.control.lost or now - since > _GONE_S):
                 self._ends.closed(rank, said_bye)
 
-    def _begin(self) -> None:
+    def _poll(self) -> None:
+        self._check_open()
+        self._waits.handle_now()
+
+    def _check_open(self) -> None:
+        """Raise if the transport is closed or the run has ended."""
         if self._waits.is_closed:
             raise UsageError(self._refusal)
         if self._ends.fatal is not None:
             raise self._ends.fatal
 
     def _deliver(self) -> None:
-        """Send what is kept, then say goodbye. Waits as long as the receivers live; a failing rank only a moment."""
+        """Send the backlogs, then BYE. Waits while the receivers are running; a failing rank waits for _END_S."""
         failing = self._ends.fatal is not None or getattr(sys, "last_value", None) is not None
         wait = Wait("exit", 0, None, None, time.monotonic(), _END_S if failing else None)
         try:
-            self._empty(wait)
+            self._empty_backlogs(wait)
             if not failing:
                 for channel in self._peers.outgoing.values():
                     if channel.broken is None:
                         self._write_bye(channel)
-                self._empty(wait)
+                self._empty_backlogs(wait)
         except SpmdError as error:
             note(f"rank {self.rank}: {error}")
-        untaken = self._tell_untaken()
+        untaken = self._report_untaken()
         if not failing:
-            self._tell_late()
+            self._report_mismatch()
             self._peers.control.say(wire.Bye(untaken, *self._counts()))
         for _ in range(20):
             if self._peers.control.send_rest():
                 break
             time.sleep(0.05)
 
-    def _tell_late(self) -> None:
-        """End the run where ranks made different last collective calls, as far as messages about it have come."""
+    def _report_mismatch(self) -> None:
+        """End the run if the last collective calls of ranks differ, as far as received messages show."""
         for _ in range(_MOST_PASSES):
             if not self._peers.handle(self._peers.epoll.poll(0)):
                 break
@@ -391,8 +382,8 @@ class SocketTransport:
         except TransportError:
             pass  # its receiver has ended
 
-    def _empty(self, wait: Wait) -> None:
-        """Wait until the kernel has everything, or the receivers have ended."""
+    def _empty_backlogs(self, wait: Wait) -> None:
+        """Wait until the backlogs are empty or the receivers have ended."""
         self._peers.keep_going()
         while self._peers.kept.bytes:
             for channel in self._peers.outgoing.values():
@@ -401,7 +392,7 @@ class SocketTransport:
             if self._peers.kept.bytes and not self._waits.pause(wait):
                 return
 
-    def _tell_untaken(self) -> int:
+    def _report_untaken(self) -> int:
         kept = {one.rank: one.untaken + one.kept_messages for one in self._peers.outgoing.values()}
         untaken = {rank: count for rank, count in sorted(kept.items()) if count}
         if untaken:

@@ -1,7 +1,7 @@
-"""What moves messages between ranks: the interface that collectives, Comm and Dmat are written against.
+"""Interface of the transports, which move messages between ranks. Collectives, Comm and Dmat use it.
 
-Two transports offer it: `sockets.SocketTransport` (ours) and `mpi.MpiTransport`; tests have a third one, of threads.
-A transport knows bytes only. `codec` makes them of objects and back.
+`sockets.SocketTransport`, `mpi.MpiTransport` and `single.SingleTransport` implement it; tests have one of threads. A
+transport moves bytes; `codec` converts objects to bytes and back.
 """
 
 from __future__ import annotations
@@ -12,49 +12,54 @@ from typing import Protocol
 
 Tag = int | str
 USER = 0
-"""Context of users' messages. A collective call has (1 << 32 | its number), so that its messages never meet theirs."""
+"""Context of users' messages. A collective call has the context (1 << 32 | its number), apart from all others."""
 RAW, ARRAY, PICKLE5 = 0, 1, 2
-"""Forms of a body: bytes; an array, whose dtype and shape are the meta; pickle protocol 5, whose buffers follow it."""
+"""Forms of a body: bytes; an array with dtype and shape in the meta; pickle protocol 5, followed by its buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """One node of the run."""
+    """One node of the run, with its ranks."""
 
     name: str
     first: int
-    """Its lowest rank; its ranks follow each other."""
+    """Lowest rank of the node; its ranks are consecutive."""
     count: int
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of the node."""
+        return range(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is known of a message before it is taken."""
+    """Description of a message, without its body."""
 
     source: int
     context: int
     tag: Tag
     form: int
     size: int
-    """Bytes of the body."""
+    """Size of the body in bytes."""
     meta: bytes = b""
 
 
 class Window(Protocol):
-    """Memory that this rank shares with others of its node. Only its owner releases it."""
+    """Memory that this rank shares with others of its node. Only the owner releases it."""
 
     @property
     def memory(self) -> memoryview:
-        """The bytes, at least as many as were asked for; what they hold at first is not known."""
+        """The bytes, at least as many as were requested, uninitialised."""
         ...
 
     def release(self) -> None:
-        """Let it be used for something else. The caller knows that nobody reads or writes it any more."""
+        """Give the memory back. The caller knows that no rank uses it any more."""
         ...
 
 
 class Message(Protocol):
-    """One message that was received. Its body is taken once."""
+    """Received message. Its body can be taken once."""
 
     arrival: int
     """Number in the order of arrival at this rank; `matching.Queues` sets it."""
@@ -64,20 +69,20 @@ class Message(Protocol):
 
     @property
     def window(self) -> memoryview | None:
-        """The sender's window, if it sent one along: shared memory, to be read or written as the two agreed."""
+        """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
         ...
 
     def take(self) -> memoryview:
-        """Return the body as bytes that are the caller's own and can be written to."""
+        """Return the body as writable bytes that belong to the caller."""
         ...
 
     def take_into(self, buffer: memoryview) -> None:
-        """Copy the body into `buffer`, contiguous bytes of exactly its size."""
+        """Copy the body into `buffer`, contiguous bytes of the same size."""
         ...
 
 
 class Transport(Protocol):
-    """Messages between the ranks of a run. One call at a time: calls of several threads are served in turn."""
+    """Messages between the ranks of a run. Several threads may call it; their calls take turns."""
 
     rank: int
     size: int
@@ -94,23 +99,23 @@ class Transport(Protocol):
         buffers: Sequence[memoryview],
         window: Window | None = None,
     ) -> None:
-        """Send a message; never waits for its receiver. `buffers`, contiguous bytes, may change once it returns.
+        """Send a message, also to this rank, without waiting for the receiver.
 
-        To itself too. Messages of one sender to one receiver come in the order in which they were sent. `window` goes
-        along as memory, for ranks of the same node only. Raises RunEnded where the receiver has ended or its node is
-        lost, NoRoom where there is no memory to keep the message.
+        `buffers`, contiguous bytes, may change after the return. Messages of one sender to one receiver arrive in the
+        order of sending. `window` is passed as shared memory, only to ranks of the same node. Raises RunEnded if the
+        receiver has ended or its node is lost, NoRoom if there is no memory to keep the message.
         """
         ...
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Message:
-        """Wait for the first message of that source and tag, and return it. None: of any.
+        """Wait for the first message of that source and tag (None: of any), and return it.
 
-        `call` is what a person reads who asks what this rank waits for: "recv", "bcast". In a context other than USER
-        all messages bear the same tag, which names the collective call and its arguments; another one there, or one of
-        a collective call that this rank has finished, raises CollectiveMismatch. Raises RunEnded where nobody is left
-        who could send it, ReceiveTimeout after `timeout_s` seconds.
+        `call`: name of the waiting call in messages to users, such as "recv" or "bcast". In a context other than USER
+        all messages have the same tag, which names the collective call and its arguments. Another tag there, or a
+        message of a collective call that this rank has finished, raises CollectiveMismatch. Raises RunEnded if no rank
+        is left that could send the message, ReceiveTimeout after `timeout_s` seconds.
         """
         ...
 
@@ -119,25 +124,25 @@ class Transport(Protocol):
         ...
 
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
-        """Return the first message of that source and tag, which stays; None: there is none yet. Does not wait."""
+        """Return the first message of that source and tag without removing it or waiting; None: there is none yet."""
         ...
 
     def waiting(self) -> tuple[Envelope, ...]:
-        """Return all of the users' messages that wait here, in the order in which they came. Does not wait."""
+        """Return all users' messages that have not been received, in the order of arrival. Does not wait."""
         ...
 
     def finish(self, context: int) -> None:
-        """This rank has finished that collective call: raise CollectiveMismatch if a message of it is left."""
+        """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
         ...
 
     def window(self, size: int) -> Window:
-        """Return memory to share with ranks of this node. Raises NoRoom; only where `has_windows`."""
+        """Return memory to share with ranks of this node. Only if `has_windows`. Raises NoRoom."""
         ...
 
     def abort(self, code: int, why: str) -> None:
-        """End the run: every rank's next or present call raises Aborted. Returns; the caller exits."""
+        """End the run: the current or next call of every rank raises Aborted. Returns; the caller exits."""
         ...
 
     def close(self) -> None:
-        """Deliver what was sent, say goodbye, close. Called once at exit; later calls raise UsageError."""
+        """Deliver all sent messages and close. Called once at exit; later calls raise UsageError."""
         ...

@@ -1,4 +1,4 @@
-"""How a call waits: for the kernel, or for another thread that waits for it. One thread at a time asks the kernel."""
+"""Waiting of calls. One thread at a time waits in epoll; the other threads wait for that one."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .control import Ends
 from .names import WAITING_S
 from .peers import Peers
 from .transport import Tag
-from .turns import Turn
+from .transport_lock import TransportLock
 
 _SPIN_S = 100e-6
-"""How long a call asks the kernel without sleeping before it waits. A peer takes 30 to 50 us to answer a small message,
-and waking a rank that sleeps costs both sides about as much again. Measured with two ranks on two cores of a
+"""Time for which a call polls without sleeping before it waits. A peer takes 30 to 50 us to answer a small message, and
+waking a sleeping rank costs both sides about as much again. Measured with two ranks on two cores of a
 virtual machine, 8 bytes one way: 76 us with 20 us here, 27 to 40 us with 60, 23 to 26 us with 100, 23 us with 200.
 """
 _SPINS_IN_VAIN, _WAITS_BETWEEN_SPINS = 8, 256
 _SAY_AGAIN_S = 0.2
-"""Between two reports of one wait."""
+"""Seconds between two reports of one wait."""
 _TICK_S = 0.5
-"""Between two checks of what changes without an event: closed connections, and those that have proved nothing."""
+"""Seconds between two checks of closed and of unauthenticated connections, which need no event to be due."""
 _SEND_AGAIN_S = 0.01
-"""Between two sends of a backlog that no thread empties."""
+"""Seconds between two attempts to send a backlog for which there is no thread."""
 _SOMETIMES_S = 0.05
 
 
 @dataclass(eq=False)
 class Wait:
-    """A call that waits."""
+    """One waiting call."""
 
     call: str
     context: int
@@ -40,57 +40,57 @@ class Wait:
     began: float
     limit_s: float | None
     said: tuple[int, int] | None = None
-    """What was last reported to the rendezvous process."""
+    """Message counts in the last report to the rendezvous process; None: there was none."""
     said_at: float = 0.0
     spun: bool = False
 
     @property
     def what(self) -> str:
-        """Source and tag, for people."""
+        """Source and tag as text for messages."""
         return f"({'any' if self.source is None else self.source}, {'any' if self.tag is None else repr(self.tag)})"
 
 
 class Waits:
-    """The waiting of all calls of a transport, and the kernel's events. The caller has the transport's lock."""
+    """The waits of all calls of a transport, and the handling of events. The caller holds the transport's lock."""
 
     def __init__(
-        self, turn: Turn, ends: Ends, peers: Peers, counts: Callable[[], tuple[int, int]], *, may_spin: bool
+        self, lock: TransportLock, ends: Ends, peers: Peers, counts: Callable[[], tuple[int, int]], *, may_spin: bool
     ) -> None:
-        """`counts` returns how many messages this rank has sent to others and has got of them.
+        """`counts` returns the numbers of messages sent to and received from other ranks.
 
-        `may_spin`: every rank of the node has a core of its own.
+        `may_spin`: there is a core for every rank of the node.
         """
-        self._turn, self._ends, self._peers, self._counts, self._may_spin = turn, ends, peers, counts, may_spin
-        self._changed = threading.Condition(turn.lock)
+        self._lock, self._ends, self._peers, self._counts, self._may_spin = lock, ends, peers, counts, may_spin
+        self._changed = threading.Condition(lock.lock)
         self._others = 0
-        """Threads that wait while another one waits for the kernel."""
+        """Number of threads that wait for the thread in epoll."""
         self.is_polling = False
-        """Whether a thread waits for the kernel."""
+        """Whether a thread waits in epoll."""
         self.is_closed = False
         self._spins = 0
-        """Waits since spinning has last spared one."""
+        """Number of waits since spinning last avoided a sleep."""
         self._handled_at = 0.0
 
     def wake_others(self) -> None:
-        """Let the threads that wait check again what has come."""
+        """Make all waiting threads check again for messages."""
         if self.is_polling:
             self._peers.wake()
         if self._others:
             self._changed.notify_all()
 
     def handle_now(self) -> None:
-        """Do what the kernel says can be done, without waiting."""
+        """Handle the pending events without waiting."""
         self._handled_at = time.monotonic()
         if self._peers.handle(self._peers.epoll.poll(0)):
-            self.wake_others()  # what was handled here, such as an end or a call of `wake`, may be what they wait for
+            self.wake_others()  # the events, such as an end or a call of `wake`, may be what they wait for
 
     def handle_sometimes(self) -> None:
-        """Notice ends and answers in a program that only sends."""
+        """Handle events now and then, for programs that only send."""
         if time.monotonic() - self._handled_at > _SOMETIMES_S:
             self.handle_now()
 
     def pause(self, wait: Wait) -> bool:
-        """Release the lock until something may have changed; return False when the call's time is over."""
+        """Release the lock until something may have changed; return False if the call's time is over."""
         now = time.monotonic()
         if wait.limit_s is not None and now >= wait.began + wait.limit_s:
             return False
@@ -107,11 +107,11 @@ class Waits:
                 if self._spin(now):
                     return True
             try:
-                events = self._turn.asleep(peers.epoll, self._patience(wait, now))
+                events = self._lock.poll_unlocked(peers.epoll, self._patience(wait, now))
             except (ValueError, OSError):
                 if not self.is_closed:
                     raise
-            if self.is_closed:  # by another thread
+            if self.is_closed:  # by another thread, during the wait
                 return True
             peers.handle(events)
             if peers.is_busy_accepting:
@@ -124,13 +124,13 @@ class Waits:
         return True
 
     def finished(self, wait: Wait) -> None:
-        """End a call's wait: tell the rendezvous process that the rank goes on, where it said that it waits."""
+        """End a call's wait, and tell the rendezvous process if it was told of the wait."""
         self._ends.stuck = None
         if wait.said is not None:
             self._peers.control.say(wire.Working())
 
     def _spin(self, now: float) -> bool:
-        """Ask the kernel for a moment without sleeping; not for a while after this has often been in vain."""
+        """Poll for a moment without sleeping; pause that for a while after it has often been useless."""
         self._spins += 1
         if self._spins >= _SPINS_IN_VAIN:
             if self._spins < _WAITS_BETWEEN_SPINS:
@@ -145,16 +145,16 @@ class Waits:
         return False
 
     def _wait_for_other_thread(self) -> None:
-        """Wait while another thread waits for the kernel."""
+        """Wait for the thread in epoll."""
         self._others += 1
         try:
             self._changed.wait(_SAY_AGAIN_S)
         finally:
             self._others -= 1
-        self._turn.raise_interrupt()
+        self._lock.raise_interrupt()
 
     def _patience(self, wait: Wait, now: float) -> float | None:
-        """Return how long the kernel may be waited for; None: until something comes."""
+        """Return the timeout for epoll in seconds; None: without a limit."""
         due = None
         if wait.limit_s is not None:
             due = wait.began + wait.limit_s - now
@@ -169,7 +169,7 @@ class Waits:
         return None if due is None else max(due, 0.0)
 
     def _report(self, wait: Wait) -> None:
-        """Tell the rendezvous process what this rank waits for. Not while other threads could send a message."""
+        """Tell the rendezvous process what this rank waits for, unless another thread could still send a message."""
         now = time.monotonic()
         if wait.limit_s is not None or now - wait.began < WAITING_S:
             return
@@ -179,7 +179,7 @@ class Waits:
         if wait.said is not None and now - wait.said_at < _SAY_AGAIN_S:
             return
         wait.said, wait.said_at = counts, now
-        if threading.active_count() - self._peers.drains == 1:
+        if threading.active_count() - self._peers.has_drainer_thread == 1:
             source = wait.source
             self._peers.control.say(
                 wire.Waiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])

@@ -1,9 +1,8 @@
-"""Windows that ranks of a node share in collective calls, kept from one call to the next.
+"""Windows that the ranks of a node share in collective calls, kept from one call to the next.
 
-A fresh piece of shared memory is slower than a socket, so the rank that speaks for its node keeps the windows that it
-has made. It tells the others of a window once; later a number is enough. A window in which others may still read is not
-written to again: which calls they have finished is seen from the frames that they send in later ones (`Group.passed`),
-and where that would not be in time, the call asks them to answer.
+New shared memory is slower than a socket, so the leader of a node keeps its windows. It passes a window to the others
+once; later a number is enough. A window that others may still read is not written again. Their frames in later calls
+show which calls they have finished (`Group.passed`); if that would be too late, the call asks them for an answer.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from .transport import Message, Transport, Window
 Bytes = NDArray[np.uint8]
 
 WINDOW_BYTES = 256 << 20
-"""The largest window. What is larger goes through it in parts."""
+"""Size of the largest window. Larger bodies go through it in parts."""
 _TWO_OF = 32 << 20
-"""Two windows of up to this size are used in turn, so that ranks seldom have to answer."""
+"""Windows of up to this size alternate in pairs, so that ranks seldom have to answer."""
 _HEADER = struct.Struct("<IBB")
 _NUMBER = struct.Struct("<I")
 
 
 class Group(Protocol):
-    """What windows need of `calls.Group`."""
+    """The attributes of `calls.Group` that windows use."""
 
     transport: Transport
     rank: int
@@ -42,7 +41,7 @@ class Group(Protocol):
 
 
 class Call(Protocol):
-    """What windows need of `calls.Call`."""
+    """The attributes of `calls.Call` that windows use."""
 
     number: int
 
@@ -57,52 +56,52 @@ class Call(Protocol):
 
 @dataclass(eq=False)
 class _Kept:
-    """One window of this rank."""
+    """One window that this rank owns."""
 
     number: int
     window: Window
     memory: Bytes
     size: int
-    told: bool = False
-    """The other ranks of the node have it."""
+    is_passed: bool = False
+    """Whether the other ranks of the node have it."""
     used: int = 0
-    """The last call in which others read it; 0: nobody reads it."""
+    """Number of the last call in which others read it; 0: no rank reads it."""
 
 
 @dataclass(eq=False)
 class Lease:
-    """The use of a window in one call."""
+    """Use of a window in one call."""
 
     memory: Bytes
     owner: int
     header: bytes
-    """What the owner tells the others, who `borrow` with it."""
-    answer: bool
-    """The others say when they have finished reading."""
+    """Data that the owner sends to the others, which call `borrow` with it."""
+    needs_answer: bool
+    """Whether the others must report when they have finished reading."""
     kept: _Kept | None = None
-    """Only at the owner."""
+    """None: this rank is not the owner."""
 
     def finish(self) -> None:
-        """Note that nobody reads the window any more."""
+        """Note that no rank reads the window any more."""
         if self.kept is not None:
             self.kept.used = 0
 
 
 class Windows:
-    """The windows of one rank, and those that others of its node told it of."""
+    """The windows of one rank, and those that it got from others of its node."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._own: list[_Kept] = []
         self._others: dict[tuple[int, int], Bytes] = {}
         self._made = 0
-        self._forgotten: list[int] = []
-        """Numbers that the others may forget, and do not know of yet."""
+        self._retired: list[int] = []
+        """Numbers of released windows that the other ranks still have."""
 
     def lend(self, call: Call, size: int) -> Lease | None:
-        """Return the use of a window of at least that size, which nobody reads any more. None: there is no memory.
+        """Return the use of a window of at least that size that no rank reads; None: there is no memory.
 
-        Tell the others its header, and then `introduce` it.
+        The caller sends its header to the others, and then calls `introduce`.
         """
         size = 1 << (max(size, SEGMENT_MIN) - 1).bit_length()
         alike = [kept for kept in self._own if kept.size == size]
@@ -112,28 +111,28 @@ class Windows:
         kept.used = call.number
         most = 2 if size <= _TWO_OF else 1
         busy = sum(not self._is_free(other) for other in alike if other is not kept) + 1
-        header = _HEADER.pack(kept.number, not kept.told, busy >= most)
+        header = _HEADER.pack(kept.number, not kept.is_passed, busy >= most)
         return Lease(kept.memory, self._group.rank, header, busy >= most, kept)
 
     def introduce(self, call: Call, lease: Lease) -> None:
-        """Give the window to the other ranks of the node, unless they have it."""
+        """Pass the window to the other ranks of the node, unless they have it."""
         kept = lease.kept
-        if kept is None or kept.told:
+        if kept is None or kept.is_passed:
             return
-        forgotten = b"".join(map(_NUMBER.pack, self._forgotten))
+        retired = b"".join(map(_NUMBER.pack, self._retired))
         for rank in self._group.node_ranks:
             if rank != self._group.rank:
-                call.send(rank, forgotten, window=kept.window)
-        self._forgotten.clear()
-        kept.told = True
+                call.send(rank, retired, window=kept.window)
+        self._retired.clear()
+        kept.is_passed = True
 
     def borrow(self, call: Call, owner: int, header: bytes) -> Lease:
-        """Return the use of the window of another rank of this node."""
+        """Return the use of a window of another rank of this node."""
         number, new, answer = _HEADER.unpack(header)
         if new:
             message = call.receive(owner)
-            for (forgotten,) in _NUMBER.iter_unpack(message.envelope.meta):
-                self._others.pop((owner, forgotten), None)
+            for (retired,) in _NUMBER.iter_unpack(message.envelope.meta):
+                self._others.pop((owner, retired), None)
             memory = message.window
             assert memory is not None
             self._others[owner, number] = np.frombuffer(memory, np.uint8)
@@ -146,14 +145,14 @@ class Windows:
         )
 
     def _make(self, size: int) -> _Kept | None:
-        """Return a new window; None: there is no memory. Gives unused ones back where there are many."""
+        """Return a new window; None: there is no memory. Releases free windows if there are too many bytes."""
         kept_bytes = sum(kept.size for kept in self._own)
         for kept in list(self._own):
             if kept_bytes + size > SEGMENT_IDLE and self._is_free(kept):
                 kept_bytes -= kept.size
                 self._own.remove(kept)
-                if kept.told:
-                    self._forgotten.append(kept.number)
+                if kept.is_passed:
+                    self._retired.append(kept.number)
                 kept.window.release()
         try:
             window = self._group.transport.window(size)
@@ -171,7 +170,7 @@ def as_bytes(array: NDArray[Any]) -> Bytes:
 
 
 def room(shape: int | tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
-    """Return an array that is not cleared. Raises NoRoom."""
+    """Return an uninitialised array. Raises NoRoom."""
     try:
         made: NDArray[Any] = np.empty(shape, dtype)
     except MemoryError:

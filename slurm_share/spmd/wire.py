@@ -1,14 +1,15 @@
 """Messages to and from a node's rendezvous process: records and JSON lines. Standard library only.
 
-A rank connects to the abstract Unix socket that LLSUB_RENDEZVOUS names; each end asks the kernel for the other's uid.
+A rank connects to the abstract Unix socket that LLSUB_RENDEZVOUS names. Each end asks the kernel for the other's uid.
 
-A rank sends Hello, Waiting, Working, Bye, Abort and Mismatch. The rendezvous process sends Welcome once all ranks of
-all nodes have said hello, then Ended, Lost, Stuck, Mismatch and Aborted; instead of Welcome, Refused or Missing. Ended,
-Lost and Aborted may come before Welcome too, where the run cannot begin any more. A rank may be told of its end twice:
-that it has finished with messages, and later that it ended with a code.
+A rank sends Hello, Waiting, Working, Bye, Abort and Mismatch. The rendezvous process sends Welcome when all ranks of
+all nodes have sent Hello, then Ended, Lost, Stuck, Mismatch and Aborted. Instead of Welcome it can send Refused or
+Missing. Ended, Lost and Aborted also come before Welcome if the run can no longer begin. Ended of one rank can come
+twice: when the rank has finished with messages, and when its process has ended with a code.
 
-Its parent (the launcher, `local`) sends it Setup, then Ended of each rank of the node. It sends its parent Ready, then
-RankWaits, Ending and Note. Between nodes go Joined, Beat, Ask, Answer and Left, and all of the ranks' messages.
+The parent (the launcher, or `local`) sends Setup, then Ended for each rank of the node. The rendezvous process sends
+its parent Ready, then RankWaits, Ending and Note. Nodes exchange Joined, Beat, Ask, Answer and Left, and all messages
+of the ranks.
 """
 
 from __future__ import annotations
@@ -27,80 +28,80 @@ class Hello(Record):
     rank: int
     pid: int
     port: int
-    """TCP port on which it takes connections of other nodes' ranks; 0: the run has one node."""
+    """TCP port on which it accepts connections from ranks of other nodes; 0: the run has one node."""
     version: int = VERSION
 
 
 class Waiting(Record):
-    """A call has waited for WAITING_S. Said again when `sent` or `taken` has changed since.
+    """Report of a call that has waited for WAITING_S, repeated when `sent` or `taken` changes.
 
-    Said only where nothing but a message of another rank lets the call go on: not in one with a time limit.
+    Only calls that nothing but a message of another rank can continue are reported, so none with a time limit.
     """
 
     call: str
     context: int
     source: int | None
-    """None: any."""
+    """None: any source."""
     tag: int | str | None
     since_s: float
-    """How long it has waited."""
+    """Seconds for which the call has waited."""
     sent: int
-    """Messages that this rank ever sent to other ranks."""
+    """Number of messages that this rank has sent to other ranks."""
     taken: int
-    """Messages of other ranks that ever came."""
+    """Number of messages that have arrived from other ranks."""
 
 
 class Working(Record):
-    """The call that waited has gone on."""
+    """End of the reported wait."""
 
 
 class Bye(Record):
-    """The rank ends in good order."""
+    """Orderly end of a rank."""
 
     untaken: int
-    """Messages that receivers never took from it."""
+    """Number of its messages that receivers never took."""
     sent: int = 0
     taken: int = 0
-    """As in Waiting, at its end: without them the messages of the others would not add up."""
+    """As in Waiting, at the end of the rank. The deadlock check needs them to balance all counts."""
 
 
 class Abort(Record):
-    """The rank called abort()."""
+    """Request of a rank to end the run: it called abort()."""
 
     code: int
     why: str
 
 
 class Place(Record):
-    """One node of the run."""
+    """One node of the run, with its ranks `first` to `first + count - 1`."""
 
     name: str
     first: int
     count: int
     address: str
-    """For TCP; empty in a run of one node."""
+    """IP address; empty in a run of one node."""
 
 
 class Welcome(Record):
-    """All ranks are there."""
+    """Start of the run: all ranks have sent Hello."""
 
     size: int
     nodes: tuple[Place, ...]
     ports: tuple[int, ...]
     """The TCP port of each rank."""
     sockets: str
-    """Abstract name of a rank's own Unix socket on this node, with its number behind it."""
+    """Prefix of the abstract names of the Unix sockets of this node's ranks; the rank's number follows."""
     key: str
     """Hex of the run's secret; empty in a run of one node."""
     run: str
-    """Names the run in handshakes between nodes."""
+    """Name of the run in handshakes between nodes."""
     version: int = VERSION
 
 
 class Ended(Record):
-    """A rank has ended; with code 0 and no signal, in good order.
+    """End of a rank; code 0 without a signal is an orderly end.
 
-    With neither code nor signal it ended with 0, but without a hello that others wait for.
+    Neither code nor signal: the rank ended with 0 but never sent the Hello for which others wait.
     """
 
     rank: int
@@ -108,26 +109,26 @@ class Ended(Record):
     code: int | None
     signal: int | None
     why: str
-    """A clause behind "rank 5 on n2 ", such as "was killed (out of host memory)"."""
+    """Clause that continues "rank 5 on n2 ", such as "was killed (out of host memory)"."""
 
 
 class Lost(Record):
-    """A node does not answer any more."""
+    """Loss of a node that no longer answers."""
 
     node: str
     ranks: tuple[int, ...]
 
 
 class Stuck(Record):
-    """All ranks wait and no message is under way."""
+    """Deadlock: all ranks wait and no message is in transit."""
 
     waits: tuple[tuple[int, str], ...]
 
 
 class Mismatch(Record):
-    """Two ranks are in different collective calls of the same number.
+    """Two ranks that make different collective calls under the same number.
 
-    Found where all ranks wait, or told by a rank that ends and has got a message of a call that it has finished.
+    Found when all ranks wait, or reported by a rank that ends after a message of a call that it had finished.
     """
 
     number: int
@@ -137,14 +138,14 @@ class Mismatch(Record):
 
 
 class Missing(Record):
-    """Instead of Welcome: not all ranks said hello in time."""
+    """Sent instead of Welcome: these ranks have not sent Hello in time."""
 
     ranks: tuple[int, ...]
     after_s: float
 
 
 class Aborted(Record):
-    """A rank called abort()."""
+    """End of the run because a rank called abort()."""
 
     rank: int
     code: int
@@ -152,35 +153,35 @@ class Aborted(Record):
 
 
 class Refused(Record):
-    """Instead of Welcome: this rank cannot take part."""
+    """Sent instead of Welcome: this rank cannot take part."""
 
     why: str
 
 
 class Setup(Record):
-    """The first line from the parent: what the rendezvous process of a node must know."""
+    """First line from the parent: the settings of a node's rendezvous process."""
 
     run: str
-    """Names the run in proofs, for people and in the folder: "<job>.<restart>"."""
+    """Name of the run in handshakes, in texts and in the folder: "<job>.<restart>"."""
     node: int
-    """Number of this node; node 0 decides for the run."""
+    """Number of this node; node 0 coordinates the run."""
     nodes: tuple[tuple[str, int], ...]
-    """Name and number of ranks of each node; ranks are numbered from node to node."""
+    """Name and number of ranks of each node; ranks are numbered in the order of nodes."""
     folder: str = ""
     """Folder with the run's key, made by `key_folder.make_folder`; empty in a run of one node."""
     interface: str = ""
-    """Address or host name to listen on; empty: that of this node's name."""
+    """Address or host name to listen on; empty: the address of this node's name."""
     ports: tuple[int, int] | None = None
-    """First and last TCP port that node 0 may listen on; None: any."""
+    """First and last TCP port on which node 0 may listen; None: any port."""
     keep_going: bool = False
-    """An end with a code does not end the run. The ranks are told of it all the same."""
+    """True: the failure of a rank does not end the run; the other ranks are told of it."""
     start_s: float = START_S
     lost_s: float = LOST_S
     heartbeat_s: float = HEARTBEAT_S
 
 
 class Ready(Record):
-    """The rendezvous process takes connections; ranks can be started."""
+    """Sign that the rendezvous process accepts connections, so that ranks can be started."""
 
     name: str
     """Value of LLSUB_RENDEZVOUS."""
@@ -189,55 +190,55 @@ class Ready(Record):
 
 
 class RankWaits(Record):
-    """What a rank of this node waits for, for people."""
+    """Text about what a rank of this node waits for."""
 
     rank: int
     what: str
-    """Such as "in recv for (3, 'x')", behind "rank 5 waits "; empty: it has gone on."""
+    """Continues "rank 5 waits ", such as "in recv for (3, 'x')"; empty: the wait is over."""
     since_s: float
 
 
 class Ending(Record):
-    """The run has to end. All ranks have been told; after a grace time the parent ends those that are still there."""
+    """End of the run. All ranks know of it; after a grace time the parent ends the remaining ones."""
 
     code: int
     """Exit code of the run."""
     why: str
-    """Sentence without its full stop: "rank 5 on n2 was killed (out of host memory); the other 95 were ended"."""
+    """Sentence without full stop: "rank 5 on n2 was killed (out of host memory); the other 95 were ended"."""
     ranks: tuple[int, ...] = ()
-    """Where the reason is."""
+    """Ranks that are the reason."""
 
 
 class Note(Record):
-    """A line for the node's log, such as about a connection that was refused."""
+    """Line for the node's log, such as about a refused connection."""
 
     text: str
 
 
 class Joined(Record):
-    """To node 0, after the proof: a node takes part."""
+    """First message of a node to node 0, after the handshake: the node takes part."""
 
     address: str
 
 
 class Beat(Record):
-    """The other end is there."""
+    """Heartbeat between rendezvous processes."""
 
 
 class Ask(Record):
-    """From node 0: answer once you have passed on all that your ranks have said."""
+    """Question of node 0: a node answers it after it has passed on all messages of its ranks."""
 
     number: int
 
 
 class Answer(Record):
-    """The node has passed on all that its ranks said before it read the question."""
+    """Answer to Ask: the node has passed on all messages that its ranks sent before it read the question."""
 
     number: int
 
 
 class Left(Record):
-    """All ranks of the node have ended, and so does its rendezvous process."""
+    """Last message of a node: all its ranks have ended, and its rendezvous process ends now."""
 
 
 Control = (
@@ -271,13 +272,13 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control
 def encode(message: Control) -> bytes:
     """Return the message as one line."""
     values = {"kind": type(message).__name__, **vars(message)}
-    if isinstance(message, Welcome):  # a line has room for 1,024 nodes without the names of their fields
+    if isinstance(message, Welcome):  # without field names, 1,024 nodes fit into a line
         values["nodes"] = [tuple(vars(place).values()) for place in message.nodes]
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> Control:
-    """Return the message of a line. Raises TransportError where it is none, or of a kind that is not known."""
+    """Return the message of a line. Raises TransportError if the line is no message of a known kind."""
     try:
         if len(line) > CONTROL_BYTES:
             raise ValueError("too long")
@@ -300,7 +301,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _checked(annotation: Any, value: Any) -> Any:
-    """Return the value of a field. Raises TypeError where it has another type; what a tuple holds is not looked at."""
+    """Return the value of a field. Raises TypeError for a wrong type; the elements of a tuple are not checked."""
     names = {name.partition("[")[0] for name in str(annotation).split(" | ")}
     if (
         type(value).__name__ in names

@@ -1,4 +1,4 @@
-"""The run that this process is a rank of: made at the first use, once per process."""
+"""Transport of this process, made once, at the first use of messages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from .errors import UsageError
 from .names import ENV_RENDEZVOUS
 from .transport import Transport
 
-_FORKED = (
-    "this process was forked from a rank, and messages are the rank's: send and receive in the rank itself; "
-    "a process that only computes may be forked"
-)
+_FORKED = "this process was forked from a rank, and only the rank can send and receive; a forked process may compute"
 _lock = threading.Lock()
 _made: Transport | None = None
 _forked = False
 
 
 def transport() -> Transport:
-    """Return this process's transport: a run's, mpi4py's, or that of a single rank where there is no run.
+    """Return this process's transport: sockets in a run, mpi4py, or a single rank outside of both.
 
     Raises RunEnded, TransportError; UsageError in a forked child of a rank.
     """
@@ -40,9 +37,9 @@ def transport() -> Transport:
 
 
 def _make(environ: Mapping[str, str]) -> Transport:
-    # Imported here: a third of what the whole package takes, for programs that import it and use no message.
-    if mpi.wanted(environ):
-        return mpi.make()
+    # Imported here because it is a third of the package's import time, which programs without messages need not spend.
+    if mpi.is_wanted(environ):
+        return mpi.make_transport()
     if environ.get(ENV_RENDEZVOUS):
         from .joining import join
         from .sockets import SocketTransport
@@ -62,9 +59,9 @@ def _close() -> None:
 
 
 def _leave() -> None:
-    """In a forked child: the parent's sockets are closed here, so that their end is seen when the parent ends.
+    """Close the copies of the parent's sockets in a forked child, so that peers notice the parent's end.
 
-    Before the parent's first use of messages too: the child would otherwise become the rank in its place.
+    Also bar a child that is forked before the parent's first message: it would become the rank in its place.
     """
     global _forked, _lock
     _lock = threading.Lock()
@@ -76,7 +73,7 @@ def _leave() -> None:
         if isinstance(_made, SingleTransport):
             return
     _forked = True
-    leave = getattr(_made, "leave", None)  # sockets' alone; MPI's connections are MPI's
+    leave = getattr(_made, "leave", None)  # only sockets have it; MPI owns its connections
     if leave is not None:
         leave(_FORKED)
 

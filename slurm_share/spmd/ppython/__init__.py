@@ -1,12 +1,12 @@
-"""pPython's names on top of this package, for programs that were written for it.
+"""pPython's names on top of this package, for programs that were written for pPython.
 
-A program started with `python -m slurm_share.spmd prog.py` or `llsub --spmd prog.py` has them. Any other process, such
-as a notebook, gets them with
+A program started with `python -m slurm_share.spmd prog.py` or `llsub --spmd prog.py` has them. Another process, such as
+a notebook, gets them with
 
     from slurm_share.spmd import ppython
     ppython.install()
 
-and runs as a single rank where it is not in a run.
+and is a single rank outside a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pPython's distributed array and its constructors, on the arrays of this package.
 
-`Dmat` holds the local part as any NumPy (CuPy, SciPy sparse) array. What needs other ranks makes a `dmat.Dmat` of it,
-whose methods do the work.
+`Dmat` holds the local part as any NumPy, CuPy or SciPy sparse array. Operations that need other ranks convert it to a
+`dmat.Dmat`.
 """
 
 from __future__ import annotations
@@ -24,61 +24,61 @@ from .world import world
 
 
 class Dmat(NDArrayOperatorsMixin):
-    """An array that is spread over ranks."""
+    """Array that is distributed over ranks, with pPython's attributes."""
 
     def __init__(self, shape: Any, map: Map, local: Any) -> None:
-        """Make an array of its parts; `local` is this rank's. Programs call zeros, ones, rand or sparse."""
+        """`local`: the part of this rank. Programs call zeros, ones, rand or sparse."""
         self.shape: list[int] = list(shape)
         self.map: Dmap = as_dmap(map)
         self.local: Any = local
 
     @property
     def dim(self) -> int:
-        """How many dimensions there are."""
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def dtype(self) -> Any:
-        """The type of the local part's elements."""
+        """The dtype of the local part."""
         return self.local.dtype
 
     @property
     def size(self) -> int:
-        """Elements of the whole array."""
+        """Number of elements of the whole array."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the local part."""
+        """Size of the local part in bytes."""
         return int(getattr(self.local, "nbytes", 0))
 
     @property
     def local_dim(self) -> list[int]:
-        """The shape that the map gives the local part."""
+        """Shape of the local part according to the map."""
         return list(self.map.stored_shape(self.shape, world().comm.rank))
 
     @property
     def global_ind(self) -> dict[int, tuple[range, ...]]:
-        """Per dimension the global indices of what is stored here, as ranges."""
+        """For each dimension, the global indices that this rank stores, as ranges."""
         return dict(enumerate(index_ranges(self.map, self.shape, world().comm.rank)))
 
     @property
     def falls(self) -> list[Falls]:
-        """Per dimension the blocks that are stored here."""
+        """For each dimension, the blocks that this rank stores."""
         return falls(self.map, self.shape, world().comm.rank)
 
     @property
     def pitfalls(self) -> list[PitFalls]:
-        """Per dimension the blocks of all ranks."""
+        """For each dimension, the blocks of all ranks."""
         return pitfalls(self.map, self.shape)
 
     def whole(self) -> dmat.Dmat:
-        """Return the same array as one of this package; it shares the local part."""
+        """Return the array as a `dmat.Dmat` that shares the local part."""
         return dmat.from_local(dense(self.local), self.map, tuple(self.shape), world().comm)
 
     def copy(self) -> Dmat:
@@ -86,7 +86,7 @@ class Dmat(NDArrayOperatorsMixin):
         return Dmat(self.shape, self.map, self.local.copy())
 
     def clear(self) -> None:
-        """Let the local part go."""
+        """Drop the local part to free its memory."""
         self.local = None
 
     def show(self) -> None:
@@ -104,11 +104,11 @@ class Dmat(NDArrayOperatorsMixin):
         return f"Dmat(shape={self.shape}, map={self.map!r}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> Any:
-        """Return elements as a NumPy array or scalar on every rank; collective."""
+        """Return elements as a NumPy array or scalar on every rank. Collective."""
         return self.whole()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Set elements: every rank sets those that it stores, so all must do the same; collective with a Dmat."""
+        """Set elements; every rank sets those that it stores, so all must make the call. Collective with a Dmat."""
         whole = self.whole()
         if isinstance(value, Dmat):
             drops = any(hasattr(one, "__index__") for one in (index if isinstance(index, tuple) else (index,)))
@@ -117,7 +117,7 @@ class Dmat(NDArrayOperatorsMixin):
         self.local = whole.local
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the array where this rank has all of it; else raise UsageError."""
+        """Return the array if this rank has all of it. Raises UsageError otherwise."""
         if list(self.local.shape) != self.shape:
             raise UsageError("a distributed array does not become a NumPy array by itself: use agg(X) or local(X)")
         return self.whole().__array__(dtype, copy)
@@ -138,7 +138,7 @@ class Dmat(NDArrayOperatorsMixin):
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
-    # `X += 1` makes another array, as in pPython: a second name of the first keeps its elements.
+    # `X += 1` makes a new array, as in pPython: another reference to X keeps the old elements.
     setattr(Dmat, f"__i{_name}__", getattr(Dmat, f"__{_name}__"))
 
 
@@ -149,29 +149,29 @@ def _wrapped(result: Any) -> Any:
 
 
 def dense(local: Any) -> Any:
-    """Return a local part as an array of NumPy or CuPy: that itself, or what a sparse one stands for."""
+    """Return a local part as a dense NumPy or CuPy array, without a copy if it is one."""
     if host.is_array(local):
         return local
     return np.asarray(local.toarray() if hasattr(local, "toarray") else local)
 
 
 def on_host(local: Any) -> NDArray[Any]:
-    """Return a local part as a NumPy array: that itself, or a copy of a sparse one or of one on a GPU."""
-    return np.asarray(host.of(dense(local)))
+    """Return a local part as a dense NumPy array, without a copy if it is one."""
+    return np.asarray(host.to_host(dense(local)))
 
 
 def zeros(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
-    """Return an array of zeros; without a map a NumPy (with `gpu` a CuPy) array."""
+    """Return an array of zeros; without a map, a NumPy array, or with `gpu` a CuPy array."""
     return _made(lambda library, shape: library.zeros(shape, dtype=dtype, order=order), sizes, map, gpu)
 
 
 def ones(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
-    """Return an array of ones; without a map a NumPy (with `gpu` a CuPy) array."""
+    """Return an array of ones; without a map, a NumPy array, or with `gpu` a CuPy array."""
     return _made(lambda library, shape: library.ones(shape, dtype=dtype, order=order), sizes, map, gpu)
 
 
 def rand(*sizes: Any, map: Any = None, dtype: DTypeLike = np.float64, order: str = "C", gpu: bool = False) -> Any:
-    """Return an array of random numbers in [0, 1), from NumPy's generator of each rank, which is not seeded."""
+    """Return an array of random numbers in [0, 1) from each rank's global NumPy generator, which is not seeded."""
 
     def make(library: Any, shape: list[int]) -> Any:
         return library.random.random(shape).astype(dtype, order=order)
@@ -183,7 +183,7 @@ def sparse(*arguments: Any, map: Any = None) -> Dmat:
     """Return an array whose local part is a SciPy csr matrix.
 
     `sparse(X)` changes X. `sparse(m, n, map=)` and `sparse([], [], [], m, n, nzmax, map=)` make an array of zeros;
-    SciPy reserves no room, so that `nzmax` has no meaning.
+    `nzmax` is ignored, because SciPy cannot reserve memory.
     """
     from scipy.sparse import csr_matrix
 
@@ -201,7 +201,7 @@ def sparse(*arguments: Any, map: Any = None) -> Dmat:
 
 
 def _made(make: Callable[[Any, list[int]], Any], sizes: tuple[Any, ...], map: Any, gpu: bool) -> Any:
-    """Return an array of the given sizes; `make` makes the local part with NumPy or CuPy."""
+    """Return an array of the given sizes; `make` creates the local part with NumPy or CuPy."""
     library: Any = np
     if gpu:
         import cupy
@@ -217,14 +217,14 @@ def _made(make: Callable[[Any, list[int]], Any], sizes: tuple[Any, ...], map: An
 
 
 def length(size: Any) -> int:
-    """Return a length as a whole number: programs compute them, and get 240.0."""
+    """Return a length as an integer; programs may compute it as 240.0."""
     if isinstance(size, float | np.floating) and float(size).is_integer():
         return int(size)
     return operator.index(size)
 
 
 def mtimes(a: Any, b: Any) -> Any:
-    """Return the matrix product, with the map of `a`, or that of `b` where `a` is not distributed; collective.
+    """Return the matrix product with the map of `a`, or that of `b` if `a` is not distributed. Collective.
 
     A number multiplies element by element.
     """

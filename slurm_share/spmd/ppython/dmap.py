@@ -1,4 +1,4 @@
-"""Dmap: a map of this package that also reads as pPython's dictionary."""
+"""Dmap: a map that can also be read as pPython's dictionary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..rules.maps import Map
 
 
 class Dmap(Map):
-    """The distribution of an array over a grid of ranks, with pPython's arguments.
+    """Map with pPython's arguments and keys.
 
-    `map["dim" | "grid_spec" | "grid" | "dist_spec" | "proc_list" | "overlap"]` are read only.
+    `map["dim" | "grid_spec" | "grid" | "dist_spec" | "proc_list" | "overlap"]` are read-only.
     """
 
     name = "grid_map_class"
@@ -27,7 +27,7 @@ class Dmap(Map):
         overlap: Sequence[int] | None = None,
         order: str = "C",
     ) -> None:
-        """Raises UsageError where the arguments do not fit together."""
+        """Raises UsageError if the arguments do not match."""
         super().__init__(grid_spec, dist_spec, proc_list, overlap, order)
         self._spec: dict[str, Any] = {
             "dim": len(self.grid),
@@ -40,16 +40,16 @@ class Dmap(Map):
 
     @property
     def shape(self) -> list[int]:
-        """Processes along each dimension."""
+        """Number of processes along each dimension."""
         return list(self.grid)
 
     @property
     def placed(self) -> NDArray[np.int64]:
-        """The ranks in their places of the grid."""
+        """The ranks as an array of the grid's shape."""
         return np.array(self.ranks, dtype=np.int64).reshape(self.grid, order="C" if self.order == "C" else "F")
 
     def __getattr__(self, name: str) -> Any:
-        """Return a value of the dictionary; `grid` and `overlap` are those of Map."""
+        """Return a value of the dictionary. `grid` and `overlap` are attributes of Map."""
         if name in ("dim", "grid_spec", "dist_spec", "proc_list"):
             return self._spec[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -67,7 +67,7 @@ class Dmap(Map):
         return len(self._spec)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value of the dictionary, `default` where there is none."""
+        """Return a value of the dictionary, or `default` if there is none."""
         return self._spec.get(key, default)
 
     def keys(self) -> KeysView[str]:
@@ -83,11 +83,11 @@ class Dmap(Map):
         return self._spec.items()
 
     def copy(self) -> Dmap:
-        """Return an equal map."""
+        """Return a new map that is equal."""
         return Dmap(self.grid, self["dist_spec"], self.ranks, self["overlap"], self.order)
 
     def show(self) -> None:
-        """Print the map."""
+        """Print grid, overlap and distributions."""
         _print(
             "  Map object",
             f"      Dimension:  {self['dim']}",
@@ -100,7 +100,7 @@ class Dmap(Map):
 
 
 def as_dmap(map: Map) -> Dmap:
-    """Return a map with pPython's face."""
+    """Return the map as a Dmap."""
     if isinstance(map, Dmap):
         return map
     overlap = map.overlap if any(map.overlap) else None

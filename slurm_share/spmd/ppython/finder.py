@@ -1,7 +1,7 @@
-"""Import of pPython's modules inside a run.
+"""Import hook for pPython's modules inside a run.
 
-`pPython` and `pRUN` come from here even where pPython is installed; all other names only where nobody else has a module
-of that name, so that a user's own `zeros.py` wins.
+`pPython` and `pRUN` come from here even if pPython is installed. Other names come from here only if no other module has
+that name, so a user's own `zeros.py` takes precedence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .flat_names import FLAT, NO_COUNTERPART
 _FIRST = ("pPython", "pRUN")
 
 
-# Neither has a base class of importlib.abc: its import takes each rank 8 ms.
+# No base classes of importlib.abc, whose import would delay each rank by 8 ms.
 class _Loader:
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         from .module import make_module
@@ -25,7 +25,7 @@ class _Loader:
         return make_module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: names are looked up when they are used."""
+        """Do nothing: the module looks names up when they are used."""
 
 
 _LOADER: Any = _Loader()
@@ -51,15 +51,15 @@ class _Finder:
             return ModuleSpec(fullname, _LOADER)
         if fullname in NO_COUNTERPART:
             raise ModuleNotFoundError(
-                f"pPython's module {fullname!r} belongs to its message files or its schedulers; slurm_share.spmd has "
-                "its own and offers no module of that name",
+                f"pPython's module {fullname!r} belongs to its message files or its schedulers; slurm_share.spmd works "
+                "without them and has no module of that name",
                 name=fullname,
             )
         return None
 
 
 def install() -> None:
-    """Let this process import pPython's modules; does nothing where it can already."""
+    """Install the import hook in this process, once."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(is_first=True))
         sys.meta_path.append(_Finder(is_first=False))

@@ -1,7 +1,7 @@
-"""The flat modules of pPython and the names that `from X import *` brings from each.
+"""Flat modules of pPython, and the names that `from X import *` imports from each.
 
-pPython's modules have no `__all__`, so each also gives what it imports itself, and programs rely on that. The lists
-here are those of pPython 0.10.4, without the names of its own plumbing (LEFT_OUT).
+pPython's modules have no `__all__`, so each also exports its own imports, and programs rely on that. The lists are
+those of pPython 0.10.4 without its internal names (LEFT_OUT).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 _ENDS = _names("GPC MPI_Comm_rank OS np os pyMCW pyMPI_Sleep re sleep")
-"""What modules have that send or receive."""
+"""Names in modules that send or receive."""
 _RECEIVE = _ENDS | _names("sys timer")
 _SEND = _RECEIVE | _names("MPI_Recv MPI_Send")
 _TREE = _SEND | _names("factorint")
@@ -20,13 +20,13 @@ _BROADCAST = _TREE | _names("MPI_Comm_size MPI_Tcast")
 _FIND = _SEND | _names("GPU size inmap find")
 _FALLS = _names("Falls math np print_falls print_pitfalls")
 _ARRAYS = _FIND | _FALLS | _names("Dmap Dmat PitFalls ceil floor getsizeof lcm local ndims put_local submat tup2ary")
-"""What every module has that knows distributed arrays."""
+"""Names in modules that use distributed arrays."""
 _AGG = _ARRAYS | _names("agg agg_by_topology factorint")
 _REMAP = _ARRAYS | _names("dcomplex remap zeros")
 _UNARY = _ARRAYS | _names("numpy unfun")
 _NODE = _names("np")
 
-_BROUGHT: dict[str, frozenset[str]] = {
+_IMPORTED: dict[str, frozenset[str]] = {
     # messages
     "SendMsg": _SEND | _names("MPI_Mcast"),
     "RecvMsg": _RECEIVE | _names("MPI_Recv"),
@@ -106,7 +106,7 @@ _BROUGHT: dict[str, frozenset[str]] = {
 }
 
 FLAT: dict[str, tuple[str, ...]] = {
-    module: tuple(sorted(brought | {module})) for module, brought in _BROUGHT.items()
+    module: tuple(sorted(imported | {module})) for module, imported in _IMPORTED.items()
 } | {
     "pyMPI_COMM_WORLD": ("MPI_COMM_WORLD",),
     "checkOS": (
@@ -123,7 +123,7 @@ FLAT: dict[str, tuple[str, ...]] = {
         )
     ),
 }
-"""The names of `from MODULE import *`."""
+"""Names of `from MODULE import *`, by module."""
 
 LEFT_OUT = _names(
     "DMAP_PATH DMAT_PATH ET ExecShellCmd GRIDPYTHON_PATH LAUNCH_TIMING LOCAL_PYTHONMPI_CONFIG_PATH LineSgmt PIPE "
@@ -138,7 +138,7 @@ LEFT_OUT = _names(
     "set_remote_cc slurm2hostmap slurm_jobid_host_association slurm_submit_job slurm_write_job_script subprocess "
     "subsasgn subsasgn_1D subsasgn_2D subsasgn_3D subsasgn_4D subsasgn_data subsref"
 )
-"""Names of pPython's plumbing (FALLS arithmetic, message files, its schedulers) that nothing here stands for."""
+"""Internal names of pPython (FALLS arithmetic, message files, schedulers) without a counterpart here."""
 
 NO_COUNTERPART = LEFT_OUT - _names(
     "ET PIPE Popen csr_matrix dispatch getpass inspect psutil scipy subprocess dmat_type ExecShellCmd"
@@ -146,7 +146,7 @@ NO_COUNTERPART = LEFT_OUT - _names(
     "MPI4PY check_mount dict_to_hdf5 dict_with_pickle exec_shell_cmd gagg_add gen_cpu_list grid_config "
     "pRUN_Parallel_wrapper"
 )
-"""Flat modules of pPython that are not offered: importing one says so."""
+"""Flat modules of pPython without a counterpart; importing one raises an error that says so."""
 
 _MAP = ("Dmap", "inmap", "ones", "rand", "zeros")
 _MESSAGES = (
@@ -177,6 +177,6 @@ GATHERED: dict[str, tuple[str, ...]] = {
     "pmpi": _gathered(_MESSAGES),
     "sched": (),
 }
-"""The names of pPython's sub-modules, each of which gathers those of flat modules."""
+"""Names of pPython's sub-modules, each of which collects those of flat modules."""
 
 FLAT |= {"ll_map": GATHERED["map"], "ll_dmat": GATHERED["dmat"]}

@@ -1,8 +1,9 @@
-"""pPython's functions on distributed arrays. Most take NumPy arrays and numbers too, so programs run with map=1."""
+"""pPython's functions of distributed arrays. Most also take NumPy arrays and numbers, so programs run with map=1."""
 
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,19 +17,20 @@ from ..rules.maps import Map
 from .arrays import Dmat, on_host, zeros
 from .arrays import mtimes as mtimes
 from .dmap import Dmap
+from .helpers import combine_pairs
 from .indices import grid
 
 
 def local(d: Any) -> Any:
-    """Return the local part of an array: that itself, not a copy. What is not distributed is returned as it is."""
+    """Return the local part of a distributed array, not a copy; any other value unchanged."""
     return d.local if isinstance(d, Dmat) else d
 
 
 def put_local(x: Any, x_local: Any) -> Any:
-    """Make `x_local` the local part of an array, and return the array; a number fills a new local part.
+    """Replace the local part of an array by `x_local`, and return the array; a number fills a new local part.
 
-    The elements keep the type that `x_local` has. Raises UsageError where the shapes differ by more than dimensions of
-    length 1. A NumPy array `x` is replaced: `x_local` is returned, or `x` filled with a number.
+    The dtype becomes that of `x_local`. Raises UsageError if the shapes differ by more than dimensions of length 1. For
+    a NumPy array `x`, the result is `x_local`, or a copy of `x` filled with the number.
     """
     if not isinstance(x, Dmat):
         return np.full_like(x, x_local) if np.ndim(x_local) == 0 and np.ndim(x) else x_local
@@ -48,7 +50,7 @@ def put_local(x: Any, x_local: Any) -> Any:
 
 
 def _kind(number: Any) -> Any:
-    """Return what a number asks of the type of the elements: a complex one needs complex elements, 0 fits all."""
+    """Return the least dtype that holds a number; bool for a whole number, which fits any dtype."""
     dtype = np.asarray(number).dtype
     if isinstance(number, np.generic | np.ndarray) or dtype.kind == "c":
         return dtype
@@ -56,7 +58,7 @@ def _kind(number: Any) -> Any:
 
 
 def agg(d: Any, leader: int | None = None) -> Any:
-    """Return the whole array on rank `leader` (None: 0), the local part elsewhere; collective."""
+    """Return the whole array on rank `leader` (None: pPython.leader), the local part elsewhere. Collective."""
     if not isinstance(d, Dmat):
         return d
     whole = d.whole().gather(_leader(leader))
@@ -74,12 +76,12 @@ def _leader(leader: int | None) -> int:
 
 
 def agg_all(d: Any, leader: int | None = None) -> Any:
-    """Return the whole array on every rank; collective."""
+    """Return the whole array on every rank. Collective."""
     return d.whole().gather_all() if isinstance(d, Dmat) else d
 
 
 def remap(x: Any, new_map: Any) -> Any:
-    """Return the same elements with another map; collective. `new_map` 1: a NumPy array on every rank."""
+    """Return the array with another map; `new_map` 1: a NumPy array on every rank. Collective."""
     if isinstance(x, Dmat):
         if not isinstance(new_map, Map):
             return agg_all(x)
@@ -92,21 +94,18 @@ def remap(x: Any, new_map: Any) -> Any:
 
 
 def transpose_grid(B: Any) -> Any:
-    """Return the same elements on the transposed grid of processes; collective. An array that is not distributed: B.
+    """Return the array on the transposed grid of processes; a value that is not distributed unchanged. Collective.
 
-    An array that was spread by rows is spread by columns then, and the other way round.
+    An array distributed by rows becomes one distributed by columns, and vice versa.
     """
     if not isinstance(B, Dmat):
         return B
-    if B.dim != 2:
-        raise UsageError(f"transpose_grid takes arrays of two dimensions, not {B.dim}")
-    rows, columns = B.map.grid
-    spec = B.map
-    return remap(B, Dmap([columns, rows], spec["dist_spec"], spec.ranks, spec["overlap"], spec.order))
+    transposed = base.transpose_grid(B.whole())
+    return Dmat(B.shape, transposed.map, transposed.local)
 
 
 def synch(d: Any) -> Any:
-    """Fill each rank's overlap with what its neighbours own, and return the array; collective."""
+    """Fill each rank's overlap with the elements of its neighbours, and return the array. Collective."""
     if isinstance(d, Dmat):
         whole = d.whole()
         whole.halo()
@@ -115,10 +114,10 @@ def synch(d: Any) -> Any:
 
 
 def fft(x: Any, N: Any = None, axis: int | None = None) -> Any:
-    """Return the discrete Fourier transform along an axis; `N` [] or None: of the axis's whole length.
+    """Return the discrete Fourier transform along an axis. `N`: number of points; [] or None: the length of the axis.
 
-    Without an axis a NumPy array is transformed along its last one, a distributed array along the first. A distributed
-    array that is split along the axis gets another map first; it changes otherwise.
+    The default axis is the last of a NumPy array and the first of a distributed array. If a distributed array is split
+    along the axis, the result is a new array with another map; otherwise the argument changes.
     """
     length = None if N is None or np.ndim(N) else int(N)
     if not isinstance(x, Dmat):
@@ -127,21 +126,21 @@ def fft(x: Any, N: Any = None, axis: int | None = None) -> Any:
     if x.map.grid[along] > 1:
         x = remap(x, _whole_along(x.map, along))
     transformed = np.fft.fft(on_host(x.local), x.shape[along] if length is None else length, along)
-    x.local = host.like(x.local, transformed)
+    x.local = host.to_memory_of(x.local, transformed)
     if length is not None:
         x.shape[along] = length
     return x
 
 
 def _whole_along(map: Dmap, axis: int) -> Dmap:
-    """Return a map that does not split an axis: all ranks are along the last one, or the first."""
+    """Return pPython's map that does not split an axis: all ranks are along the last axis, or else the first."""
     sizes = [1] * len(map.grid)
     sizes[0 if axis == len(sizes) - 1 else -1] = math.prod(map.grid)
     return Dmap(sizes, map["dist_spec"], map.placed.reshape(-1, order="F").tolist())
 
 
 def find(x: Any) -> list[Any]:
-    """Return the indices of non-zero elements, a list for each dimension, on every rank; collective."""
+    """Return the indices of non-zero elements, a list for each dimension, on every rank. Collective."""
     if not isinstance(x, Dmat):
         return [indices if len(indices) else [] for indices in np.nonzero(x)]
     parts = dict(zip(x.map.ranks, base.nonzero_parts(x.whole()), strict=True))
@@ -150,24 +149,21 @@ def find(x: Any) -> list[Any]:
 
 
 def summation(sum: Any, *arrays: Any) -> Any:
-    """Return `sum` with the element-wise sum of arrays, which are given one by one or in a dictionary or list."""
+    """Assign the element-wise sum of arrays, also in a dictionary or list, to `sum` and return it. Collective."""
     parts = arrays[0] if len(arrays) == 1 and not isinstance(arrays[0], Dmat | np.ndarray) else arrays
     parts = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
     if not parts:
         raise UsageError("summation needs arrays to add")
     if isinstance(sum, Dmat):
         parts = [part if part.map == sum.map else remap(part, sum.map) for part in parts]
-    while len(parts) > 1:
-        pairs = [parts[at] + parts[at + 1] for at in range(0, len(parts) - 1, 2)]
-        parts = pairs + ([parts[-1]] if len(parts) % 2 else [])
-    sum[...] = parts[0]
+    sum[...] = combine_pairs(operator.add, parts)
     return sum
 
 
 def submat(a: Dmat, s: Any) -> Any:
-    """Return the elements that MATLAB's subscript structure selects, on every rank; collective.
+    """Return the elements that MATLAB's subscript structure selects, on every rank. Collective.
 
-    `s["subs"]`: for each dimension ":" or what NumPy takes.
+    `s["subs"]`: for each dimension ":" or a NumPy index.
     """
     subs = (s[0] if isinstance(s, list) else s)["subs"]
     each = [subs[axis] for axis in range(a.dim)]
@@ -176,7 +172,7 @@ def submat(a: Dmat, s: Any) -> Any:
 
 
 def display(m: Any) -> None:
-    """Print a map, or the name and the elements of a distributed array; collective then."""
+    """Print a map, or the name and the elements of a distributed array, which is collective."""
     if isinstance(m, Dmap):
         m.show()
     elif isinstance(m, Dmat):
@@ -185,7 +181,7 @@ def display(m: Any) -> None:
 
 
 def size(d: Any, dims: Any = None) -> list[int]:
-    """Return the length of each of the given dimensions (None: all). A vector of NumPy is a row, a number 1 x 1."""
+    """Return the lengths of the given dimensions (None: all). A NumPy vector is a row, a number is 1 x 1."""
     shape = [int(length) for length in d.shape] if hasattr(d, "shape") else list(np.shape(d))
     if dims is None:
         return [1] * (2 - len(shape)) + shape if len(shape) < 2 else shape
@@ -195,12 +191,12 @@ def size(d: Any, dims: Any = None) -> list[int]:
 
 
 def ndims(a: Any) -> int:
-    """Return how many dimensions there are, at least 2."""
+    """Return the number of dimensions, at least 2."""
     return len(size(a))
 
 
 def unfun(fhandle: Callable[[Any], Any], x: Any) -> Any:
-    """Return what a function makes of an array; a distributed array changes."""
+    """Apply a function to an array and return the result; a distributed array is changed in place."""
     if isinstance(x, Dmat):
         x.local = fhandle(x.local)
         return x
@@ -208,12 +204,12 @@ def unfun(fhandle: Callable[[Any], Any], x: Any) -> Any:
 
 
 def sin(x: Any) -> Any:
-    """Return the sine of each element; a distributed array changes."""
+    """Return the sine of each element; a distributed array is changed in place."""
     return unfun(np.sin, x)
 
 
 def cos(x: Any) -> Any:
-    """Return the cosine of each element; a distributed array changes."""
+    """Return the cosine of each element; a distributed array is changed in place."""
     return unfun(np.cos, x)
 
 
@@ -222,32 +218,32 @@ def _as(dtype: Any) -> Callable[[Any], Any]:
 
 
 def double(d: Any) -> Any:
-    """Return the elements as 64-bit floating point numbers; a distributed array changes."""
+    """Return the elements as 64-bit floating point numbers; a distributed array is changed in place."""
     return unfun(_as(np.float64), d)
 
 
 def uint8(d: Any) -> Any:
-    """Return the elements as unsigned integers of 8 bits; a distributed array changes."""
+    """Return the elements as unsigned integers of 8 bits; a distributed array is changed in place."""
     return unfun(_as(np.uint8), d)
 
 
 def uint16(d: Any) -> Any:
-    """Return the elements as unsigned integers of 16 bits; a distributed array changes."""
+    """Return the elements as unsigned integers of 16 bits; a distributed array is changed in place."""
     return unfun(_as(np.uint16), d)
 
 
 def uint32(d: Any) -> Any:
-    """Return the elements as unsigned integers of 32 bits; a distributed array changes."""
+    """Return the elements as unsigned integers of 32 bits; a distributed array is changed in place."""
     return unfun(_as(np.uint32), d)
 
 
 def uint64(d: Any) -> Any:
-    """Return the elements as unsigned integers of 64 bits; a distributed array changes."""
+    """Return the elements as unsigned integers of 64 bits; a distributed array is changed in place."""
     return unfun(_as(np.uint64), d)
 
 
 def dcomplex(*parts: Any) -> Any:
-    """Return complex elements of a real part, and an imaginary part if given; a distributed real part changes."""
+    """Return complex elements of a real and an optional imaginary part; a distributed real part is changed in place."""
     imaginary: Any = parts[1] if len(parts) > 1 else 0.0
     if isinstance(parts[0], Dmat):
         parts[0].local = parts[0].local + 1j * local(imaginary)

@@ -1,26 +1,26 @@
-"""pPython's small helpers that need no other rank."""
+"""Helper functions of pPython that need no other rank."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 VERSION = "0.10.4"
-"""The release of pPython whose names these are."""
+"""Release of pPython whose names this package offers."""
 
 
 def pyMPI_Sleep(sleepTime: float = 0.01) -> None:
-    """Sleep for so many seconds."""
+    """Sleep for `sleepTime` seconds."""
     time.sleep(sleepTime)
 
 
 def pyMPI_Delete_all() -> None:
-    """Do nothing: there are no message files. Logs of ranks stay."""
+    """Do nothing: there are no message files, and the logs of ranks are kept."""
 
 
 def pyMPI_Host_rank(comm: dict[str, Any]) -> int:
@@ -34,14 +34,14 @@ def pyMPI_Host_name(comm: dict[str, Any]) -> str:
 
 
 def pyMPI_Comm_dir(old_comm: dict[str, Any], dir: str) -> dict[str, Any]:
-    """Return the dictionary with another folder for messages; none is used."""
+    """Return the dictionary with another folder for messages, which is not used."""
     folders = old_comm["machine_db"]["dir"]
     folders.update(dict.fromkeys(folders, dir))
     return old_comm
 
 
 def pPython_ver(default_display: Any = None) -> str:
-    """Return, and print if asked, the release of pPython whose names these are."""
+    """Return the release of pPython whose names this package offers; print it if `default_display` is true."""
     if default_display:
         import sys
 
@@ -50,12 +50,12 @@ def pPython_ver(default_display: Any = None) -> str:
 
 
 def pyMPI_Ver() -> str:
-    """Return the release of pPython whose names these are."""
+    """Return the release of pPython whose names this package offers."""
     return pPython_ver()
 
 
 def pPython_init() -> None:
-    """Do nothing: the run is there when the program starts."""
+    """Do nothing: the run exists before the program starts."""
 
 
 def pPython_finalize() -> None:
@@ -63,7 +63,7 @@ def pPython_finalize() -> None:
 
 
 def partition_1d(n: int, m: int) -> tuple[dict[int, dict[str, int]], NDArray[np.float64]]:
-    """Return the first and last index of `n` elements that each of `m` ranks has, and how many; the first get more."""
+    """Divide `n` elements among `m` ranks: return each rank's first and last index, and the counts."""
     size, larger = divmod(int(n), int(m))
     sizes = np.array([size + (rank < larger) for rank in range(m)], dtype=float)
     starts = [rank * size + min(rank, larger) for rank in range(m + 1)]
@@ -80,8 +80,16 @@ def lcm(a: int, b: int) -> int:
     return math.lcm(int(a), int(b))
 
 
+def combine_pairs(combine: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+    """Return all parts combined as pPython does: neighbours in pairs, then their results, until one is left."""
+    while len(parts) > 1:
+        pairs = [combine(*parts[at : at + 2]) for at in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
+    return parts[0]
+
+
 def factorint(n: int, multiple: bool = False) -> Any:
-    """Return the prime factors of a whole number above 0, {prime: exponent}, or with `multiple` a list of them."""
+    """Return the prime factors of a positive integer, {prime: exponent}, or with `multiple` a list of them."""
     factors: list[int] = []
     rest, divisor = int(n), 2
     while divisor * divisor <= rest:

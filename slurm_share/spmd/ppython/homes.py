@@ -1,4 +1,4 @@
-"""Where each of pPython's names is: in a module here, or in a library. Nothing is imported before it is asked for."""
+"""Modules of pPython's names, here or in a library. A module is imported when one of its names is first used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LIBRARY = {
 
 
 def find_name(name: str) -> Any:
-    """Return what one of pPython's names stands for. Raises AttributeError where there is no such name."""
+    """Return the object of one of pPython's names. Raises AttributeError if there is no such name."""
     if name in _HOME:
         return getattr(importlib.import_module(f"{__package__}.{_HOME[name]}"), name)
     if name in _LIBRARY:
@@ -68,7 +68,7 @@ _SYSTEM = ("islinux", "ismac", "ispc", "isunix", "listLinuxSystem", "listMacSyst
 
 
 def _system() -> dict[str, Any]:
-    """Return what pPython's checkOS has of a Linux system."""
+    """Return the names of pPython's checkOS with their values on Linux."""
     import platform
 
     values = (1, 0, 0, 1, ["Linux"], ["Darwin"], ["Windows"], platform.system())

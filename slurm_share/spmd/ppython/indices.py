@@ -1,4 +1,4 @@
-"""Which indices of an array a rank has, in pPython's forms: ranges, lists of first and last, FALLS."""
+"""Indices of a rank's part of an array in pPython's forms: ranges, lists of first and last, FALLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .world import world
 
 @dataclass
 class Falls:
-    """The blocks of one dimension that a rank stores: the first one's first and last index, stride, number."""
+    """Blocks of one dimension that a rank stores: first and last index of the first block, stride, number of blocks."""
 
     l: int  # noqa: E741 - pPython's name
     r: int
@@ -29,7 +29,7 @@ class Falls:
 
 @dataclass
 class PitFalls:
-    """The blocks of one dimension of all ranks: those of the first, and the distance `d` to the next of `p` ranks."""
+    """Blocks of one dimension of all ranks: those of the first rank, and the distance `d` between the `p` ranks."""
 
     l: int  # noqa: E741 - pPython's name
     r: int
@@ -43,12 +43,12 @@ class PitFalls:
 
 
 def index_ranges(map: Map, shape: Sequence[int], rank: int) -> list[tuple[range, ...]]:
-    """Return per dimension the global indices that a rank stores, as one range for each block."""
+    """Return for each dimension the global indices that a rank stores, one range per block."""
     return [tuple(ranges) for ranges in _ranges(map, shape, rank)]
 
 
 def first_blocks(map: Map, shape: Sequence[int], rank: int) -> list[range]:
-    """Return per dimension the first block that a rank stores."""
+    """Return for each dimension the first block that a rank stores."""
     return [next(ranges, range(0)) for ranges in _ranges(map, shape, rank)]
 
 
@@ -72,7 +72,7 @@ def _ranges_of(axis: Axis, length: int, place: int) -> Iterator[range]:
 
 
 def pitfalls(map: Map, shape: Sequence[int]) -> list[PitFalls]:
-    """Return per dimension the blocks of all ranks."""
+    """Return for each dimension the blocks of all ranks."""
     found = []
     for axis, length in zip(map.axes, map.check_shape(shape), strict=True):
         block = -(-length // axis.places) if axis.kind == "b" else axis.block or 1
@@ -85,7 +85,7 @@ def pitfalls(map: Map, shape: Sequence[int]) -> list[PitFalls]:
 
 
 def falls(map: Map, shape: Sequence[int], rank: int) -> list[Falls]:
-    """Return per dimension the blocks that a rank stores. Empty where it has no part."""
+    """Return for each dimension the blocks that a rank stores; an empty list if it has no part."""
     places = map.coordinates(rank)
     if places is None:
         return []
@@ -112,7 +112,7 @@ def _falls_of(pitfall: PitFalls, axis: Axis, length: int, place: int) -> Falls:
 
 
 def global_ind(d: Any, dim: Any = None) -> list[NDArray[np.int64]]:
-    """Return the global indices that are stored here, an array for each of the given dimensions (None: all)."""
+    """Return the global indices that this rank stores, an array for each of the given dimensions (None: all)."""
     if not hasattr(d, "global_ind"):
         lengths = [int(length) for length in np.shape(d)]
         if len(lengths) == 1:
@@ -123,9 +123,9 @@ def global_ind(d: Any, dim: Any = None) -> list[NDArray[np.int64]]:
 
 
 def global_block_range(d: Any, dim: Any = None) -> NDArray[Any] | None:
-    """Return [first, last] index stored here, both inclusive, for each of the given dimensions (None: all).
+    """Return the first and last index of this rank's first block in each of the given dimensions (None: all).
 
-    Of several blocks the first one's. None where nothing is stored here.
+    Returns None if this rank stores nothing.
     """
     axes = _axes(dim, np.ndim(d) if not hasattr(d, "map") else len(d.shape))
     if not hasattr(d, "map"):
@@ -137,10 +137,10 @@ def global_block_range(d: Any, dim: Any = None) -> NDArray[Any] | None:
 
 
 def global_block_ranges(d: Any, dim: Any = None) -> Any:
-    """Return [rank, first, last] of every rank of the grid, in the grid's order.
+    """Return [rank, first, last] of every rank of the grid, in the order of the grid.
 
-    One array of as many rows as ranks for one dimension; for several dimensions a list of them. A rank that stores
-    nothing has a last index below its first.
+    The result is an array with a row per rank, or for several dimensions a list of them. A rank that stores nothing has
+    a last index below its first.
     """
     if not hasattr(d, "map"):
         return np.array([[0, 0, d.shape[axis] - 1] for axis in _axes(dim, np.ndim(d))], dtype=int)
@@ -156,7 +156,7 @@ def global_block_ranges(d: Any, dim: Any = None) -> Any:
 
 
 def grid(d: Any) -> Any:
-    """Return the ranks in their places of the array's grid."""
+    """Return the ranks as an array of the shape of the array's grid."""
     return d.map["grid"]
 
 

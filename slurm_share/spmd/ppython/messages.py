@@ -1,11 +1,12 @@
-"""pPython's names for messages.
+"""pPython's functions for messages.
 
-A tag is part of a file name in pPython, so 7 and "7" are one tag. Messages of one source, destination and tag are
-received in the order in which they were sent. No send waits for its receiver.
+A tag is part of a file name in pPython, so 7 and "7" are the same tag. Messages of one source, destination and tag are
+received in the order of sending. No send waits for its receiver.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
@@ -14,17 +15,18 @@ import numpy as np
 
 from ..errors import UsageError
 from ..transport import Tag
+from .helpers import combine_pairs
 from .world import world
 
 _MULTICAST = "\0multicast"
 _TREE = "\0tree"
 _GATHER = "\0gagg"
-"""Tags of this package's own messages. FIFO makes one for each enough. Probes do not show them."""
+"""Tags of this module's own messages, which probes do not show. One each suffices, because messages keep order."""
 _LARGEST = (1 << 63) - 1
 
 
 def read_tag(tag: Any) -> Tag:
-    """Return the tag of a message as it is sent: a whole number where it reads as one, else its text."""
+    """Return a tag as it is sent: an integer if its text is one, else the text."""
     if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag <= _LARGEST:
         return int(tag)
     text = str(tag)
@@ -34,12 +36,12 @@ def read_tag(tag: Any) -> Tag:
 
 
 def MPI_Send(dest: int, tag: Any, comm: Any, *values: Any) -> None:
-    """Send values to a rank; returns at once. They may be changed afterwards."""
+    """Send values to a rank without waiting. They may be changed afterwards."""
     world().comm.send(values, int(dest), read_tag(tag))
 
 
 def MPI_Recv(source: int, tag: Any, comm: Any) -> tuple[Any, ...]:
-    """Return the tuple of values of the next message of a rank with that tag; waits for it."""
+    """Wait for the next message of a rank with that tag, and return its tuple of values."""
     here = world()
     source, tag = int(source), read_tag(tag)
     described = comm if isinstance(comm, dict) else here.describe()
@@ -54,7 +56,7 @@ def MPI_Recv(source: int, tag: Any, comm: Any) -> tuple[Any, ...]:
 
 
 def _values(received: Any) -> tuple[Any, ...]:
-    """Return what was received as a tuple: what other functions of this package sent may be another object."""
+    """Return a received object as a tuple; objects that `Comm.send` sent are not tuples."""
     return received if isinstance(received, tuple) else (received,)
 
 
@@ -65,7 +67,7 @@ def _copied(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def SendMsg(dest: Any, tag: Any, *values: Any) -> None:
-    """Send values to a rank, or to each of a sequence of ranks but this one; returns at once."""
+    """Send values to a rank, or to each of a sequence of ranks except this one, without waiting."""
     here = world()
     if np.ndim(dest) == 0:
         MPI_Send(dest, tag, None, values)
@@ -76,19 +78,19 @@ def SendMsg(dest: Any, tag: Any, *values: Any) -> None:
 
 
 def RecvMsg(source: int, tag: Any) -> Any:
-    """Return the tuple of values that a rank sent with SendMsg; waits for it."""
+    """Wait for a message that a rank sent with SendMsg, and return its tuple of values."""
     return _unwrapped(MPI_Recv(source, tag, None))
 
 
 def _unwrapped(values: tuple[Any, ...]) -> Any:
-    """Take off the tuple that SendMsg puts around its values; what MPI_Send sent stays as it is."""
+    """Remove the tuple that SendMsg puts around its values; a message of MPI_Send does not change."""
     return values[0] if len(values) == 1 else values
 
 
 def MPI_Bcast(source: int, tag: Any, comm: Any, *values: Any) -> tuple[Any, ...]:
-    """Return on every rank the values of rank `source`; all ranks call it.
+    """Return the values of rank `source` on every rank. Collective.
 
-    Raises UsageError where a rank is in a broadcast with another tag.
+    Raises UsageError if the tags of ranks differ.
     """
     ranks = world().comm
     tag = read_tag(tag)
@@ -102,12 +104,12 @@ def MPI_Bcast(source: int, tag: Any, comm: Any, *values: Any) -> tuple[Any, ...]
 
 
 def BcastMsg(source: int, tag: Any, *values: Any) -> Any:
-    """Return on every rank the tuple of values of rank `source`; all ranks call it."""
+    """Return the tuple of values of rank `source` on every rank. Collective."""
     return MPI_Bcast(source, tag, None, *values)
 
 
 def MPI_Mcast(source: int, dest: Sequence[int], tag: Any, comm: Any, *values: Any) -> tuple[Any, ...]:
-    """Send values from one rank to each of a sequence of ranks; return them on all of these."""
+    """Send values from one rank to each of a sequence of ranks, and return them on all of these ranks."""
     if world().comm.rank != int(source):
         return MPI_Recv(source, tag, comm)
     for rank in dest:
@@ -117,15 +119,15 @@ def MPI_Mcast(source: int, dest: Sequence[int], tag: Any, comm: Any, *values: An
 
 
 def MPI_Tcast(source: int, dest: Sequence[int], tag: Any, comm: Any, *values: Any) -> tuple[Any, ...]:
-    """Send values from one rank to a list of ranks, along a binomial tree; return them on all of these."""
+    """Send values from one rank to a list of ranks along a binomial tree, and return them on all of these ranks."""
     others = [int(rank) for rank in dest if int(rank) != int(source)]
     return _along_tree([int(source), *others], f"{_TREE} {read_tag(tag)}", values)
 
 
 def multicast(src: Any = None, dst: Any = None, data: Any = None) -> Any:
-    """Send data from one rank to a list of ranks, along a binomial tree; return it on all of these.
+    """Send data from one rank to a list of ranks along a binomial tree, and return it on all of these ranks.
 
-    `src` and `dst` are ranks or sequences of them. Ranks that are in neither get their own `data` back.
+    `src` and `dst` are ranks or sequences of them. Ranks in neither get their own `data` back.
     """
     sources, others = _ranks(src), _ranks(dst)
     if not sources:
@@ -140,7 +142,7 @@ def _ranks(given: Any) -> list[int]:
 
 
 def _along_tree(members: list[int], tag: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Send the first member's values to the others: who has them passes them on to one that has not."""
+    """Send the first member's values to the others along a binomial tree, and return them on all members."""
     ranks = world().comm
     if ranks.rank not in members:
         return values
@@ -158,10 +160,10 @@ def _along_tree(members: list[int], tag: str, values: tuple[Any, ...]) -> tuple[
 
 
 def MPI_Probe(source: Any, tag: Any, comm: Any, nargout: int = 2) -> tuple[list[Any], ...]:
-    """Return the ranks and the numeric tags of messages that wait here; does not wait.
+    """Return the ranks and the numeric tags of the messages that can be received now.
 
-    "*" and shell patterns stand for any source or tag. Tags that are not all digits are in neither list; with
-    `nargout` 3 a third list has the text of all tags.
+    `source` and `tag` may be shell patterns such as "*". Messages with other than numeric tags are in neither list;
+    with `nargout` 3, a third list has the text of all tags.
     """
     here = world()
     waiting = [(envelope.source, str(envelope.tag)) for envelope in here.comm.waiting()]
@@ -178,15 +180,15 @@ def MPI_Probe(source: Any, tag: Any, comm: Any, nargout: int = 2) -> tuple[list[
 
 
 def ProbeMsg(source: Any, tag: Any, nargout: int = 2) -> tuple[list[Any], ...]:
-    """Return the ranks and the numeric tags of messages that wait here; does not wait. See MPI_Probe."""
+    """Return the ranks and the numeric tags of the messages that can be received now; see MPI_Probe."""
     return MPI_Probe(source, tag, None, nargout)
 
 
 def gagg(m: Any, dest: int = 0, ops: str = "+", plist: Sequence[int] | None = None) -> Any:
-    """Combine an object of each rank of `plist` (None: all) on rank `dest`; return the result there.
+    """Combine an object of each rank of `plist` (None: all) on rank `dest`, and return the result there.
 
-    `ops`: "+" or "sum", "-", "min", "max". Starts with the object of `dest` and goes round the list. Other ranks get
-    their own object back.
+    `ops`: "+" or "sum", "-", "min", "max". The order is that of the list, cyclically from `dest`. Other ranks get their
+    own object back.
     """
     ranks = world().comm
     members = list(range(ranks.size)) if plist is None else [int(rank) for rank in plist]
@@ -200,16 +202,13 @@ def gagg(m: Any, dest: int = 0, ops: str = "+", plist: Sequence[int] | None = No
         return m
     first = members.index(dest)
     parts = [m, *(ranks.recv(rank, _GATHER)[0] for rank in members[first + 1 :] + members[:first])]
-    while len(parts) > 1:
-        pairs = [_REDUCTIONS[ops](*parts[at : at + 2]) for at in range(0, len(parts) - 1, 2)]
-        parts = pairs + ([parts[-1]] if len(parts) % 2 else [])
-    return parts[0]
+    return combine_pairs(_REDUCTIONS[ops], parts)
 
 
 _REDUCTIONS: dict[str, Any] = {
-    "+": lambda one, other: one + other,
-    "sum": lambda one, other: one + other,
-    "-": lambda one, other: one - other,
+    "+": operator.add,
+    "sum": operator.add,
+    "-": operator.sub,
     "min": lambda one, other: np.minimum(one, other) if np.ndim(one) else min(one, other),
     "max": lambda one, other: np.maximum(one, other) if np.ndim(one) else max(one, other),
 }
@@ -221,12 +220,12 @@ def MPI_Comm_rank(comm: dict[str, Any]) -> int:
 
 
 def MPI_Comm_size(comm: dict[str, Any]) -> int:
-    """Return how many ranks there are."""
+    """Return the number of ranks."""
     return int(comm["size"])
 
 
 def MPI_Init() -> None:
-    """Do nothing: the run is there when the program starts."""
+    """Do nothing: the run exists before the program starts."""
 
 
 def MPI_Finalize() -> None:
@@ -236,15 +235,14 @@ def MPI_Finalize() -> None:
 
 
 def MPI_Abort(*_: Any) -> NoReturn:
-    """End the run."""
+    """End the run with code 1."""
     world().comm.abort(1)
-    raise SystemExit(1)
 
 
 def pyMPI_Save_messages(old_comm: dict[str, Any], save_message_flag: int) -> dict[str, Any]:
-    """Keep received messages, so that they can be received again, or stop; return the dictionary.
+    """Switch keeping of received messages, which can be received again, on or off; return the dictionary.
 
-    A later message of the same source and tag takes the place of the kept one. What is kept is forgotten when it stops.
+    A later message of the same source and tag replaces the kept one. Switching off drops all kept messages.
     """
     old_comm["save_message_flag"] = save_message_flag
     here = world()
@@ -255,7 +253,7 @@ def pyMPI_Save_messages(old_comm: dict[str, Any], save_message_flag: int) -> dic
 
 
 def Np() -> int:
-    """Return how many ranks there are."""
+    """Return the number of ranks."""
     return world().comm.size
 
 

@@ -1,4 +1,4 @@
-"""The module `pPython` and the flat modules, as they appear to a program."""
+"""The module `pPython` and the flat modules that a program imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .homes import find_name
 
 
 class NamesModule(ModuleType):
-    """A module whose names are looked up when they are first used."""
+    """Module whose names are looked up when they are first used."""
 
     def __init__(self, name: str, names: tuple[str, ...]) -> None:
         super().__init__(name, f"Names of pPython's module {name}, on the messages and arrays of slurm_share.spmd.")
@@ -30,7 +30,7 @@ class NamesModule(ModuleType):
 
 
 class PPythonModule(NamesModule):
-    """The module `pPython`: what programs call GPC. Np, Pid and comm connect this process to its run."""
+    """The module `pPython`, which programs call GPC. Reading Np, Pid or comm connects this process to its run."""
 
     def __init__(self) -> None:
         super().__init__("pPython", ("Np", "Pid", "comm"))
@@ -54,7 +54,7 @@ class PPythonModule(NamesModule):
         return {"Np": here.comm.size, "Pid": here.comm.rank, "comm": here.describe()}[name]
 
     def _of_gpu(self, name: str) -> Any:
-        """Return whether there is a GPU and CuPy, or the CuPy device of this process: the first it sees."""
+        """Return whether there is a GPU and CuPy (`use_gpu`), or the first visible CuPy device (`gpu_device`)."""
         import importlib.util
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -69,7 +69,7 @@ class PPythonModule(NamesModule):
 
 
 def make_module(fullname: str) -> ModuleType | None:
-    """Return the module of pPython with that name; None: pPython has none, or it is not offered."""
+    """Return pPython's module of that name; None: pPython has none, or it has no counterpart here."""
     if fullname == "pPython":
         return PPythonModule()
     package, _, part = fullname.rpartition(".")
@@ -82,12 +82,12 @@ _SEEN = (
     "GPC MPI_Comm_rank MPI_Comm_size MPI_Finalize MPI_Init OS ceil datetime grid np os pPython_finalize pPython_init "
     "pyMCW pyMPI_Host_rank pyMPI_Sleep sleep sys time timer"
 )
-"""What a program sees without importing it, because pPython runs it inside a module of its own that has these."""
+"""Names that a program can use without import, because pPython runs it inside a module with these names."""
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 
 
 def names_without_import(program: str) -> dict[str, Any]:
-    """Return the names that a program written for pPython may use without importing them; none for another program."""
+    """Return the names that a program may use without import; none unless it imports modules of pPython."""
     try:
         with open(program, encoding="utf-8", errors="replace") as file:
             imported = set(_IMPORT.findall(file.read()))

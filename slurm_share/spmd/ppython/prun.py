@@ -17,28 +17,28 @@ from ..errors import SpmdError, UsageError
 from .arrays import length
 
 FOLDER = Path("PythonMPI")
-"""Where programs and drivers for pPython look for the output of ranks."""
+"""Folder in which programs for pPython look for the output of ranks."""
 
 
 class RunFailed(SpmdError):
-    """A run that pRUN started has failed."""
+    """Failure of a run that pRUN started."""
 
 
 def pRUN(py_file: str, n_proc: Any, machines: Any = None, sched_options: Any = None) -> int:
     """Run a program as ranks, and return 0 when all have ended.
 
-    `n_proc`: ranks; or [nodes, ranks of a node] or [nodes, ranks of a node, threads of a rank]. `machines`: {} or []:
-    this machine; "grid": Slurm, and wait; the name of a partition: the same there; with "&" behind: submit and return.
+    `n_proc`: ranks, or [nodes, ranks per node], or [nodes, ranks per node, threads per rank]. `machines`: {} or [] for
+    this machine; "grid" for Slurm, or the name of a partition; with a final "&", submit and do not wait.
     `sched_options`: further options of llsub, as one string or a sequence.
 
-    Rank 0 prints here; `PythonMPI/PROGRAM.RANK.out` are the others' outputs. Raises UsageError for what cannot be
-    started, RunFailed where a rank failed.
+    Rank 0 prints here; the others' outputs are in `PythonMPI/PROGRAM.RANK.out`. Raises UsageError if the program cannot
+    be started, RunFailed if a rank fails.
     """
     counts = _counts(n_proc)
     if not Path(py_file).is_file():
         raise UsageError(f"pRUN: there is no program {py_file} in {Path.cwd()}")
     if int(os.environ.get(names.ENV_SIZE) or 1) > 1 and names.ENV_RENDEZVOUS in os.environ:
-        raise UsageError("pRUN: this process is a rank of a run; a program that calls pRUN is started alone")
+        raise UsageError("pRUN: this process is a rank of a run; start a program that calls pRUN without ranks")
     if isinstance(machines, str) and machines:
         return _through_slurm(llsub_command(py_file, counts, machines, sched_options), py_file)
     if machines is None or len(machines) == 0:
@@ -55,7 +55,7 @@ def MPI_Run(py_file: str, n_proc: Any, machines: Any = None) -> int:
 
 
 def _counts(n_proc: Any) -> tuple[int, ...]:
-    """Return what pRUN was given as whole numbers above 0: ranks, or nodes, ranks of a node, and threads."""
+    """Return `n_proc` as positive integers: ranks, or nodes, ranks per node, and threads. Raises UsageError."""
     try:
         given = () if isinstance(n_proc, str | bytes) else (n_proc,) if np.ndim(n_proc) == 0 else n_proc
         counts = tuple(length(one) for one in given)
@@ -81,7 +81,7 @@ def _here(py_file: str, counts: Sequence[int]) -> int:
 
 
 def llsub_command(py_file: str, counts: Sequence[int], machines: str, sched_options: Any = None) -> list[str]:
-    """Return the command that submits a program."""
+    """Return the llsub command that submits a program."""
     partition = machines.removesuffix("&").strip()
     triple = [1, *counts] if len(counts) == 1 else list(counts)
     command = ["llsub", "--spmd", py_file, "[" + ",".join(map(str, triple)) + "]"]
@@ -130,7 +130,7 @@ def _logs_of_slurm(folder: Path, program: str) -> dict[int, Path]:
 
 
 def _link(logs: dict[int, Path], program: str) -> None:
-    """Make the names under which programs for pPython look for the output of ranks."""
+    """Link the logs under the names at which programs for pPython look for the output of ranks."""
     if not logs:
         return
     FOLDER.mkdir(exist_ok=True)

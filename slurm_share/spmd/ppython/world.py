@@ -1,4 +1,4 @@
-"""What pPython keeps in module variables: this process's messages, and what `GPC.comm` shows of the run."""
+"""State that pPython keeps in module variables: kept messages, and the dictionary `GPC.comm`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..transport import Tag
 
 @dataclass(eq=False)
 class World:
-    """The run as one rank sees it."""
+    """State of pPython's names on one rank."""
 
     comm: Comm
     saved: dict[tuple[int, Tag], Any] = field(default_factory=dict)
-    """Messages received while messages are saved: the last of each source and tag."""
+    """The last message of each source and tag, while messages are kept."""
     described: dict[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what `GPC.comm` is: one dictionary per process, which programs may change."""
+        """Return the dictionary `GPC.comm`, one per process, which programs may change."""
         if self.described is None:
             self.described = _describe(self.comm)
         return self.described
@@ -31,7 +31,7 @@ _of_process: World | None = None
 
 
 def world() -> World:
-    """Return this thread's world; the process's where none was chosen."""
+    """Return this thread's world, or that of the process if `choose` was not called."""
     global _of_process
     chosen = _CHOSEN.get()
     if chosen is not None:
@@ -44,7 +44,7 @@ def world() -> World:
 
 
 def choose(comm: Comm) -> World:
-    """Make `comm` the ranks that pPython's names of this thread talk to, and return its world."""
+    """Make pPython's names use `comm` in this thread, and return its world."""
     made = World(comm)
     _CHOSEN.set(made)
     return made
@@ -82,5 +82,5 @@ def _describe(comm: Comm) -> dict[str, Any]:
 
 
 def _node_numbers(comm: Comm) -> list[int]:
-    """Return the number of the node of each rank."""
+    """Return the node number of each rank."""
     return [number for number, place in enumerate(comm.transport.nodes) for _ in range(place.count)]

@@ -1,4 +1,4 @@
-"""What each rank copies and sends where one distributed array is assigned to a slice of another."""
+"""Plan of one rank for the assignment of a distributed array to a slice of another one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .plans import Part, parts_of
 from .positions import Positions, by_owner, from_vector, vector_of
 
 Along = list[tuple[int, Positions]]
-"""For one dimension: place in the other map's grid along it, positions in this rank's local array."""
+"""For one dimension: places in the other map's grid, each with positions in this rank's local array."""
 
 
 def assignment(
     shape: Sequence[int], map: Map, chosen: Sequence[range], source: Map, rank: int
 ) -> tuple[list[Part], list[Part]]:
-    """Return what one rank sends of its part of the assigned array, and what it receives for what it owns here.
+    """Return the sends of one rank from the assigned array, and its receives for elements that it owns in the other.
 
-    `shape`, `map`: of the array that is assigned to; `chosen`: the indices that are assigned to, per dimension;
-    `source`: map of the assigned array, whose shape is that of `chosen`. Overlaps are not filled. Both list the
-    elements of a block by ascending index in the assigned array. Parts of this rank for itself are among both.
+    `shape`, `map`: those of the array that is assigned to; `chosen`: its assigned indices per dimension; `source`: map
+    of the assigned array, whose shape is that of `chosen`. Overlaps are not filled. Blocks list the elements by
+    ascending index in the assigned array. Both results include parts of this rank for itself.
     """
     sends: list[Along] = []
     receives: list[Along] = []
@@ -42,7 +42,7 @@ def assignment(
 
 
 def _meet(chosen: range, indices: Indices) -> tuple[Indices, Indices]:
-    """Return which elements of `chosen` are among these indices, ascending, and where each of them stands there."""
+    """Return the elements of `chosen` that are among these indices, ascending, and their positions there."""
     turns, rest = np.divmod(indices - chosen.start, chosen.step)
     positions = np.flatnonzero((rest == 0) & (turns >= 0) & (turns < len(chosen)))
     turns = turns[positions]
@@ -50,6 +50,6 @@ def _meet(chosen: range, indices: Indices) -> tuple[Indices, Indices]:
 
 
 def _chosen(positions: Indices, at: Positions, length: int) -> Positions:
-    """Return those of the positions, in the form that is copied fastest; descending ones stay a vector."""
+    """Return the positions selected by `at` in the form that is fastest to copy; descending ones stay a vector."""
     vector = positions[vector_of(at)]
     return from_vector(vector, length) if len(vector) < 2 or vector[0] < vector[1] else vector

@@ -1,4 +1,4 @@
-"""Which ends of ranks end the run, when ranks wait for each other for ever, and the sentences about it."""
+"""Ends of ranks and of the run, the check for deadlock, and the sentences about both."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ NOTHING_MORE = "has ended and sends nothing more"
 FINISHED = "has finished with messages and sends nothing more"
 NEVER_SAID_HELLO = "has ended without using messages, and the others wait for it"
 _NUMBER = (1 << 32) - 1
-"""The bits of a context that number the collective call."""
+"""Bits of a context with the number of the collective call."""
 _SHOWN = 256
-"""Ranks in a table of waits: 1,024 would not fit into a line."""
+"""Limit of ranks in Stuck: 1,024 would not fit into a line."""
 _TEXT = 120
-"""Characters of what one rank waits for."""
+"""Limit of characters in the text about one rank's wait."""
 
 
 @dataclass(frozen=True)
 class RankState:
-    """One rank, as far as its messages are known."""
+    """State of one rank for the deadlock check."""
 
     is_over: bool
-    """It has said goodbye or has ended."""
+    """Whether it has sent Bye or has ended."""
     wait: Waiting | None
-    """None: it computes, or has not said hello."""
+    """None: it computes, or has not sent Hello."""
     sent: int | None
     taken: int | None
-    """None: not known, because it ended without a word."""
+    """None: unknown, because it ended without Bye."""
 
 
 def reason(code: int | None, signal: int | None, cause: str = "") -> str:
-    """Return the clause behind "rank 5 on n2 ". `cause`: what else is known, such as "out of host memory"."""
+    """Return the clause that continues "rank 5 on n2 ". `cause`: more details, such as "out of host memory"."""
     if signal is not None:
         try:
             name = Signals(signal).name
@@ -47,12 +47,12 @@ def reason(code: int | None, signal: int | None, cause: str = "") -> str:
 
 
 def is_good(ended: Ended) -> bool:
-    """Return whether the rank ended in good order."""
+    """Return whether the rank ended with code 0 and without a signal."""
     return ended.code == 0 and ended.signal is None
 
 
 def wait_text(waiting: Waiting) -> str:
-    """Return what a rank waits for, behind "rank 5 waits "."""
+    """Return the text that continues "rank 5 waits "."""
     if waiting.context:
         whom = "" if waiting.source is None else f" for rank {waiting.source}"
         text = f"in {waiting.tag} (collective call {waiting.context & _NUMBER}){whom}"
@@ -63,11 +63,11 @@ def wait_text(waiting: Waiting) -> str:
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
 
 
-def nobody_can_go_on(ranks: Iterable[RankState]) -> bool:
-    """Return whether every living rank waits and no message is under way.
+def is_deadlock(ranks: Iterable[RankState]) -> bool:
+    """Return whether every running rank waits and no message is in transit.
 
-    True of what was read at different moments too; so it counts once the same was read twice, and nothing came in
-    between (Mattern's double counting).
+    The states are from different moments, so one positive answer proves nothing. Two equal ones without a message in
+    between do (Mattern's double counting).
     """
     sent = taken = waits = 0
     for rank in ranks:
@@ -80,7 +80,7 @@ def nobody_can_go_on(ranks: Iterable[RankState]) -> bool:
 
 
 def judge(waits: Mapping[int, Waiting]) -> Stuck | Mismatch:
-    """Return what to tell ranks that wait for each other: different calls of one collective number, or who waits."""
+    """Return the message to deadlocked ranks: Mismatch if collective calls of one number differ, else Stuck."""
     first: dict[int, tuple[int, str]] = {}
     for rank, wait in sorted(waits.items()):
         if wait.context:
@@ -91,7 +91,7 @@ def judge(waits: Mapping[int, Waiting]) -> Stuck | Mismatch:
 
 
 def ending(message: Ended | Lost | Stuck | Mismatch | Missing | Aborted, others: int) -> Ending:
-    """Return the end of the run for this reason. `others`: ranks that live and are not the reason."""
+    """Return Ending for this reason. `others`: number of running ranks that are not the reason."""
     if isinstance(message, Ended):
         text = f"rank {message.rank} on {message.node} {message.why}"
         return Ending(1, text + _were_ended(others), (message.rank,))

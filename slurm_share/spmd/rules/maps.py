@@ -1,7 +1,7 @@
-"""How an array is spread over ranks: for every rank and dimension the indices that it owns and that it stores.
+"""Distribution of an array over ranks: the indices that each rank owns and stores in each dimension.
 
-A grid of processes lies over the array. Each dimension is spread on its own, over the places 0, 1, ... of the grid
-along it, so all layouts are closed formulas of one dimension (`Axis`), and `Map` puts them together.
+The ranks form a grid over the array. Each dimension is distributed independently over the places 0, 1, ... of the grid
+along it. So every layout is a closed formula of one dimension (`Axis`), and `Map` combines them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ KINDS = {"b": "block", "c": "cyclic", "bc": "block-cyclic"}
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The distribution of one dimension over the places of the grid along it."""
+    """Distribution of one dimension over the places of the grid along it."""
 
     places: int
     kind: str
     """A key of KINDS."""
     block: int = 0
-    """Length of the blocks of "bc"; else 0."""
+    """Length of the blocks of "bc"; 0 for other kinds."""
     overlap: int = 0
-    """Elements of the right neighbour that each place stores too; "b" only."""
+    """Number of elements of the right neighbour that each place also stores; "b" only."""
 
     def span(self, length: int, place: int) -> tuple[int, int]:
-        """Return the first index that a place owns and the one after the last, of a block distribution.
+        """Return start and stop of the indices that a place owns in a block distribution.
 
-        Without overlap the parts are those of `numpy.array_split`; with overlap all have ceil(length / places) elements
+        Without overlap the parts are those of `numpy.array_split`. With overlap each has ceil(length / places) elements
         until none are left, as in pPython.
         """
         if self.overlap:
@@ -49,7 +49,7 @@ class Axis:
         return first, first + size + (place < larger)
 
     def stored_span(self, length: int, place: int) -> tuple[int, int]:
-        """Return the first index that a place stores and the one after the last, of a block distribution."""
+        """Return start and stop of the indices that a place stores in a block distribution."""
         first, end = self.span(length, place)
         return (first, min(length, end + self.overlap)) if end > first else (first, end)
 
@@ -70,7 +70,7 @@ class Axis:
         return self.count_owned(length, place)
 
     def owned_ends(self, length: int, place: int) -> tuple[int, int]:
-        """Return the first and the last index that a place owns, which must be something."""
+        """Return the first and the last index that a place owns; it must own one."""
         if self.kind == "b":
             first, end = self.span(length, place)
             return first, end - 1
@@ -89,7 +89,7 @@ class Axis:
         return indices[: self.count_owned(length, place)]
 
     def stored(self, length: int, place: int) -> Indices:
-        """Return the indices that a place stores, ascending; those that it owns are the first of them."""
+        """Return the indices that a place stores, ascending; those that it owns come first."""
         if self.kind == "b":
             return np.arange(*self.stored_span(length, place), dtype=np.int64)
         return self.owned(length, place)
@@ -111,7 +111,7 @@ class Axis:
         return slice(*self.stored_span(length, place), 1) if self.kind == "b" else self.owned_range(length, place)
 
     def owners(self, length: int, indices: Indices) -> Indices:
-        """Return the place that owns each index; the indices must be within the length."""
+        """Return the place that owns each index; all indices must be valid."""
         if self.kind == "c":
             return indices % self.places
         if self.kind == "bc":
@@ -125,33 +125,33 @@ class Axis:
         return np.where(indices < in_larger, indices // (size + 1), larger + (indices - in_larger) // size)
 
     def positions(self, length: int, place: int, indices: Indices) -> Indices:
-        """Return where in what a place stores lie these indices, which it must store."""
+        """Return the positions of indices in the part that a place stores; it must store all of them."""
         if self.kind == "b":
             return indices - self.span(length, place)[0]
         block = self.block or 1
         return indices // (block * self.places) * block + indices % block
 
     def same_layout(self) -> tuple[str, int, int]:
-        """Return kind, block and overlap, alike for those that lay out every length alike."""
+        """Return kind, block and overlap in a form that is equal for equal layouts of all lengths."""
         if self.places == 1:
             return ("b", 0, 0)
         return ("c", 0, 0) if self.kind == "bc" and self.block == 1 else (self.kind, self.block, self.overlap)
 
 
 class Map:
-    """The distribution of an array of any number of dimensions over a grid of ranks.
+    """Distribution of an array of any number of dimensions over a grid of ranks.
 
-    A map does not change after it is made. Two maps are equal where they lay out every array alike.
+    A map is immutable. Two maps are equal if they lay out every array in the same way.
     """
 
     grid: tuple[int, ...]
     dist: tuple[tuple[str, int], ...]
-    """Per dimension ("b", 0), ("c", 0) or ("bc", k)."""
+    """For each dimension ("b", 0), ("c", 0) or ("bc", k)."""
     ranks: tuple[int, ...]
     overlap: tuple[int, ...]
     order: str
     axes: tuple[Axis, ...]
-    """The distribution of each dimension on its own."""
+    """Distribution of each dimension."""
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class Map:
         overlap: Sequence[int] | None = None,
         order: str = "C",
     ) -> None:
-        """`grid`: processes along each dimension; `ranks`: as many as their product, in `order` (None: 0, 1, ...).
+        """`grid`: processes along each dimension; `ranks`: the ranks of the grid, in `order` (None: 0, 1, ...).
 
-        `dist`: "b" block, "c" cyclic, ("bc", k) block-cyclic, one for all dimensions or a sequence; pPython's
-        dictionaries too. `overlap`: elements of the right neighbour that are stored along each block dimension.
-        Raises UsageError where these do not fit together.
+        `dist`: "b" block, "c" cyclic or ("bc", k) block-cyclic, one for all dimensions or a sequence, or pPython's
+        dictionaries. `overlap`: for each block dimension, the number of elements of the right neighbour to store.
+        Raises UsageError if the arguments do not match.
         """
         self.grid = _read_grid(grid)
         self.dist = _read_dist(dist, len(self.grid))
@@ -186,7 +186,7 @@ class Map:
         self._hash = hash(self._key)
 
     def coordinates(self, rank: int) -> tuple[int, ...] | None:
-        """Return the place of a rank in the grid; None: it has no part of the array."""
+        """Return the coordinates of a rank in the grid; None: it has no part of the array."""
         number = self._number.get(rank)
         if number is None:
             return None
@@ -197,61 +197,52 @@ class Map:
         return tuple(reversed(coordinates))
 
     def rank_at(self, coordinates: Sequence[int]) -> int:
-        """Return the rank at a place in the grid."""
+        """Return the rank at these coordinates of the grid."""
         number = 0
         for places, place in zip(self.grid, coordinates, strict=True):
             number = number * places + place
         return self._placed[number]
 
     def owned(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
-        """Return per dimension the global indices that the rank owns, ascending. Empty ones where it has no part."""
+        """Return the global indices that the rank owns in each dimension, ascending; none if it has no part."""
         return self._indices(shape, rank, Axis.owned)
 
     def stored(self, shape: Sequence[int], rank: int) -> tuple[Indices, ...]:
-        """Return per dimension the global indices that the rank stores: what it owns, and its overlap."""
+        """Return the global indices that the rank stores in each dimension: those that it owns, and its overlap."""
         return self._indices(shape, rank, Axis.stored)
 
     def owned_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Return the shape of what the rank owns: the first elements along each dimension of what it stores."""
+        """Return the shape of the owned part, which is at the start of the local array in each dimension."""
         return self._counts(shape, rank, Axis.count_owned)
 
     def stored_shape(self, shape: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Return the shape of the local array of the rank. Zeros where it has no part."""
+        """Return the shape of the rank's local array; zeros if it has no part."""
         return self._counts(shape, rank, Axis.count_stored)
 
     def owned_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
         """Return `owned` with a slice for each dimension whose indices are evenly spaced."""
-        return self._ranges(shape, rank, Axis.owned_range, Axis.owned)
-
-    def stored_ranges(self, shape: Sequence[int], rank: int) -> tuple[slice | Indices, ...]:
-        """Return `stored` with a slice for each dimension whose indices are evenly spaced."""
-        return self._ranges(shape, rank, Axis.stored_range, Axis.stored)
-
-    def owners(self, shape: Sequence[int], axis: int, indices: Indices) -> Indices:
-        """Return for each global index along an axis the process (place in the grid along it) that owns it.
-
-        Raises UsageError where an index is not within the array.
-        """
-        length = self.check_shape(shape)[self.check_axis(axis)]
-        indices = np.asarray(indices, dtype=np.int64)
-        if indices.size and not (indices.min() >= 0 and indices.max() < length):
-            wrong = indices[(indices < 0) | (indices >= length)].flat[0]
-            raise UsageError(f"index {wrong} is not within dimension {axis} of an array of shape {tuple(shape)}")
-        return self.axes[axis].owners(length, indices)
+        lengths, places = self.check_shape(shape), self.coordinates(rank)
+        if places is None:
+            return (slice(0, 0, 1),) * len(lengths)
+        found: list[slice | Indices] = []
+        for axis, length, place in zip(self.axes, lengths, places, strict=True):
+            even = axis.owned_range(length, place)
+            found.append(axis.owned(length, place) if even is None else even)
+        return tuple(found)
 
     def check_axis(self, axis: int) -> int:
-        """Return the number of a dimension, counted from 0; raise UsageError where there is none such."""
+        """Return the number of a dimension, counted from 0. Raises UsageError if it does not exist."""
         dimensions = len(self.grid)
         if not -dimensions <= axis < dimensions:
             raise UsageError(f"there is no dimension {axis}: the map has {dimensions}, counted from 0")
         return axis % dimensions
 
     def check_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape as plain integers; raise UsageError where it cannot be spread by this map."""
+        """Return the shape as plain integers. Raises UsageError if this map cannot distribute it."""
         lengths = _integers(shape, "the shape of an array")
         if len(lengths) != len(self.grid):
             raise UsageError(
-                f"a map of {len(self.grid)} dimensions cannot spread an array of {len(lengths)} "
+                f"a map of {len(self.grid)} dimensions cannot distribute an array of {len(lengths)} "
                 f"(grid {self.grid}, shape {lengths}); give the grid one number per dimension, 1 where it stays whole"
             )
         if min(lengths) < 0:
@@ -259,7 +250,7 @@ class Map:
         return lengths
 
     def digest(self) -> bytes:
-        """Return 8 bytes that are equal where maps are equal."""
+        """Return a digest of 8 bytes, the same for equal maps."""
         return hashlib.blake2b(repr(self._key).encode(), digest_size=8).digest()
 
     def __eq__(self, other: object) -> bool:
@@ -269,7 +260,7 @@ class Map:
         return self._hash
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what another process has pickled: hashes of strings differ from process to process."""
+        """Restore a pickled map. The hash is computed anew, because hashes of strings differ between processes."""
         vars(self).update(state)
         self._hash = hash(self._key)
 
@@ -296,33 +287,9 @@ class Map:
             return (0,) * len(lengths)
         return tuple(of_axis(*each) for each in zip(self.axes, lengths, places, strict=True))
 
-    def _ranges(self, shape: Sequence[int], rank: int, evenly: Any, any_: Any) -> tuple[slice | Indices, ...]:
-        lengths, places = self.check_shape(shape), self.coordinates(rank)
-        if places is None:
-            return (slice(0, 0, 1),) * len(lengths)
-        found = []
-        for each in zip(self.axes, lengths, places, strict=True):
-            even = evenly(*each)
-            found.append(any_(*each) if even is None else even)
-        return tuple(found)
-
-
-def from_ppython(spec: Mapping[str, Any]) -> Map:
-    """Return the map of a pPython dictionary: grid_spec, dist_spec, proc_list, overlap; `grid` decides over proc_list.
-
-    Raises UsageError where a key is missing or the values do not fit together.
-    """
-    if "grid" in spec:
-        grid = np.asarray(spec["grid"])
-        return Map(grid.shape, spec.get("dist_spec"), grid.reshape(-1).tolist(), spec.get("overlap"))
-    for key in ("grid_spec", "proc_list"):
-        if key not in spec:
-            raise UsageError(f"a pPython map has grid_spec, dist_spec and proc_list; {key} is missing in {dict(spec)}")
-    return Map(spec["grid_spec"], spec.get("dist_spec"), spec["proc_list"], spec.get("overlap"), spec.get("order", "C"))
-
 
 def _integers(values: Iterable[Any], what: str) -> tuple[int, ...]:
-    """Return plain integers; raise UsageError where `values` are not a sequence of whole numbers."""
+    """Return the values as plain integers. Raises UsageError if they are no sequence of whole numbers."""
     try:
         return tuple(operator.index(value) for value in values)
     except TypeError:
@@ -344,7 +311,7 @@ def _read_ranks(ranks: Sequence[int] | None, grid: tuple[int, ...]) -> tuple[int
     if len(numbers) != count:
         raise UsageError(f"a grid of {' x '.join(map(str, grid))} processes needs {count} ranks, not {len(numbers)}")
     if min(numbers) < 0:
-        raise UsageError(f"ranks are counted from 0: {min(numbers)} is none")
+        raise UsageError(f"ranks are counted from 0: {min(numbers)} is no rank")
     if len(set(numbers)) != count:
         twice = next(rank for rank in numbers if numbers.count(rank) > 1)
         raise UsageError(f"rank {twice} is in the map more than once; each rank can have one place in the grid")
@@ -368,7 +335,7 @@ def _read_overlap(overlap: Sequence[int] | None, dist: tuple[tuple[str, int], ..
 
 
 def _read_dist(dist: Any, dimensions: int) -> tuple[tuple[str, int], ...]:
-    """Return the distribution of each dimension, from any of the ways to write it."""
+    """Return the distribution of each dimension from any accepted form."""
     if dist is None or (isinstance(dist, Mapping | Sequence) and not len(dist)):
         return (("b", 0),) * dimensions  # pPython's {}
     if isinstance(dist, str) or (isinstance(dist, Mapping) and "dist" in dist) or _is_block_cyclic(dist):
@@ -396,7 +363,7 @@ def _is_block_cyclic(dist: Any) -> bool:
 
 
 def _read_one_dist(dist: Any) -> tuple[str, int]:
-    """Return kind and block length of one dimension."""
+    """Return the kind and the block length of one dimension."""
     block: Any = None
     if isinstance(dist, Mapping):
         if not dist:

@@ -1,8 +1,8 @@
-"""What each rank copies and sends: to another map, to one whole array, to its neighbours' overlap, to or from a slice.
+"""Plans of one rank's copies and sends: to another map, to one whole array, to overlaps, to or from a slice.
 
-A plan is that of one rank and names no transport. `Part` says which elements of an array go to or come from one rank;
-a block that travels has the shape of the part and its elements in C order, ascending by global index in every
-dimension, so what one rank takes another can put. Empty parts are left out.
+A plan belongs to one rank and does not depend on the transport. `Part` lists elements of an array that go to or come
+from one rank. A block in transit has the shape of the part, with its elements in C order, ascending by global index in
+every dimension. So one rank can put what another one takes. Empty parts are left out.
 """
 
 from __future__ import annotations
@@ -21,108 +21,107 @@ from numpy.typing import NDArray
 
 from ..errors import IndexOutOfRange, UsageError
 from .maps import Axis, Map
+from .ownership import local_positions, owned_positions, split_owned, split_range, split_stored
 from .positions import Positions, count, put, take
-from .shares import local_positions, owned_positions, share_owned, share_range, share_stored
 
 Array = NDArray[Any]
 Found = TypeVar("Found")
 
 
 class Part(NamedTuple):
-    """Elements of an array that are exchanged with one rank."""
+    """Elements of an array to exchange with one rank."""
 
     rank: int
     shape: tuple[int, ...]
     axes: tuple[Positions, ...]
-    """Per dimension where they lie in the array."""
+    """Positions of the elements in each dimension of the array."""
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of the part."""
         return math.prod(self.shape)
 
     def view(self, array: Array) -> Array | None:
-        """Return the elements as a view of the array; None: they must be copied."""
+        """Return the elements as a view of the array; None: no view is possible."""
         if all(type(positions) is slice for positions in self.axes):
             return array[self.axes]
         return None
 
     def take(self, array: Array, out: Array | None = None) -> Array:
-        """Return the elements as a contiguous block, copied into `out` where it is given."""
+        """Return the elements as a contiguous block, copied into `out` if it is given."""
         block = np.empty(self.shape, array.dtype) if out is None else out
         take(array, self.axes, block)
         return block
 
     def put(self, array: Array, block: Array) -> None:
-        """Copy a block to its places in the array."""
+        """Copy a block to the positions of the part in the array."""
         put(array, self.axes, block)
 
 
 class Redistribution(NamedTuple):
-    """What one rank does to bring an array from one map to another."""
+    """Plan of one rank to move an array from one map to another."""
 
     sends: tuple[Part, ...]
-    """Parts of the first map's local array for other ranks: the next ranks first, so that all do not send to one."""
+    """Parts of the first map's local array for other ranks, in the order of `in_turn`."""
     receives: tuple[Part, ...]
-    """For the local array of the second map, from other ranks: in the order in which they are sent."""
+    """Parts of the second map's local array from other ranks, in the order of sending."""
     kept: tuple[Part, Part] | None
-    """What stays here: where in the first local array, where in the second."""
-    local_shape: tuple[int, ...]
-    """Shape of the second local array."""
+    """Elements that stay on this rank: in the first local array, in the second."""
 
 
 class Exchange(NamedTuple):
-    """What one rank sends of its local array to other ranks, and receives for it from them."""
+    """Parts of one rank's local array to send to and to receive from other ranks."""
 
     sends: tuple[Part, ...]
     receives: tuple[Part, ...]
 
 
 class Selection(NamedTuple):
-    """A slice of the whole array, and what one rank has of it.
+    """A slice of the whole array, and the part of one rank in it.
 
-    Parts refer to an array of `shape`, whose steps all go up. What the user asked for is `that_array[final]`, a view:
-    to read, fill the array and return the view; to write, assign to the view and put what is stored here.
+    Parts refer to an array of `shape` in which all steps are positive. The user's selection is the view
+    `that_array[final]`: to read, fill the array and return the view; to write, assign to the view and put the part that
+    is stored here.
     """
 
     shape: tuple[int, ...]
-    """Number of selected elements along every dimension."""
+    """Number of selected elements in each dimension."""
     final: tuple[int | slice, ...]
-    """Takes away the dimensions that a number selects and turns those with a negative step."""
+    """Index that drops the dimensions that a number selects and reverses those with a negative step."""
     parts: tuple[Part, ...]
-    """For each rank that owns some: where they lie in an array of `shape`."""
+    """Parts of the ranks that own selected elements, in an array of `shape`."""
     owned: Part | None
-    """What this rank owns of it: where in its local array. Its block fits the part of this rank in `parts`."""
+    """Owned elements of this rank, in its local array. The block matches the part of this rank in `parts`."""
     stored: tuple[Part, Part] | None
-    """What this rank stores of it, with overlap: where in an array of `shape`, where in its local array."""
+    """Stored elements of this rank, overlap included: in an array of `shape`, in its local array."""
 
 
-class Window(NamedTuple):
-    """What is selected of one dimension."""
+class AxisKey(NamedTuple):
+    """Selection of a key in one dimension."""
 
     start: int
     step: int
-    """At least 1."""
+    """Positive; `final` has the direction."""
     number: int
-    """How many indices."""
+    """Number of indices."""
     final: str
-    """"number": the dimension goes; "forward"; "backward": it is turned."""
+    """"number": the dimension is dropped; "forward"; "backward": it is reversed."""
 
     def indices(self) -> range:
         """Return the selected indices, ascending."""
         return range(self.start, self.start + self.step * self.number, self.step)
 
     def as_index(self) -> int | slice:
-        """Return what to index the selected elements with."""
+        """Return the index that turns the ascending elements into the user's selection."""
         if self.final == "number":
             return 0
         return slice(None, None, -1) if self.final == "backward" else slice(None)
 
 
 def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) -> Redistribution:
-    """Return the plan of one rank from `source` to `target`. Owners send; all that is stored is filled.
+    """Return the plan of one rank to move an array from `source` to `target`. Owners send; overlaps are filled too.
 
-    Raises UsageError where a map does not fit the shape.
+    Raises UsageError if a map does not match the shape.
     """
     lengths = source.check_shape(shape)
     target.check_shape(shape)
@@ -130,34 +129,34 @@ def redistribution(shape: Sequence[int], source: Map, target: Map, rank: int) ->
 
 
 def halo(shape: Sequence[int], map: Map, rank: int) -> tuple[Exchange, ...]:
-    """Return what one rank exchanges to fill its overlap from the owners, one exchange per dimension, in turn.
+    """Return the exchanges of one rank that fill its overlap from the owners, one per dimension, in order.
 
-    The exchange of a dimension carries what those before it brought: corners come right at the last.
+    Each exchange also carries the elements that the earlier ones brought, so the last one completes the corners.
     """
     return _plans.get(("halo", map.check_shape(shape), map, rank), _plan_halo)
 
 
 def block(shape: Sequence[int], map: Map, rank: int) -> Part | None:
-    """Return where in the whole array lies what one rank owns; None: nothing. Locally these are the first elements."""
+    """Return the owned part of one rank in the whole array; None: it owns nothing."""
     return _plans.get(("block", map.check_shape(shape), map, rank), _plan_block)
 
 
 def blocks(shape: Sequence[int], map: Map) -> tuple[Part, ...]:
-    """Return `block` of each rank that owns something: what a root needs to put the whole array together."""
+    """Return `block` of all ranks that own something, from which a root assembles the whole array."""
     return _plans.get(("blocks", map.check_shape(shape), map), _plan_blocks)
 
 
 def selection(shape: Sequence[int], map: Map, key: Any, rank: int) -> Selection:
-    """Return the plan of one rank to read or write `X[key]`: numbers, slices and an ellipsis.
+    """Return the plan of one rank to read or write `X[key]`. Keys are numbers, slices and one ellipsis.
 
-    Raises UsageError for other keys and IndexOutOfRange for a number that is not within the array.
+    Raises UsageError for other keys, IndexOutOfRange for a number outside the array.
     """
     lengths = map.check_shape(shape)
     return _selections.get(("selection", lengths, map, read_key(lengths, key), rank), _plan_selection)
 
 
-def read_key(shape: Sequence[int], key: Any) -> tuple[Window, ...]:
-    """Return what a key selects of each dimension; see `selection` for the errors."""
+def read_key(shape: Sequence[int], key: Any) -> tuple[AxisKey, ...]:
+    """Return the selection of a key in each dimension. Raises as `selection`."""
     given = key if isinstance(key, tuple) else (key,)
     ellipses = [number for number, one in enumerate(given) if one is Ellipsis]
     if len(ellipses) > 1:
@@ -170,17 +169,17 @@ def read_key(shape: Sequence[int], key: Any) -> tuple[Window, ...]:
     return tuple(_read_index(axis, length, one) for axis, (length, one) in enumerate(zip(shape, every, strict=True)))
 
 
-def _read_index(axis: int, length: int, given: Any) -> Window:
+def _read_index(axis: int, length: int, given: Any) -> AxisKey:
     if isinstance(given, slice):
         try:
             chosen = range(*given.indices(length))
         except (TypeError, ValueError) as error:
             raise UsageError(f"{given} cannot select from dimension {axis}: {error}") from None
         if not chosen:
-            return Window(0, 1, 0, "forward")
+            return AxisKey(0, 1, 0, "forward")
         if chosen.step < 0:
-            return Window(chosen[-1], -chosen.step, len(chosen), "backward")
-        return Window(chosen.start, chosen.step, len(chosen), "forward")
+            return AxisKey(chosen[-1], -chosen.step, len(chosen), "backward")
+        return AxisKey(chosen.start, chosen.step, len(chosen), "forward")
     if isinstance(given, bool | np.bool_) or not hasattr(given, "__index__") or np.ndim(given):
         raise UsageError(
             f"a distributed array is indexed by numbers, slices and one ellipsis (...), not by {given!r}; "
@@ -189,14 +188,14 @@ def _read_index(axis: int, length: int, given: Any) -> Window:
     number = operator.index(given)
     if not -length <= number < length:
         raise IndexOutOfRange(f"index {number} is not within dimension {axis} of length {length}")
-    return Window(number % length, 1, 1, "number")
+    return AxisKey(number % length, 1, 1, "number")
 
 
-# ---- Plans are kept ----
+# ---- Cache of plans ----
 
 
 class Plans:
-    """The plans that were made last, up to a number of them and of bytes."""
+    """Cache of the latest plans, limited in number and bytes."""
 
     def __init__(self, max_plans: int, max_bytes: int) -> None:
         self.max_plans, self.max_bytes = max_plans, max_bytes
@@ -205,7 +204,7 @@ class Plans:
         self._lock = threading.Lock()  # ranks can be threads of one process
 
     def get(self, question: tuple[Any, ...], make: Callable[..., Found]) -> Found:
-        """Return the plan for a question: a name, and the arguments of `make`."""
+        """Return the plan for a question, which is a name and the arguments of `make`."""
         with self._lock:
             if question in self._kept:
                 self._kept.move_to_end(question)
@@ -226,7 +225,7 @@ class Plans:
 
 
 def memory(plan: object) -> int:
-    """Return about how many bytes a plan takes: 200 for each part, and its vectors."""
+    """Return the approximate size of a plan in bytes: 200 for each part, and its vectors."""
     vectors: dict[int, int] = {}  # parts share them
 
     def add(value: object) -> int:
@@ -244,10 +243,10 @@ def memory(plan: object) -> int:
 
 _plans = Plans(max_plans=128, max_bytes=64 << 20)
 _selections = Plans(max_plans=128, max_bytes=16 << 20)
-"""Apart, because a program can read very many elements one by one."""
+"""Separate, because a program may read very many single elements."""
 
 
-# ---- How they are made ----
+# ---- Making of plans ----
 
 
 def _plan_redistribution(shape: tuple[int, ...], source: Map, target: Map, rank: int) -> Redistribution:
@@ -256,12 +255,12 @@ def _plan_redistribution(shape: tuple[int, ...], source: Map, target: Map, rank:
     place = source.coordinates(rank)
     if place is not None:
         each = zip(shape, source.axes, place, target.axes, strict=True)
-        sends = parts_of(target, [share_owned(*one, with_overlap=True) for one in each])
+        sends = parts_of(target, [split_owned(*one, with_overlap=True) for one in each])
     place = target.coordinates(rank)
     if place is not None:
         each = zip(shape, target.axes, place, source.axes, strict=True)
-        receives = parts_of(source, [share_stored(*one) for one in each])
-    return Redistribution(*in_turn(sends, receives, rank), target.stored_shape(shape, rank))
+        receives = parts_of(source, [split_stored(*one) for one in each])
+    return Redistribution(*in_turn(sends, receives, rank))
 
 
 def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, ...]:
@@ -275,7 +274,7 @@ def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, .
             continue
         rest: list[list[tuple[int, Positions]]] = []
         for other, (one, length, at) in enumerate(zip(map.axes, shape, place, strict=True)):
-            # Dimensions before this one have their overlap already; those after bring theirs later.
+            # Earlier dimensions have their overlap already; later ones get theirs later.
             counted = one.count_stored if other < number else one.count_owned
             rest.append([(at, slice(0, counted(length, at), 1))])
         out, into = _halo_of(axis, shape[number], place[number])
@@ -285,7 +284,7 @@ def _plan_halo(shape: tuple[int, ...], map: Map, rank: int) -> tuple[Exchange, .
 
 
 def _halo_of(axis: Axis, length: int, place: int) -> tuple[list[tuple[int, Positions]], list[tuple[int, Positions]]]:
-    """Return which positions a place sends along one dimension to which places, and receives from which."""
+    """Return the positions that a place sends to other places along one dimension, and those that it receives."""
     first, end = axis.span(length, place)
     out: list[tuple[int, Positions]] = []
     for other in reversed(range(place)):
@@ -312,29 +311,29 @@ def _plan_block(shape: tuple[int, ...], map: Map, rank: int) -> Part | None:
 
 def _plan_blocks(shape: tuple[int, ...], map: Map) -> tuple[Part, ...]:
     every = zip(shape, map.axes, strict=True)
-    return tuple(parts_of(map, [share_range(length, range(length), axis) for length, axis in every]))
+    return tuple(parts_of(map, [split_range(length, range(length), axis) for length, axis in every]))
 
 
-def _plan_selection(shape: tuple[int, ...], map: Map, windows: tuple[Window, ...], rank: int) -> Selection:
-    shares = [
-        share_range(length, one.indices(), axis) for length, one, axis in zip(shape, windows, map.axes, strict=True)
+def _plan_selection(shape: tuple[int, ...], map: Map, keys: tuple[AxisKey, ...], rank: int) -> Selection:
+    by_place = [
+        split_range(length, one.indices(), axis) for length, one, axis in zip(shape, keys, map.axes, strict=True)
     ]
     place = map.coordinates(rank)
     owned = stored = None
     if place is not None:
-        mine = [dict(along).get(at, _NOTHING) for along, at in zip(shares, place, strict=True)]
-        owned = _local_part(shape, map, windows, rank, mine)
+        mine = [dict(along).get(at, _NOTHING) for along, at in zip(by_place, place, strict=True)]
+        owned = _local_part(shape, map, keys, rank, mine)
         for axis, (one, length, at) in enumerate(zip(map.axes, shape, place, strict=True)):
             if one.overlap:
                 limits = one.stored_span(length, at)
-                begin, end = (bisect_left(windows[axis].indices(), limit) for limit in limits)
+                begin, end = (bisect_left(keys[axis].indices(), limit) for limit in limits)
                 mine[axis] = slice(begin, end, 1)
-        local = _local_part(shape, map, windows, rank, mine)
+        local = _local_part(shape, map, keys, rank, mine)
         stored = None if local is None else (Part(rank, local.shape, tuple(mine)), local)
     return Selection(
-        tuple(one.number for one in windows),
-        tuple(one.as_index() for one in windows),
-        tuple(parts_of(map, shares)),
+        tuple(one.number for one in keys),
+        tuple(one.as_index() for one in keys),
+        tuple(parts_of(map, by_place)),
         owned,
         stored,
     )
@@ -344,18 +343,18 @@ _NOTHING: Positions = slice(0, 0, 1)
 
 
 def _local_part(
-    shape: tuple[int, ...], map: Map, windows: tuple[Window, ...], rank: int, chosen: Sequence[Positions]
+    shape: tuple[int, ...], map: Map, keys: tuple[AxisKey, ...], rank: int, chosen: Sequence[Positions]
 ) -> Part | None:
-    """Return where in the local array lie the chosen ones of the selected elements, which are stored here."""
+    """Return the local positions of the chosen ones of the selected elements, all of which are stored here."""
     counts = tuple(count(one) for one in chosen)
     if not all(counts):
         return None
-    each = zip(shape, map.axes, map.coordinates(rank) or (), (one.indices() for one in windows), chosen, strict=True)
+    each = zip(shape, map.axes, map.coordinates(rank) or (), (one.indices() for one in keys), chosen, strict=True)
     return Part(rank, counts, tuple(local_positions(*one) for one in each))
 
 
 def parts_of(map: Map, along: Iterable[list[tuple[int, Positions]]]) -> list[Part]:
-    """Return a part for each combination of one entry per dimension: place in the grid along it, positions."""
+    """Return a part for each combination of one entry (place in the grid, positions) per dimension."""
     measured = [[(place, count(positions), positions) for place, positions in axis] for axis in along]
     parts = []
     for entries in itertools.product(*measured):
@@ -367,9 +366,9 @@ def parts_of(map: Map, along: Iterable[list[tuple[int, Positions]]]) -> list[Par
 def in_turn(
     sends: Iterable[Part], receives: Iterable[Part], rank: int
 ) -> tuple[tuple[Part, ...], tuple[Part, ...], tuple[Part, Part] | None]:
-    """Return what a rank sends, the next ranks first; what it receives, in the order of sending; what stays there.
+    """Return the sends of a rank, the next ranks first; its receives, in the order of sending; and the part it keeps.
 
-    So all ranks do not send to one at once.
+    This order prevents that all ranks send to the same rank at once.
     """
     later = sorted((part for part in sends if part.rank != rank), key=lambda part: (part.rank < rank, part.rank))
     earlier = sorted((part for part in receives if part.rank != rank), key=lambda part: (part.rank > rank, -part.rank))

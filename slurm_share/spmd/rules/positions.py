@@ -1,8 +1,8 @@
-"""Positions along one dimension of an array: a slice where they are evenly spaced, runs, or else a vector.
+"""Positions along one dimension of an array: a slice if they are evenly spaced, runs, or a vector.
 
-What is copied between arrays is chosen per dimension. Copies through slices run at the speed of memory, and copies
-through a vector of indices take several times as long. Therefore runs of neighbours, such as the blocks of a
-block-cyclic distribution, are copied through a view in which the dimension is split in two: which run, where in it.
+Copies between arrays select positions per dimension. Copies through slices run at memory speed; copies through a vector
+of indices take several times as long. So runs of consecutive positions, such as the blocks of a block-cyclic
+distribution, are copied through a view that splits the dimension in two: the run, and the position in the run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Indices = NDArray[np.int64]
 Array = NDArray[Any]
 
 MAX_PIECES = 4
-"""Runs of unlike width or distance are copied one by one if there are at most so many; else through a vector."""
+"""Limit up to which runs of unequal width or distance are copied one by one; more go through a vector."""
 
 
 class Piece(NamedTuple):
-    """Some runs of equal width, equally far apart."""
+    """Runs of equal width and equal distance."""
 
     packed: int
-    """Place of the first of these positions among all."""
+    """Index of the first of these positions among all."""
     first: int
     runs: int
     width: int
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Positions in a few pieces."""
+    """Positions that consist of a few pieces."""
 
     pieces: tuple[Piece, ...]
 
@@ -42,7 +42,7 @@ Positions = slice | Runs | Indices
 
 
 def count(positions: Positions) -> int:
-    """Return how many positions there are."""
+    """Return the number of positions."""
     if isinstance(positions, slice):
         return len(range(positions.start, positions.stop, positions.step))
     if isinstance(positions, Runs):
@@ -51,7 +51,7 @@ def count(positions: Positions) -> int:
 
 
 def vector_of(positions: Positions) -> Indices:
-    """Return the positions one by one."""
+    """Return the positions as a vector."""
     if isinstance(positions, slice):
         return np.arange(positions.start, positions.stop, positions.step, dtype=np.int64)
     if isinstance(positions, Runs):
@@ -64,7 +64,7 @@ def vector_of(positions: Positions) -> Indices:
 
 
 def from_vector(vector: Indices, length: int) -> Positions:
-    """Return ascending positions within a dimension of this length in the form that is copied fastest."""
+    """Return ascending positions in a dimension of this length in the form that is fastest to copy."""
     if not len(vector):
         return slice(0, 0, 1)
     begins = np.concatenate(([0], np.flatnonzero(np.diff(vector) != 1) + 1))
@@ -73,7 +73,7 @@ def from_vector(vector: Indices, length: int) -> Positions:
 
 
 def by_owner(owners: Indices) -> list[tuple[int, Positions]]:
-    """Return for each owner, ascending, the positions in the vector at which it stands."""
+    """Return for each owner, ascending, its positions in the vector."""
     length = len(owners)
     if not length:
         return []
@@ -85,7 +85,7 @@ def by_owner(owners: Indices) -> list[tuple[int, Positions]]:
     of_run, firsts, widths = of_run[order], firsts[order], widths[order]
     begins = np.concatenate(([0], np.flatnonzero(of_run[1:] != of_run[:-1]) + 1))
     groups = zip(of_run[begins].tolist(), begins.tolist(), [*begins[1:].tolist(), len(of_run)], strict=True)
-    # Few runs are quicker to look at as plain numbers, many as a vector.
+    # Few runs are quicker to process as plain numbers, many as a vector.
     as_numbers = (firsts.tolist(), widths.tolist()) if len(firsts) <= 32 * len(begins) else (firsts, widths)
     found: list[tuple[int, Positions]] = []
     for owner, begin, end in groups:
@@ -99,7 +99,7 @@ def take(array: Array, axes: Sequence[Positions], out: Array) -> None:
     if all(type(positions) is slice for positions in axes):
         out[...] = array[tuple(axes)]
     elif not any(isinstance(positions, np.ndarray) for positions in axes):
-        for chosen, packed in _windows(array, axes, out):
+        for chosen, packed in _view_pairs(array, axes, out):
             packed[...] = chosen
     elif not _take_along_one(array, axes, out):
         out[...] = array[np.ix_(*map(vector_of, axes))]
@@ -110,14 +110,14 @@ def put(array: Array, axes: Sequence[Positions], block: Array) -> None:
     if all(type(positions) is slice for positions in axes):
         array[tuple(axes)] = block
     elif not any(isinstance(positions, np.ndarray) for positions in axes):
-        for chosen, packed in _windows(array, axes, block):
+        for chosen, packed in _view_pairs(array, axes, block):
             chosen[...] = packed
     else:
         array[np.ix_(*map(vector_of, axes))] = block
 
 
 def _take_along_one(array: Array, axes: Sequence[Positions], out: Array) -> bool:
-    """Copy with `numpy.take`, the fastest way through one vector. Return False where it does not apply."""
+    """Copy with `numpy.take`, the fastest way for one vector. Return whether that was possible."""
     (axis, *more) = [axis for axis, positions in enumerate(axes) if not isinstance(positions, slice)]
     if more or out.dtype != array.dtype or not out.flags.c_contiguous:
         return False
@@ -129,28 +129,28 @@ def _take_along_one(array: Array, axes: Sequence[Positions], out: Array) -> bool
     return True
 
 
-def _windows(array: Array, axes: Sequence[Positions], block: Array) -> list[tuple[Array, Array]]:
-    """Return pairs of views of equal shape: of the elements at the positions, and of their places in the block."""
+def _view_pairs(array: Array, axes: Sequence[Positions], block: Array) -> list[tuple[Array, Array]]:
+    """Return pairs of views of equal shape: the elements at the positions, and their counterparts in the block."""
     per_axis: list[list[tuple[slice, slice, Piece | None]]] = []
     for positions in axes:
         if isinstance(positions, slice):
             per_axis.append([(positions, slice(None), None)])
         else:
             assert isinstance(positions, Runs)
-            per_axis.append([_window(piece) for piece in positions.pieces])
+            per_axis.append([_slices_of(piece) for piece in positions.pieces])
     pairs = []
-    for windows in itertools.product(*per_axis):
+    for pieces in itertools.product(*per_axis):
         pairs.append(
             (
-                _split(array[tuple(chosen for chosen, _, _ in windows)], [split for _, _, split in windows], False),
-                _split(block[tuple(packed for _, packed, _ in windows)], [split for _, _, split in windows], True),
+                _split(array[tuple(chosen for chosen, _, _ in pieces)], [split for _, _, split in pieces], False),
+                _split(block[tuple(packed for _, packed, _ in pieces)], [split for _, _, split in pieces], True),
             )
         )
     return pairs
 
 
-def _window(piece: Piece) -> tuple[slice, slice, Piece | None]:
-    """Return the slices of a piece in the array and in the block, and the piece if both must be split by runs."""
+def _slices_of(piece: Piece) -> tuple[slice, slice, Piece | None]:
+    """Return the slices of a piece in the array and in the block, and the piece if both have to be split by runs."""
     packed = slice(piece.packed, piece.packed + piece.runs * piece.width)
     if piece.runs == 1:
         return slice(piece.first, piece.first + piece.width), packed, None
@@ -158,7 +158,7 @@ def _window(piece: Piece) -> tuple[slice, slice, Piece | None]:
 
 
 def _split(array: Array, pieces: Sequence[Piece | None], packed: bool) -> Array:
-    """Return a view with two dimensions, of runs and in a run, for each dimension that has a piece."""
+    """Return a view in which each dimension with a piece is split in two: the runs, and the positions in a run."""
     shape: list[int] = []
     inside: list[slice] = []
     for length, piece in zip(array.shape, pieces, strict=True):
@@ -168,15 +168,15 @@ def _split(array: Array, pieces: Sequence[Piece | None], packed: bool) -> Array:
         else:
             shape += (piece.runs, piece.width if packed else piece.stride)
             inside += (slice(None), slice(piece.width))
-    return array.reshape(shape)[tuple(inside)]  # to split dimensions never copies
+    return array.reshape(shape)[tuple(inside)]  # splitting a dimension never copies
 
 
 def even_runs(
     first: int, first_width: int, second: int, stride: int, width: int, runs: int, last_width: int, length: int
 ) -> slice | Runs:
-    """Return the positions of runs that begin at `first`, and then at `second` and every `stride` from there.
+    """Return the positions of runs that begin at `first`, at `second`, and every `stride` after that.
 
-    All but the first and the last have `width` elements. `length`: of the dimension.
+    All but the first and the last have `width` elements. `length`: length of the dimension.
     """
     if runs == 1:
         return slice(first, first + first_width, 1)
@@ -197,7 +197,7 @@ def even_runs(
 
 
 def _from_runs(firsts: Any, widths: Any, length: int) -> slice | Runs | None:
-    """Return positions given as the first ones and widths of runs; None: only a vector says them."""
+    """Return the positions of runs with these starts and widths; None: they need a vector."""
     runs = len(firsts)
     first, first_width, last_width = int(firsts[0]), int(widths[0]), int(widths[-1])
     if runs == 1:
@@ -226,6 +226,6 @@ def _evenly_spaced(values: Any, step: int) -> bool:
 
 
 def _expand(firsts: Indices, widths: Indices) -> Indices:
-    """Return the positions of runs one by one."""
+    """Return the positions of runs as a vector."""
     ends = np.cumsum(widths)
     return np.repeat(firsts - ends + widths, widths) + np.arange(ends[-1], dtype=np.int64)

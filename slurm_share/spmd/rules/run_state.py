@@ -1,7 +1,6 @@
-"""What node 0 knows about all ranks of a run, and what it tells them: no clock, no socket.
+"""State of a run on node 0: messages of the ranks and times go in, `take` returns the messages to all nodes.
 
-Messages and moments go in; `take` returns what all nodes are to be told. Moments are seconds on any clock that only
-goes forward.
+Times are seconds on any monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from ..wire import (
 from . import ends
 
 AGAIN_S = 1.0
-"""Between the two counts that find ranks waiting for each other."""
+"""Seconds between the two counts that prove a deadlock."""
 BYE_S = 1.0
-"""After a rank's goodbye its end is told to the others, if its process has not ended by then."""
+"""Seconds after Bye of a rank until its end is reported, if its process has not ended earlier."""
 
 
 @dataclass
@@ -48,7 +47,7 @@ class _Rank:
         return self.ended is not None or self.is_lost
 
     def state(self) -> ends.RankState:
-        """Return what counts when ranks may wait for each other."""
+        """Return the state for the deadlock check."""
         if self.is_lost:
             return ends.RankState(True, None, None, None)
         if self.bye is not None:
@@ -68,12 +67,12 @@ class _Node:
     address: str | None = None
     """None: it has not joined."""
     is_gone: bool = False
-    """Lost, or left because all its ranks have ended."""
+    """Whether it is lost, or has left because all its ranks have ended."""
 
 
 @dataclass
 class _Count:
-    """One of the two counts: what was known when it began, and which nodes have not answered."""
+    """One of the two counts: the version at its begin, and the nodes that have not answered."""
 
     number: int
     version: int
@@ -83,13 +82,11 @@ class _Count:
 
 
 class RunState:
-    """All ranks of a run, as node 0 knows them."""
+    """The ranks and nodes of a run, as node 0 knows them."""
 
-    def __init__(
-        self, run: str, nodes: Sequence[tuple[str, int]], start_s: float, *, is_going_on: bool = False
-    ) -> None:
-        """`nodes`: name and number of ranks of each. `is_going_on`: an end with a code does not end the run."""
-        self._run, self._start_s, self._is_going_on = run, start_s, is_going_on
+    def __init__(self, run: str, nodes: Sequence[tuple[str, int]], start_s: float, *, keep_going: bool = False) -> None:
+        """`nodes`: name and number of ranks of each. `keep_going`: the failure of a rank does not end the run."""
+        self._run, self._start_s, self._keep_going = run, start_s, keep_going
         self._nodes: list[_Node] = []
         first = 0
         for name, count in nodes:
@@ -97,46 +94,46 @@ class RunState:
             first += count
         self._ranks = [_Rank(number) for number, node in enumerate(self._nodes) for _rank in node.ranks]
         self._outgoing: list[Control] = []
-        """What all nodes are to be told, since the last `take`."""
+        """Messages to all nodes since the last `take`."""
         self._living = set(range(first))
-        """Ranks that have neither said goodbye nor ended."""
+        """Ranks that have neither sent Bye nor ended."""
         self._waiting: set[int] = set()
         self._byes: dict[int, float] = {}
-        """Ranks whose goodbye is told to the others at that moment, if they have not ended by then."""
+        """Ranks that have sent Bye, with the time at which their end is reported."""
         self._version = 0
-        """Counts what was heard, so that a second count is seen to be of the same state."""
+        """Number of changes; two counts with the same version have seen the same state."""
         self._counted = (-1, False)
-        """A version, and whether nobody could go on then."""
+        """A version, and whether it was a deadlock."""
         self._numbers = 0
         self._count: _Count | None = None
         self._start_until: float | None = None
         self.has_begun = False
-        """All ranks have been welcomed."""
+        """Whether Welcome has been sent."""
         self.is_ending = False
-        """The run has to end, and all nodes have been told."""
+        """Whether Ending has been sent."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no rank is left."""
+        """Whether all ranks have ended or are lost."""
         return not self._living and all(rank.is_over for rank in self._ranks)
 
     def take(self) -> list[Control]:
-        """Return what all nodes are to be told since the last call, in order."""
+        """Return the messages to all nodes since the last call, in order."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
     def joined(self, node: int, address: str) -> None:
-        """Note that a node takes part, and that its ranks listen at this address."""
+        """Note that a node takes part, and the address on which its ranks listen."""
         self._nodes[node].address = address
         self._begin()
 
     def left(self, node: int) -> None:
-        """Note that all ranks of a node have ended, and its rendezvous process too."""
+        """Note that a node has left: all its ranks and its rendezvous process have ended."""
         self._nodes[node].is_gone = True
-        self._answered_by(node)
+        self._no_answer_from(node)
 
     def lost(self, node: int) -> None:
-        """Note that a node does not answer any more, or has not joined in time."""
+        """Note that a node no longer answers, or has not joined in time."""
         place = self._nodes[node]
         if place.is_gone:
             return
@@ -147,30 +144,30 @@ class RunState:
             self._living.discard(rank)
             self._waiting.discard(rank)
         self._version += 1
-        self._answered_by(node)
+        self._no_answer_from(node)
         if gone:
             self._end(Lost(place.name, gone) if place.address is not None else Missing(gone, self._start_s))
 
     def hear(self, rank: int, message: Control, now: float) -> None:
-        """Take in a message of a rank, or Ended, by which the parent on its node tells of its end."""
-        its = self._ranks[rank]
-        if its.is_over:
+        """Note a message of a rank, or Ended from the parent on its node."""
+        state = self._ranks[rank]
+        if state.is_over:
             return
         self._version += 1
         self._waiting.discard(rank)
         if isinstance(message, Hello):
-            its.hello = message
+            state.hello = message
             if self._start_until is None:
                 self._start_until = now + self._start_s
             self._begin()
             self._end_if_absent()
         elif isinstance(message, Waiting):
-            its.wait = message
+            state.wait = message
             self._waiting.add(rank)
         elif isinstance(message, Working):
-            its.wait = None
+            state.wait = None
         elif isinstance(message, Bye):
-            its.bye, its.wait = message, None
+            state.bye, state.wait = message, None
             self._byes[rank] = now + BYE_S
             self._living.discard(rank)
         elif isinstance(message, Abort):
@@ -178,10 +175,10 @@ class RunState:
         elif isinstance(message, Mismatch):
             self._end(message)
         elif isinstance(message, Ended):
-            self._heard_end(rank, message)
+            self._note_end(rank, message)
 
     def answered(self, node: int, number: int, now: float) -> None:
-        """Note that a node has passed on all that its ranks said before it read the question (Ask) of that number."""
+        """Note Answer of a node to Ask of that number."""
         count = self._count
         if count is not None and count.number == number:
             count.missing.discard(node)
@@ -189,7 +186,7 @@ class RunState:
                 count.complete_at = now
 
     def tick(self, now: float) -> None:
-        """Tell of ends, of ranks that are missing and of deadlocks, as far as they are due at this moment."""
+        """Report ends, missing ranks and deadlocks that are due."""
         for number in [number for number, moment in self._byes.items() if now >= moment]:
             del self._byes[number]
             self._outgoing.append(Ended(number, self._nodes[self._ranks[number].node].name, 0, None, ends.FINISHED))
@@ -199,7 +196,7 @@ class RunState:
         self._check_deadlock(now)
 
     def due_at(self) -> float | None:
-        """Return the moment at which `tick` has something to do; None: not before something is heard."""
+        """Return the time at which `tick` has work; None: not before the next message."""
         moments = list(self._byes.values())
         if self._start_until is not None and not self.has_begun and not self.is_ending:
             moments.append(self._start_until)
@@ -220,14 +217,14 @@ class RunState:
     def _ranks_of_absent_nodes(self) -> tuple[int, ...]:
         return tuple(rank for node in self._nodes if node.address is None for rank in node.ranks)
 
-    def _heard_end(self, number: int, ended: Ended) -> None:
+    def _note_end(self, number: int, ended: Ended) -> None:
         rank = self._ranks[number]
         is_known = rank.bye is not None and number not in self._byes
         rank.ended, rank.wait = ended, None
         self._byes.pop(number, None)
         self._living.discard(number)
         if not ends.is_good(ended):
-            if self._is_going_on:
+            if self._keep_going:
                 self._outgoing.append(ended)
             else:
                 self._end(ended)
@@ -236,12 +233,12 @@ class RunState:
         self._end_if_absent()
 
     def _end_if_absent(self) -> None:
-        """End a run that cannot begin: a rank has ended before it said hello, and another one waits for it."""
+        """End a run that cannot begin: a rank has ended without Hello, and another one waits for it."""
         if self.has_begun or self.is_ending or self._start_until is None:
             return
         for rank in self._ranks:
             if rank.ended is not None and rank.hello is None:
-                # Without a code: its own was 0, but those that wait for it cannot go on.
+                # Without a code: it ended with 0, but the ranks that wait for it cannot go on.
                 never = changed(rank.ended, code=None, why=ends.NEVER_SAID_HELLO)
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
@@ -261,7 +258,7 @@ class RunState:
         self._outgoing.append(ends.ending(message, others))
 
     def _check_deadlock(self, now: float) -> None:
-        if self.is_ending or not self._waiting or self._waiting != self._living or not self._nobody_can_go_on():
+        if self.is_ending or not self._waiting or self._waiting != self._living or not self._is_deadlock():
             self._count = None
             return
         count = self._count
@@ -273,9 +270,9 @@ class RunState:
             elif now >= count.complete_at + AGAIN_S:
                 self._ask(is_second=True, now=now)
 
-    def _nobody_can_go_on(self) -> bool:
+    def _is_deadlock(self) -> bool:
         if self._counted[0] != self._version:
-            self._counted = self._version, ends.nobody_can_go_on(rank.state() for rank in self._ranks)
+            self._counted = self._version, ends.is_deadlock(rank.state() for rank in self._ranks)
         return self._counted[1]
 
     def _ask(self, *, is_second: bool, now: float) -> None:
@@ -290,6 +287,6 @@ class RunState:
         self._count = None
         self._outgoing += [told, ends.ending(told, 0)]
 
-    def _answered_by(self, node: int) -> None:
+    def _no_answer_from(self, node: int) -> None:
         if self._count is not None:
             self._count.missing.discard(node)

@@ -1,6 +1,6 @@
-"""A program of ranks: random cases of distributed arrays, each compared with NumPy. Arguments: first seed, how many.
+"""Program of ranks: random cases of distributed arrays, compared with NumPy. Arguments: first seed, number of cases.
 
-Every rank draws the same cases. Rank 0 says at the end how many were right.
+Every rank draws the same cases. Rank 0 prints the number of cases at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from arrays import DTYPES, assert_is, random_key, random_map, random_shape, spre
 
 from slurm_share.spmd import COMM_WORLD
 from slurm_share.spmd.comm import Comm
-from slurm_share.spmd.functions import fft, find, mtimes
+from slurm_share.spmd.functions import fft, find
+from slurm_share.spmd.products import mtimes
 from slurm_share.spmd.rules.maps import Map
 
 Random = np.random.Generator
@@ -119,7 +120,7 @@ KINDS: list[Callable[[Random, Comm], None]] = [
 
 
 def run_cases(comm: Comm, first: int, count: int) -> None:
-    """Run the cases of these seeds; raises where one is not equal to NumPy."""
+    """Run the cases of these seeds. Raises if a result differs from NumPy's."""
     for seed in range(first, first + count):
         kind = KINDS[seed % len(KINDS)]
         try:

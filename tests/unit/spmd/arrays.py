@@ -19,13 +19,15 @@ DTYPES = [np.dtype(one) for one in ("f8", "f4", "c8", "c16", "?", "i1", "u2", "i
 
 
 def cases(usual: int) -> settings:
-    """Return Hypothesis' settings for so many cases, or for LLSUB_TEST_EXAMPLES: over MPI fewer, as ranks there wait in
-    a loop, and there are more of them than cores."""
+    """Return Hypothesis settings for this number of cases, or for LLSUB_TEST_EXAMPLES.
+
+    Runs over MPI set fewer, because waiting ranks poll and there are more of them than cores.
+    """
     return settings(max_examples=int(os.environ.get("LLSUB_TEST_EXAMPLES", usual)), deadline=None)
 
 
 def whole_array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:
-    """Return an array with different elements, as far as the dtype has them."""
+    """Return an array whose elements differ, as far as the dtype allows."""
     dtype = np.dtype(dtype)
     numbers = np.arange(math.prod(shape), dtype=np.int64) + 1 + seed
     if dtype.names:
@@ -43,13 +45,13 @@ def whole_array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[An
 
 
 def spread(whole: NDArray[Any], map: Map, comm: Comm) -> Dmat:
-    """Return the array distributed: each rank takes what it stores, found index by index."""
+    """Return the array distributed; each rank copies its part index by index."""
     stored = map.stored(whole.shape, comm.rank)
     return from_local(np.ascontiguousarray(whole[np.ix_(*stored)]), map, whole.shape, comm)
 
 
 def assert_is(array: Dmat, whole: NDArray[Any]) -> None:
-    """Check that this rank's part, with its overlap, is what the map says of the whole array."""
+    """Check that this rank's part, with its overlap, equals the array at the map's indices."""
     expected = whole[np.ix_(*array.map.stored(whole.shape, array.comm.rank))]
     assert array.shape == whole.shape
     assert array.local.dtype == whole.dtype
@@ -73,7 +75,7 @@ def random_shape(generator: np.random.Generator, ndim: int, longest: int = 13) -
 
 
 def random_key(generator: np.random.Generator, shape: tuple[int, ...], only_slices: bool = False) -> tuple[Any, ...]:
-    """Return what indexes an array of that shape: numbers, slices with steps of both directions, an ellipsis."""
+    """Return a random key for an array of that shape: numbers, slices with steps of both signs, an ellipsis."""
     key: list[Any] = []
     for length in shape:
         kind = generator.integers(4)

@@ -1,8 +1,8 @@
-"""Runs the ranks of a test as real processes, with a small rendezvous process of the test's own.
+"""Runs the ranks of a test as processes, with a small rendezvous process in the test.
 
     results = run_ranks(4, "all_first", 100)     # rank_programs.all_first(transport, 100) on each of four ranks
 
-As a program it is one rank: `python in_processes.py FUNCTION FD`, its arguments pickled in standard input.
+As a program this module is one rank: `python in_processes.py FUNCTION FD`, with pickled arguments in standard input.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HERE = Path(__file__)
 
 
 class Run:
-    """The ranks of one test."""
+    """The processes and the rendezvous of one test."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Run:
         environ: dict[str, str] | None = None,
         tells_ends: bool = True,
     ) -> None:
-        """`per_node`: so many ranks believe to be on a node of their own, and talk TCP to the others."""
+        """`per_node`: number of ranks per pretended node; nodes use TCP between each other."""
         self.size, self.name = size, f"slurm-share-test/{os.getpid()}/{secrets.token_hex(8)}"
         self.run_id = "test.0"
         self._per_node = per_node or size
@@ -86,12 +86,12 @@ class Run:
         self._results = []
 
     def stop_rendezvous(self) -> None:
-        """End the rendezvous process, as if it was killed."""
+        """Close all connections of the rendezvous, as if it was killed."""
         self._stop.set()
         self._thread.join()
 
     def results(self, patience_s: float = PATIENCE_S) -> list[Any]:
-        """Return what the program returned on each rank, or the exception that it raised; None for one that died."""
+        """Return the result of each rank, or the exception that it raised; None for a rank that died."""
         until = time.monotonic() + patience_s
         found = []
         for fd in self._results:
@@ -199,7 +199,7 @@ class Run:
 
 
 def run_ranks(size: int, program: str, *args: Any, patience_s: float = PATIENCE_S, **options: Any) -> list[Any]:
-    """Run a function of `rank_programs` on so many ranks; return what each returned. Raises the first error of any."""
+    """Run a function of `rank_programs` on `size` ranks and return all results. Raises the first error of a rank."""
     with Run(size, program, *args, **options) as run:
         found = run.results(patience_s)
         codes = [process.returncode for process in run.processes]

@@ -1,7 +1,6 @@
-"""A transport between threads of one process, so that collectives and arrays are tested without processes.
+"""Transport between threads of one process, for tests of collectives and arrays without processes.
 
-The matching is the product's (`matching.Queues`); only the way of a message from rank to rank is replaced, and what the
-rendezvous process says where all ranks wait for each other.
+Matching is the product's (`matching.Queues`). Only the delivery of messages and the deadlock check are replaced.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class ThreadMessage:
 
 @dataclass(eq=False)
 class Shared:
-    """What all ranks of one run have."""
+    """State that all ranks of one run share."""
 
     queues: list[Queues]
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -59,7 +58,7 @@ class Shared:
     """Ranks that have ended."""
 
     def look_for_deadlock(self) -> None:
-        """Set `ended` where every rank waits and nothing has come for any; called with the lock."""
+        """Set `ended` if every rank waits and no message is there for any. The lock is held."""
         if self.ended is not None or not self.waits or len(self.waits) + len(self.done) < len(self.queues):
             return
         try:
@@ -84,7 +83,7 @@ class Shared:
 
 
 class ThreadTransport:
-    """One rank."""
+    """One rank, which is a thread."""
 
     def __init__(self, rank: int, shared: Shared, nodes: tuple[NodePlace, ...], has_windows: bool = True) -> None:
         self.has_windows = has_windows
@@ -169,9 +168,9 @@ class ThreadTransport:
 def run_ranks(
     size: int, program: Callable[[Any], Any], *, per_node: int | None = None, windows: bool = True
 ) -> list[Any]:
-    """Run `program(transport)` on so many ranks; return what each returned. Raises the first error of any.
+    """Run `program(transport)` on `size` ranks and return all results. Raises the first error of a rank.
 
-    `per_node` ranks are on each node; None: all on one. `windows`: the transport has them.
+    `per_node`: ranks per node; None: all on one. `windows`: whether the transport has them.
     """
     count = per_node or size
     nodes = tuple(

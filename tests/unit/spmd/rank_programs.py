@@ -1,4 +1,4 @@
-"""What the ranks of the transport's tests run; each function gets the transport."""
+"""Programs for the ranks of transport tests; each function gets the transport."""
 
 from __future__ import annotations
 

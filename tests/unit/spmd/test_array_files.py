@@ -1,4 +1,4 @@
-"""Distributed arrays in .npy files: what NumPy reads and writes, and what happens when a rank cannot."""
+"""Distributed arrays in .npy files: NumPy reads and writes the same, and failures of a rank."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = Map((2, 1))
 
 
 def run(size: int, program: Any) -> list[Any]:
-    """Run `program(comm)` on so many ranks."""
+    """Run `program(comm)` on `size` ranks."""
     return run_ranks(size, lambda transport: program(Comm(transport)))
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_ordinary_file_is_not_replaced_and_a_link_stays(tmp_path: Pat
 
     def program(comm: Comm) -> None:
         array = zeros(4, 3, map=ROWS, comm=comm)
-        with pytest.raises(ArrayFileError, match="it is no ordinary file"):
+        with pytest.raises(ArrayFileError, match="it is no regular file"):
             save(tmp_path / "pipe", array)
         save(tmp_path / "link", array)
         save(tmp_path / "link", array + 1)
@@ -224,7 +224,7 @@ def test_what_is_no_ordinary_file_is_not_replaced_and_a_link_stays(tmp_path: Pat
 
 
 def broken(path: Path, kind: str) -> None:
-    """Write a file that is no whole array of numbers."""
+    """Write a file that is not a complete array of numbers."""
     np.save(path, whole_array((6, 5), "f8"))
     data = path.read_bytes()
     if kind == "short":
@@ -309,7 +309,7 @@ def test_a_map_of_another_number_of_dimensions_or_ranks_is_refused(tmp_path: Pat
     np.save(path, np.zeros(4))
 
     def program(comm: Comm) -> None:
-        with pytest.raises(UsageError, match="a map of 2 dimensions cannot spread an array of 1"):
+        with pytest.raises(UsageError, match="a map of 2 dimensions cannot distribute an array of 1"):
             load(path, ROWS, comm)
         with pytest.raises(UsageError, match="names rank 2, and the run has 2"):
             load(path, Map((3,)), comm)

@@ -23,7 +23,7 @@ ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 
 
 def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on so many ranks."""
+    """Run `program(comm)` on `size` ranks."""
     return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
@@ -152,16 +152,16 @@ def test_matrix_products_equal_numpy(seed: int, size: int, dtype: str, panel: in
         one, other = spread(left, first, comm), spread(right, second, comm)
         for product in (
             one @ other,
-            functions.mtimes(left, other),
-            functions.mtimes(one, right),
+            products.mtimes(left, other),
+            products.mtimes(one, right),
             np.matmul(one, other),
         ):
             assert_is(product, expected)
-        product = functions.mtimes(one, other, wanted)
+        product = products.mtimes(one, other, wanted)
         assert product.map == wanted
         assert_is(product, expected)
         assert_is(one, left)
-        np.testing.assert_array_equal(functions.mtimes(left, right), expected)
+        np.testing.assert_array_equal(products.mtimes(left, right), expected)
 
     before, products.PANEL_BYTES = products.PANEL_BYTES, panel
     try:
@@ -275,13 +275,3 @@ def test_summation_adds_arrays_of_any_maps() -> None:
             functions.summation(target)
 
     run(2, program)
-
-
-def test_synch_fills_the_overlap_and_returns_the_array() -> None:
-    def program(comm: Comm) -> None:
-        array = zeros(1, 8, map=Map((1, 4), "b", None, (0, 1)), comm=comm)
-        array.local = comm.rank
-        assert functions.synch(array) is array
-        assert array.local.tolist() == [[[0, 0, 1], [1, 1, 2], [2, 2, 3], [3, 3]][comm.rank]]
-
-    run(4, program)

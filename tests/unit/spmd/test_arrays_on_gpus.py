@@ -1,4 +1,4 @@
-"""Local parts in a GPU's memory, with a stand-in for CuPy: they go through host memory, and stay where they are."""
+"""Local parts in GPU memory, with a stand-in for CuPy: they are copied through host memory and stay on the GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = Map((1, 2))
 
 
 class FakeGpuArray:
-    """An array that can only be read by copying it to the host, as CuPy's."""
+    """Array that can only be read by a copy to the host, as in CuPy."""
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values)
@@ -49,12 +49,12 @@ class FakeGpuArray:
 
 
 def asarray(values: Any) -> FakeGpuArray:
-    """Stand for cupy.asarray: `host` looks for it in the module of the class."""
+    """Stand-in for cupy.asarray: `host` looks for it in the module of the class."""
     return FakeGpuArray(values)
 
 
 def empty(shape: Any, dtype: Any) -> FakeGpuArray:
-    """Stand for cupy.empty."""
+    """Stand-in for cupy.empty, found in the same way."""
     return FakeGpuArray(np.zeros(shape, dtype))
 
 

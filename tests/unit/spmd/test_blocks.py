@@ -1,4 +1,4 @@
-"""Blocks that ranks have are put together to the array that NumPy would have."""
+"""Blocks of ranks are assembled to the same array as in NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_share.spmd.rules.positions import from_vector
 
 
 def places(length: int, parts: int, kind: str) -> list[np.ndarray]:
-    """Return which indices each of so many parts has: in a block, cyclic, or two and two."""
+    """Return the indices of each part: a block, cyclic, or cyclic in pairs."""
     everything = np.arange(length)
     if kind == "b":
         return np.array_split(everything, parts)
@@ -28,7 +28,7 @@ def places(length: int, parts: int, kind: str) -> list[np.ndarray]:
 
 
 def gathered(shape: tuple[int, ...], grid: tuple[int, ...], kinds: str, root: int | None, **where: Any) -> Any:
-    """Return what each rank gets, and the array itself."""
+    """Return the result of each rank, and the array itself."""
     whole = np.arange(math.prod(shape), dtype=where.pop("dtype", "f4")).reshape(shape)
     axes = [places(length, parts, kind) for length, parts, kind in zip(shape, grid, kinds, strict=True)]
     size = where.pop("size")
@@ -86,7 +86,7 @@ def test_every_layout_and_any_root(data: st.DataObject, windows: bool) -> None:
 def test_large_arrays_go_through_the_window_in_parts(
     shape: tuple[int, ...], grid: tuple[int, ...], kinds: str, per_node: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts are small here, so that there are more of them than sections of the window."""
+    """Parts are small here, so there are more of them than sections of the window."""
     monkeypatch.setattr(blocks, "_LEAST_SLAB", 64 << 10)
     monkeypatch.setattr(blocks, "_SLAB", 64 << 10)
     assert blocks.slabs(shape, 4).number > 8
@@ -113,10 +113,12 @@ def test_arrays_of_other_shapes_are_a_mismatch() -> None:
     def program(transport: Any) -> None:
         comm = Comm(transport)
         length = 4 + comm.rank
-        gather_blocks(comm.group, (length,), "f8", np.zeros(length), [np.arange(length)], name="agg")
+        gather_blocks(comm.group, (length,), "f8", np.zeros(length), [np.arange(length)])
         comm.barrier()
 
-    with pytest.raises(CollectiveMismatch, match=r"in agg\(\[4\] float64, root=0\), rank 1 in agg\(\[5\] float64"):
+    with pytest.raises(
+        CollectiveMismatch, match=r"in gather\(\[4\] float64, root=0\), rank 1 in gather\(\[5\] float64"
+    ):
         run_ranks(2, program)
 
 

@@ -1,4 +1,4 @@
-"""The sender's end of a connection where the kernel or the memory fails."""
+"""The sender's end of a connection when the kernel or the memory fails."""
 
 from __future__ import annotations
 

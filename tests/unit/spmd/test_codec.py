@@ -1,4 +1,4 @@
-"""Objects to bytes and back."""
+"""Conversion of objects to bytes and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_share.spmd.transport import ARRAY, PICKLE5, RAW
 
 
 def sent(value: Any) -> Any:
-    """Return the value as a receiver gets it: in memory of its own."""
+    """Return the value as a receiver gets it, in its own memory."""
     form, meta, buffers = codec.encode(value)
     return codec.decode(form, meta, memoryview(bytearray(b"".join(buffers))))
 
@@ -111,7 +111,7 @@ def test_parts_that_are_not_contiguous_and_very_many_parts_still_come() -> None:
 
 
 class OnGpu:
-    """Behaves as CuPy's and PyTorch's arrays do."""
+    """Stand-in for arrays of CuPy and PyTorch."""
 
     def __init__(self, values: Any, way: str) -> None:
         self._values = np.asarray(values)

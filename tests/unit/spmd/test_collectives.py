@@ -1,4 +1,4 @@
-"""Collective calls give every rank what their names say, whatever the number of ranks and nodes."""
+"""Collective calls give the right results for any number of ranks and nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Program = Callable[[Comm], Any]
 
 
 def run(size: int, program: Program, **where: Any) -> list[Any]:
-    """Return what each rank's program returned, given its Comm."""
+    """Return the result of each rank's program, which gets its Comm."""
     return run_ranks(size, lambda transport: program(Comm(transport)), **where)
 
 
@@ -52,7 +52,7 @@ def test_lower_case_calls(size: int, per_node: int | None) -> None:
 
 @layouts
 def test_values_are_combined_in_the_order_of_ranks(size: int, per_node: int | None) -> None:
-    """Joining strings is associative, and not commutative."""
+    """Concatenation of strings is associative but not commutative."""
 
     def program(comm: Comm) -> None:
         word = "".join(f"<{rank}>" for rank in range(size))
@@ -137,7 +137,7 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
 
 @both
 def test_large_values_do_not_go_through_the_ranks_between(windows: bool) -> None:
-    """Of 20 ranks on a node most are not next to the one that gathers."""
+    """Among 20 ranks of a node, most are not children of the root."""
     shared: list[Any] = []
 
     def program(transport: Any) -> None:
@@ -168,7 +168,7 @@ def test_sums_have_the_same_bits_on_every_rank_and_in_every_run(windows: bool) -
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_what_is_returned_is_the_receivers_own(size: int) -> None:
-    """Changing it changes nothing on another rank, nor what the sender still has."""
+    """Changing a result changes neither other ranks' results nor the sender's value."""
 
     def program(comm: Comm) -> None:
         mine = np.full(4, comm.rank)
@@ -261,7 +261,7 @@ CALLS: dict[str, Program] = {
 @pytest.mark.parametrize("odd", [0, 1, 2])
 @pytest.mark.parametrize("one", CALLS)
 def test_a_rank_in_another_call_than_the_others_is_noticed(one: str, odd: int) -> None:
-    """At the latest in the next call: a rank that only sends does not wait to hear that nobody wanted it."""
+    """At the latest in its next call, because a rank that only sends does not wait."""
     for other in CALLS:
         if other == one:
             continue

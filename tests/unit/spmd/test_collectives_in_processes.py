@@ -1,4 +1,4 @@
-"""Collective calls of real processes with shared memory: results, mismatches, and a rank that is killed."""
+"""Collective calls of processes with shared memory: results, mismatches, and a killed rank."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_results(tmp_path: Path, size: int) -> None:
 
 
 def test_results_over_nodes(tmp_path: Path) -> None:
-    """Ranks 0 and 1, 2 and 3, and 4 believe to be on nodes of their own."""
+    """Ranks 0 and 1, 2 and 3, and 4 are on pretended nodes."""
     (tmp_path / "program.py").write_text(RESULTS)
     in_processes.run_ranks(5, "run_file", str(tmp_path / "program.py"), per_node=2)
 
 
 def test_ranks_that_wait_in_different_calls_are_told(tmp_path: Path) -> None:
-    """No frame is sent here: each waits for the other, and the rendezvous process compares what they wait for."""
+    """No frame is sent here; the rendezvous process compares the waits of both ranks."""
     done = started(tmp_path, MISMATCH, 2)
     assert done.returncode == 1
     assert "CollectiveMismatch: collective call 1: rank 0 is in gather(root=0), rank 1 in gather(root=1)" in done.stderr
@@ -160,6 +160,6 @@ def test_ranks_of_other_nodes_raise_with_its_name_too(tmp_path: Path, kind: str,
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 def test_when_a_rank_is_killed_many_times(tmp_path: Path) -> None:
-    """Each kind of call in turn, at a random moment."""
+    """Each kind of call in turn, at a random time."""
     for number in range(ROUNDS):
         check_death(tmp_path, KINDS[number % len(KINDS)], random.randrange(4), random.uniform(0, 0.5))

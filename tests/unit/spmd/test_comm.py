@@ -1,4 +1,4 @@
-"""Comm: messages between ranks under mpi4py's names, and sentences for what cannot be."""
+"""Comm: messages between ranks under mpi4py's names, and messages of errors."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_numbers_and_texts_are_different_tags() -> None:
 
 
 def test_abort_ends_a_process_whose_output_nobody_reads() -> None:
-    """Its exit code is the given one, also where a stream is closed."""
+    """The exit code is that of abort(), also if a stream is closed."""
     program = (
         "import os, sys; from slurm_share.spmd.comm import COMM_WORLD\n"
         "try:\n    sys.stdout.close(); COMM_WORLD.abort(7)\n"

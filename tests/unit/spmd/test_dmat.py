@@ -1,4 +1,4 @@
-"""Distributed arrays: the part of each rank, and operations element by element; NumPy is the oracle."""
+"""Distributed arrays: local parts and element-wise operations, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 
 
 def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on so many ranks."""
+    """Run `program(comm)` on `size` ranks."""
     return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
@@ -135,7 +135,7 @@ def test_a_local_part_of_another_shape_is_refused_at_once() -> None:
 
 def test_maps_that_do_not_fit_are_refused() -> None:
     def program(comm: Comm) -> None:
-        with pytest.raises(UsageError, match="a map of 2 dimensions cannot spread an array of 3"):
+        with pytest.raises(UsageError, match="a map of 2 dimensions cannot distribute an array of 3"):
             zeros(4, 4, 4, map=ROWS, comm=comm)
         with pytest.raises(UsageError, match="names rank 1, and the run has 1"):
             zeros(4, 4, map=ROWS, comm=comm)

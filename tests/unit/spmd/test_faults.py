@@ -1,4 +1,4 @@
-"""Ranks whose calls are interrupted, share their transport between threads, or end in disagreement."""
+"""Ranks whose calls are interrupted, that use their transport in several threads, or that end in disagreement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transports import ranks, said
 
-from slurm_share.spmd import frames, peers, sockets, turns, wire, world
+from slurm_share.spmd import frames, peers, sockets, transport_lock, wire, world
 from slurm_share.spmd.control import Ends
 from slurm_share.spmd.errors import (
     CollectiveMismatch,
@@ -36,11 +36,11 @@ def body(size: int) -> list[memoryview]:
 
 def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_arguments: None)
-    turn = turns.Turn()
+    turn = transport_lock.TransportLock()
     number = threading.get_ident()
 
     class Threads:
-        """Ctrl-C comes while the wait asks which thread it is in."""
+        """Fake `threading` that raises Ctrl-C while the wait checks which thread it is in."""
 
         @staticmethod
         def get_ident() -> int:
@@ -53,9 +53,9 @@ def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch
 
     turn._deferring = True
     turn.lock.acquire()
-    monkeypatch.setattr(turns, "threading", Threads)
+    monkeypatch.setattr(transport_lock, "threading", Threads)
     with pytest.raises(KeyboardInterrupt):
-        turn.asleep(Poller(), None)
+        turn.poll_unlocked(Poller(), None)
     assert turn._deferring
     assert turn.lock.locked()
 
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_a_send_to_a_rank_whose_queue_of_connections_is_full(monkeyp
 
     with ranks(2) as ((sender, _control), _other):
         monkeypatch.setattr(peers, "_socket", lambda *_arguments: Full())
-        sender._turn._interrupted = True
+        sender._lock._interrupted = True
         with pytest.raises(KeyboardInterrupt):
             sender.send(1, USER, 0, RAW, b"", body(1))
 

@@ -1,4 +1,4 @@
-"""The proof between two ends of a TCP connection: who is let in, and who is not."""
+"""Authentication of both ends of a TCP connection."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RUN = "4711.0"
 
 
 def ends(**changes) -> tuple[Server, Client]:
-    """Return a server of rank 3 and a client of rank 5 that fit each other, but for the client's `changes`."""
+    """Return a server of rank 3 and a client of rank 5 that match, except for the client's `changes`."""
     what = {"key": KEY, "run": RUN, "me": 5, "peer": 3, "purpose": RANKS, **changes}
     return Server(KEY, RUN, 3, RANKS), Client(**what)
 
 
 def talk(server: Server, client: Client, size: int = LIMIT) -> None:
-    """Pass what each says to the other, `size` bytes at a time, until neither has anything to say."""
+    """Pass the bytes of each end to the other, `size` at a time, until both are silent."""
     to_client, to_server = server.start(), client.start()
     while to_client or to_server:
         part, to_server = to_server[:size], to_server[size:]

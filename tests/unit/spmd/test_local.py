@@ -1,4 +1,4 @@
-"""`python -m slurm_share.spmd -n N PROG`: starting, output, ends, and what is left. Real processes."""
+"""`python -m slurm_share.spmd -n N PROG` with real processes: starts, output, ends, and remaining processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def program(tmp_path):
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path, monkeypatch):
-    """No test leaves a process that it started: all bear a mark in their environment."""
+    """Check after each test that no process it started remains; all have a mark in their environment."""
     mark = f"TEST_OF_LOCAL={tmp_path}"
     monkeypatch.setenv("TEST_OF_LOCAL", str(tmp_path))
     yield
@@ -47,7 +47,7 @@ def nothing_left(tmp_path, monkeypatch):
 
 
 def marked(mark: str) -> list[str]:
-    """Return the processes, this one apart, with that in their environment."""
+    """Return the other processes with that mark in their environment."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -64,7 +64,7 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def begin(*arguments: str, **options) -> subprocess.Popen[str]:
-    """Start the command, and wait until it has said "ready"."""
+    """Start the command, and wait until it has printed "ready"."""
     process = subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )

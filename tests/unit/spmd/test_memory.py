@@ -1,4 +1,4 @@
-"""How much memory may be taken."""
+"""Memory that a process may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames and how a receiver reads them out of a stream."""
+"""Frames, and how a receiver parses a stream of them."""
 
 from __future__ import annotations
 

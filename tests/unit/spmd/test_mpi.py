@@ -1,4 +1,4 @@
-"""Messages over mpi4py, between processes that a real mpiexec has started."""
+"""Messages over mpi4py, between processes of a real mpiexec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = """
 import os, sys, threading, time
 from slurm_share.spmd import errors, mpi
 from slurm_share.spmd.transport import RAW, USER
-t = mpi.make()
+t = mpi.make_transport()
 def send(dest, tag, *parts, context=USER, form=RAW, meta=b""):
     t.send(dest, context, tag, form, meta, [memoryview(part) for part in parts])
 def take(source, tag, context=USER):
@@ -34,7 +34,7 @@ others = [rank for rank in range(t.size) if rank != t.rank]
 
 
 def mpiexec(size: int, program: str, *, code: int = 0, env: dict[str, str] | None = None) -> str:
-    """Run HEAD and `program` on so many ranks; return what they printed."""
+    """Run HEAD and `program` on `size` ranks; return their output."""
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI", "LLSUB", "HYDRA"))
     }
@@ -50,7 +50,7 @@ def mpiexec(size: int, program: str, *, code: int = 0, env: dict[str, str] | Non
 
 
 def test_messages_keep_their_order_tag_and_form() -> None:
-    """Numbers and words are tags, and differ; parts are one body, which is the receiver's own and can be written to."""
+    """Numbers and strings are different tags; the parts of a body arrive as one writable body."""
     program = """
 right, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
 for number in range(50):
@@ -88,7 +88,7 @@ expect(errors.UsageError, send, 0, 0, b"")
 
 
 def test_everybody_sends_everything_before_anybody_receives() -> None:
-    """Many small messages and large ones: a send that waited for its receiver would wait for ever."""
+    """A send that waited for its receiver would wait for ever."""
     program = """
 big = bytearray(os.urandom(1 << 20))
 for rank in others:
@@ -110,7 +110,7 @@ t.close()
 
 
 def test_a_message_of_more_bytes_than_mpi_counts_is_sent_in_blocks() -> None:
-    """The count of blocks is within 32 bits; what is behind the body is not part of it."""
+    """The number of blocks fits 32 bits; padding after the body is dropped."""
     program = """
 mpi.LARGE, mpi.BLOCK = 1 << 16, 1 << 10
 t._block = t._mpi.BYTE.Create_contiguous(mpi.BLOCK).Commit()
@@ -127,7 +127,7 @@ t.close()
 
 
 def test_what_a_rank_keeps_for_its_receivers_has_a_limit() -> None:
-    """A send beyond it waits until MPI has taken enough of what was sent before; a larger message is refused."""
+    """A send beyond the limit waits until MPI has sent enough; a larger message is refused."""
     program = """
 body = bytes(1 << 20)
 error = expect(errors.NoRoom, send, 1 - t.rank, 0, bytes(4 << 20))
@@ -145,7 +145,6 @@ t.close()
 
 
 def test_who_waits_for_a_rank_that_has_ended_is_told() -> None:
-    """After its last message; and nothing can be sent to it any more."""
     program = """
 if t.rank == 0:
     send(1, "last", b"word")
@@ -166,7 +165,7 @@ t.close()
 
 
 def test_ranks_in_other_collective_calls_are_told() -> None:
-    """The same check as of our own transport: `matching` has it."""
+    """`matching` makes the same check as over sockets."""
     program = """
 context = 1 << 32 | 7
 send(1 - t.rank, f"call {t.rank}", b"", context=context)
@@ -179,7 +178,6 @@ t.close()
 
 
 def test_threads_are_served_in_turn() -> None:
-    """One waits while another sends."""
     program = """
 got = []
 thread = threading.Thread(target=lambda: got.append(take(1 - t.rank, "later")))
@@ -195,7 +193,6 @@ t.close()
 
 @pytest.mark.parametrize("end", ["t.abort(3, 'enough')", "raise ValueError('enough')"])
 def test_an_abort_and_an_uncaught_exception_end_every_rank(end: str) -> None:
-    """The others wait, and end with it."""
     said = mpiexec(3, f"if t.rank == 1: {end}\ntake(1, 'never')\nprint('not reached')", code=1)
     assert "rank 1 ends the run with code" in said
     assert "enough" in said
@@ -203,7 +200,6 @@ def test_an_abort_and_an_uncaught_exception_end_every_rank(end: str) -> None:
 
 
 def test_where_ranks_are() -> None:
-    """All on this node; a single rank is a run, too."""
     program = """
 assert [(node.first, node.count) for node in t.nodes] == [(0, t.size)], t.nodes
 assert t.nodes[0].name == t._mpi.Get_processor_name()
@@ -235,18 +231,17 @@ t.close()
     ],
 )
 def test_when_mpi_is_wanted(environ: dict[str, str], answer: bool) -> None:
-    """Said, or found; in a run of our own launcher only if it is said."""
-    assert mpi.wanted(environ) is answer
+    """By a variable, or by the environment of an MPI; in our own runs only by a variable."""
+    assert mpi.is_wanted(environ) is answer
 
 
 def test_a_transport_that_there_is_not_is_refused() -> None:
-    """With those that there are."""
     with pytest.raises(UsageError, match="LLSUB_TRANSPORT=zmq: write mpi"):
-        mpi.wanted({"LLSUB_TRANSPORT": "zmq"})
+        mpi.is_wanted({"LLSUB_TRANSPORT": "zmq"})
 
 
 def test_a_launcher_that_starts_no_mpi_is_named() -> None:
-    """Its ranks would each be alone in an MPI of their own."""
+    """Each of its ranks would be alone in an MPI of its own."""
     code = "from slurm_share.spmd import COMM_WORLD as comm; comm.barrier()"
     environ = {**os.environ, "LLSUB_TRANSPORT": "mpi", "LLSUB_RENDEZVOUS": "x", "LLSUB_SIZE": "4"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environ)
@@ -262,13 +257,13 @@ def test_a_launcher_that_starts_no_mpi_is_named() -> None:
     ],
 )
 def test_an_mpi_that_cannot_be_had_is_a_sentence(before: str, says: str) -> None:
-    """Four ranks that each took themselves for the only one would each do everything."""
+    """Otherwise each of four ranks would do the whole work alone."""
     program = f"""
 import os, sys
 {before}
 from slurm_share.spmd import errors, mpi
 try:
-    mpi.make()
+    mpi.make_transport()
 except errors.TransportError as error:
     print(error)
 """
@@ -280,8 +275,10 @@ except errors.TransportError as error:
 
 @pytest.mark.parametrize("file", ["test_collectives.py", "test_dmat.py", "test_redistribute.py"])
 def test_collective_calls_and_arrays_are_right_over_mpi(file: str) -> None:
-    """Their own tests once more, with processes for ranks. Without those in which all ranks wait for each other, which
-    nobody tells them over MPI, and those of memory that ranks share."""
+    """The tests of the other transports, with processes as ranks.
+
+    Without tests of deadlocks, which MPI does not report, and of memory that ranks share.
+    """
     here = Path(__file__).parent
     argv = [str(MPIEXEC), "-n", "5", sys.executable, "-m", "pytest", "-q", "-p", "under_mpi", "-p", "no:cacheprovider"]
     argv += [

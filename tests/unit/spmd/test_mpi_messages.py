@@ -1,4 +1,4 @@
-"""What the transport over MPI does without an MPI: messages as bytes, and the end of a rank."""
+"""Parts of the transport over MPI that need no MPI: messages as bytes, and the end of a rank."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from slurm_share.spmd.transport import RAW, USER, Tag
 
 @pytest.mark.parametrize("tag", [0, -(1 << 63), "a", "", "i5", "\udc80"])
 def test_tags_of_every_kind_come_as_they_were(tag: Tag) -> None:
-    data = mpi._packed(0, USER, tag, RAW, b"meta", [memoryview(b"body")])
-    _kind, message = mpi._unpacked(3, memoryview(data))
+    data = mpi._pack(0, USER, tag, RAW, b"meta", [memoryview(b"body")])
+    _kind, message = mpi._unpack(3, memoryview(data))
     assert (message.envelope.tag, message.envelope.meta, bytes(message.body)) == (tag, b"meta", b"body")
 
 
 @pytest.mark.parametrize("tag", ["x" * 300, 1 << 64])
 def test_a_tag_that_is_too_long_is_refused(tag: Tag) -> None:
     with pytest.raises(UsageError):
-        mpi._packed(0, USER, tag, RAW, b"", [])
+        mpi._pack(0, USER, tag, RAW, b"", [])
 
 
 @pytest.mark.parametrize("is_late", [True, False])
@@ -41,8 +41,8 @@ def test_ranks_whose_last_collective_calls_differ_end_with_an_abort(
     made._ended, made._sent, made._queues = set(), deque(), Queues(0)
     made._queues.finish(1 << 32 | 4)
     if is_late:
-        data = mpi._packed(0, 1 << 32 | 4, "bcast(root=1)", RAW, b"", [])
-        made._queues.put(mpi._unpacked(1, memoryview(data))[1])
+        data = mpi._pack(0, 1 << 32 | 4, "bcast(root=1)", RAW, b"", [])
+        made._queues.put(mpi._unpack(1, memoryview(data))[1])
     made.close()
     assert [code for code, _why in aborted] == [1] * is_late
     assert all("collective call 4" in why for _code, why in aborted)

@@ -15,7 +15,7 @@ from slurm_share.spmd import redistribute
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.dmat import Dmat, from_local, zeros
 from slurm_share.spmd.errors import CollectiveMismatch, NoRoom, UsageError
-from slurm_share.spmd.gathering import lies_in_one_piece
+from slurm_share.spmd.gathering import is_contiguous_block
 from slurm_share.spmd.rules.maps import Map
 from slurm_share.spmd.rules.plans import Part
 
@@ -24,7 +24,7 @@ FEW = cases(60)
 
 
 def run(size: int, program: Any, **options: Any) -> list[Any]:
-    """Run `program(comm)` on so many ranks."""
+    """Run `program(comm)` on `size` ranks."""
     return run_ranks(size, lambda transport: program(Comm(transport)), **options)
 
 
@@ -424,7 +424,7 @@ def test_other_calls_on_one_rank_are_named_on_all() -> None:
 
 
 def _gather_and_meet(array: Dmat, everywhere: bool) -> None:
-    """Ranks that only send learn in their next call that the gather has failed."""
+    """Gather, then meet: ranks that only send learn of a failed gather in their next call."""
     array.gather_all() if everywhere else array.gather()
     array.comm.barrier()
 
@@ -469,13 +469,13 @@ def test_parts_of_other_dtypes_are_gathered_in_the_one_that_holds_all(kinds: tup
 
 
 @pytest.mark.parametrize("place", [(slice(0, 2, 1), slice(0, 3, 1)), (slice(1, 2, 1), slice(0, 2, 1))])
-def test_a_block_of_neighbours_lies_in_one_piece(place: tuple[slice, ...]) -> None:
-    assert lies_in_one_piece((4, 3), place)
+def test_a_block_of_neighbours_is_contiguous_block(place: tuple[slice, ...]) -> None:
+    assert is_contiguous_block((4, 3), place)
 
 
 @pytest.mark.parametrize("place", [(slice(0, 2, 1), slice(0, 2, 1)), (slice(0, 4, 2), slice(0, 3, 1)), ([0, 1], [0])])
 def test_a_block_with_gaps_does_not_lie_in_one_piece(place: tuple[Any, ...]) -> None:
-    assert not lies_in_one_piece((4, 3), place)
+    assert not is_contiguous_block((4, 3), place)
 
 
 def test_a_wrong_shape_or_complex_values_do_not_fit() -> None:

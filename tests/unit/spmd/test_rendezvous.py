@@ -1,4 +1,4 @@
-"""The rendezvous process: who meets, who is refused, who learns what. Real processes; ranks speak by hand."""
+"""The rendezvous process: joining, refused connections, reports of ends. Real processes with scripted ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rendezvous_ends import PATIENCE_S, Node, Speaker, wait_for
 
 from slurm_share.spmd import key_folder, wire
 from slurm_share.spmd.handshake import NODES, Client, Refused
-from slurm_share.spmd.lines import OwnClock
+from slurm_share.spmd.lines import AwakeClock
 from slurm_share.spmd.names import HALF_OPEN, HANDSHAKE_S, RANK_LINE_BYTES, VERSION
 from slurm_share.spmd.node_links import Center
 from slurm_share.spmd.rendezvous import Rendezvous
@@ -28,7 +28,7 @@ QUICK = {"heartbeat_s": 0.2, "lost_s": 2.0}
 
 @pytest.fixture
 def nodes():
-    """Start rendezvous processes; all are gone after the test."""
+    """Return a function that starts rendezvous processes, which end after the test."""
     made: list[Node] = []
 
     def start(setup: wire.Setup, *, is_awaited: bool = True) -> Node:
@@ -48,7 +48,7 @@ def one_node(size: int, **changes) -> wire.Setup:
 
 
 def both_nodes(folder: Path, sizes=(2, 2), **changes) -> list[wire.Setup]:
-    """Return the setups of two nodes on this machine, each with an address of its own."""
+    """Return the setups of two nodes on this machine, with different addresses."""
     if not folder.exists():
         key_folder.make_folder(str(folder))
     names = tuple((f"n{number + 1}", size) for number, size in enumerate(sizes))
@@ -148,8 +148,8 @@ def test_the_process_needs_no_numpy():
         (wire.Hello(-1, 1, 0), "no rank -1"),
         (wire.Hello(0, 1, 0), r"process \d+ is rank 0"),
         (wire.Hello(1, 1, 0, VERSION + 1), f"version {VERSION + 1}.*has {VERSION}"),
-        (wire.Bye(0), "says Hello first"),
-        (wire.Welcome(1, (), (), "", "", ""), "says Hello first"),
+        (wire.Bye(0), "sends Hello first"),
+        (wire.Welcome(1, (), (), "", "", ""), "sends Hello first"),
     ],
 )
 def test_who_does_not_fit_is_told_why_and_the_run_goes_on(nodes, message, why):
@@ -527,7 +527,7 @@ def test_strangers_at_the_port_of_node_0_do_not_stop_a_run(nodes, tmp_path):
 
 
 def by_hand(node: Node, number: int) -> socket.socket:
-    """Return a connection to node 0 that is proved to be another node's."""
+    """Return an authenticated connection of another node to node 0."""
     key = key_folder.read_key(node.setup.folder)
     address = key_folder.read_address(node.setup.folder, node.setup.run, key)
     assert address is not None
@@ -572,7 +572,7 @@ def test_a_second_process_of_a_node_is_not_let_in(nodes, tmp_path):
 
 
 def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
-    class Clock(OwnClock):
+    class Clock(AwakeClock):
         def step(self) -> float:
             return self.now
 
@@ -591,7 +591,7 @@ def test_who_does_not_prove_itself_in_time_is_closed(tmp_path):
         clock.now = HANDSHAKE_S
         center.take(clock.now)
         assert sock.recv(100) == b""
-    assert said == ["a connection was refused: it has not proved itself within 5 s"]
+    assert said == ["a connection was refused: it has not authenticated within 5 s"]
     center.close()
     selector.close()
 
@@ -621,8 +621,7 @@ def test_the_folder_and_its_key_are_the_users_own(tmp_path):
     assert len(key_folder.read_key(str(folder))) == 32
     with pytest.raises(FileExistsError):
         key_folder.make_folder(str(folder))
-    key_folder.remove_key(str(folder))
-    key_folder.remove_key(str(folder))
+    (folder / "key").unlink()
     with pytest.raises(key_folder.FolderRefused, match="no file key"):
         key_folder.read_key(str(folder))
 

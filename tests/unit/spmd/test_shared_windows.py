@@ -1,4 +1,4 @@
-"""Windows are shared in a node, kept for later calls, and not written to while somebody may still read."""
+"""Windows are shared in a node, kept for later calls, and not written while a rank may still read them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_S = 0.01
 
 
 def run(size: int, program: Callable[[Comm], Any], **where: Any) -> tuple[list[int], list[int]]:
-    """Return how many windows each rank made, and how many of them it gave back."""
+    """Return the numbers of windows that each rank made and released."""
     transports: list[Any] = [None] * size
 
     def work(transport: ThreadTransport) -> None:
@@ -38,7 +38,7 @@ def no_memory(_transport: Any, size: int) -> Any:
 
 @pytest.fixture
 def slow_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let some time pass between the moment when a rank may read a window and when it does."""
+    """Delay each read of a window after the rank may read it."""
     borrow = windows.Windows.borrow
 
     def slow(self: Any, call: Any, *args: Any) -> Any:
@@ -136,7 +136,7 @@ def test_windows_that_are_not_used_are_given_back_where_there_are_many(monkeypat
 def test_arrays_among_other_objects_are_combined(
     size: int, per_node: int | None, memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a window can be used is known only where all have said what they have."""
+    """A window can be used only after all ranks have offered equal arrays."""
     if not memory:
         monkeypatch.setattr(ThreadTransport, "window", no_memory)
 

@@ -1,4 +1,4 @@
-"""The bench of messages: what a peer that stops leaves behind, and bars of the table."""
+"""The bench of messages: remains of a peer that stops, and bars of the table."""
 
 from __future__ import annotations
 

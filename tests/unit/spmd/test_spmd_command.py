@@ -1,4 +1,4 @@
-"""What a rank's process does around its program."""
+"""The process of a rank around its program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_share.spmd import __main__ as command
 def test_an_error_of_the_program_is_known_to_what_runs_at_exit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A rank that fails delivers for a moment only what it has sent; one that does not waits for its receivers."""
+    """A failing rank delivers its messages for a short time only; others wait for their receivers."""
     for name in ("argv", "path", "meta_path"):
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     monkeypatch.setattr(sys, "last_value", None, raising=False)

@@ -1,4 +1,4 @@
-"""The programs in packaging/docs/spmd.md, run as the page says."""
+"""The programs in packaging/docs/spmd.md give the results that the page shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from slurm_share import spmd
-from slurm_share.spmd.ppython.differences import DIFFERENCES
 
 PAGE = Path(__file__).parents[3] / "packaging/docs/spmd.md"
 TEXT = PAGE.read_text()
@@ -26,14 +25,12 @@ SAYS = {
 
 
 def test_every_program_of_the_page_is_known_here() -> None:
-    """And what it prints."""
     assert PROGRAMS.keys() == SAYS.keys()
 
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("name", [name for name in SAYS if name != "serial.py"])
 def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: str, size: int) -> None:
-    """With the same result."""
     (tmp_path / name).write_text(PROGRAMS[name])
     clean = {word: value for word, value in os.environ.items() if not word.startswith(("LLSUB", "PMI"))}
     argv = [sys.executable, *([] if size == 1 else ["-m", "slurm_share.spmd", "-n", str(size)]), name]
@@ -42,7 +39,6 @@ def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: st
 
 
 def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
-    """Before it becomes ranks. It asks nothing of this package."""
     assert "slurm_share" not in PROGRAMS["serial.py"]
     argv = [sys.executable, "-c", PROGRAMS["serial.py"]]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -50,11 +46,4 @@ def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
 
 
 def test_every_public_name_is_on_the_page() -> None:
-    """As a word of its own."""
     assert [name for name in spmd.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
-
-
-def test_every_difference_from_ppython_is_on_the_page() -> None:
-    """Row by row, as `ppython/differences.py` has them."""
-    rows = [f"| {one.names} | {one.there} | {one.here} |".replace("*", "\\*") for one in DIFFERENCES]
-    assert "\n".join(["| | pPython | here |", "|---|---|---|", *rows, "", ""]) in TEXT

@@ -1,4 +1,4 @@
-"""Connections of others: what is not a rank of this run is closed, and the ranks go on."""
+"""Connections of other processes are closed, and the ranks continue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except OSError as error:
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ def _close_all() -> Iterator[None]:
 
 
 def is_closed(sock: socket.socket, before: int = 0) -> bool:
-    """Whether the other end closes the connection, after at most so many bytes."""
+    """Return whether the other end closes the connection, after a limited number of bytes."""
     got = 0
     try:
         while data := sock.recv(4096):

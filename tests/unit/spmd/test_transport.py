@@ -1,4 +1,4 @@
-"""The transport of our own, between real processes."""
+"""The transport over sockets, between real processes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_each_rank_knows_who_it_is_and_where() -> None:
 
 @pytest.fixture(scope="module", params=[None, 1], ids=["one node", "two nodes"])
 def two(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """What several programs returned that ran one after the other on two ranks."""
+    """Results of several programs that run one after the other on two ranks."""
     programs = ["objects", "order", "tags", "to_self", "forks", "threads", "thread_feeds_itself"]
     return run_ranks(2, "several", programs, per_node=request.param)
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["one node", "two nodes"])
 def four(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """The same on four ranks."""
+    """Results of several programs that run one after the other on four ranks."""
     programs = ["any_source", *(["window"] if request.param is None else []), "leave_one_by_one"]
     return run_ranks(4, "several", programs, per_node=request.param)
 

@@ -1,4 +1,4 @@
-"""Ranks of two nodes, both on this machine: real rendezvous processes, real ranks, TCP between them."""
+"""Ranks of two nodes on this machine: real rendezvous processes, real ranks, TCP between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_share.spmd import key_folder, names, wire
 
 
 class Nodes:
-    """Two nodes of two ranks each, as two launchers start them."""
+    """Two nodes of two ranks each, started as by two launchers."""
 
     def __init__(self, folder: str, program: str) -> None:
         key_folder.make_folder(folder)
@@ -43,7 +43,7 @@ class Nodes:
         return subprocess.Popen(command, env=os.environ | found, stdout=pipe, stderr=pipe, text=True)
 
     def said(self, rank: int) -> tuple[str, str]:
-        """Wait until a rank has ended; tell its node; return what it wrote."""
+        """Wait until a rank has ended, report that to its node, and return the rank's output."""
         process = self.ranks[rank]
         said = process.communicate(timeout=PATIENCE_S)
         code = process.returncode

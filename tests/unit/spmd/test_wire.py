@@ -1,4 +1,4 @@
-"""Lines to and from a rendezvous process: what is written is read, and nothing else."""
+"""Lines to and from a rendezvous process can be decoded; other lines are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Socket transports of several ranks in one process, each with a connection that plays its rendezvous process."""
+"""Socket transports of several ranks in one process, each with a connection in place of its rendezvous process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_share.spmd.transport import NodePlace
 
 @contextmanager
 def ranks(size: int, environ: Mapping[str, str] | None = None) -> Iterator[list[tuple[SocketTransport, socket.socket]]]:
-    """Yield the transport of each rank, and the rendezvous process's end of its connection."""
+    """Yield the transport of each rank with the rendezvous process's end of its connection."""
     name = f"test-{uuid.uuid4().hex}"
     place, known = wire.Place("n", 0, size, ""), NodePlace("n", 0, size)
     welcome = wire.Welcome(size, (place,), (0,) * size, f"{name}/r", "", "test.0")
@@ -35,7 +35,7 @@ def ranks(size: int, environ: Mapping[str, str] | None = None) -> Iterator[list[
 
 
 def said(far_end: socket.socket) -> list[wire.Control]:
-    """Return what a rank has told its rendezvous process so far."""
+    """Return the messages of a rank to its rendezvous process so far."""
     try:
         return [wire.decode(line) for line in far_end.recv(1 << 16).splitlines()]
     except BlockingIOError:

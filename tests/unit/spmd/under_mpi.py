@@ -1,7 +1,7 @@
-"""A plugin of pytest that gives the programs of tests real ranks: `mpiexec -n 5 python -m pytest -p under_mpi TESTS`.
+"""Plugin of pytest that runs tests' programs on real ranks: `mpiexec -n 5 python -m pytest -p under_mpi TESTS`.
 
-Every process runs every test. `in_threads.run_ranks` becomes a call that all processes make: as many of them as the
-test wants ranks run its program, over mpi4py, and all get the results.
+Every process runs every test. `in_threads.run_ranks` becomes a call of all processes: as many as the test has ranks run
+its program over mpi4py, and all get the results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ hypothesis.settings.load_profile("alike")
 
 
 def run_ranks(size: int, program: Callable[[Any], Any], *, per_node: int | None = None, windows: bool = True) -> Any:
-    """As `in_threads.run_ranks`; there are no windows."""
+    """Replace `in_threads.run_ranks`; there are no windows."""
     world = MPI.COMM_WORLD
     if size > world.Get_size():
         if hypothesis.currently_in_test_context():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from slurm_share.spmd.ppython.differences import DIFFERENCES
 from slurm_share.spmd.ppython.flat_names import FLAT, GATHERED, LEFT_OUT, NO_COUNTERPART
 
 ROOT = Path(__file__).parents[4]
@@ -162,15 +162,16 @@ def test_import_of_pPython_alone_loads_nothing_that_it_does_not_need() -> None:
     assert found == []
 
 
-def test_differences_name_what_exists_and_say_both_sides() -> None:
+def test_the_page_names_functions_that_exist_and_both_behaviours() -> None:
+    page = (ROOT / "packaging/docs/spmd.md").read_text()
+    rows = re.findall(
+        r"^\| (.+) \| (.+) \| (.+) \|$", page.partition("| | pPython | here |")[2].partition("\n\n")[0], re.M
+    )
     known = {name for names in [*FLAT.values(), *GATHERED.values()] for name in names} | {"MPI_Run", "copy", "program"}
     known |= {"dtype", "nbytes", "use_gpu", "gpu_device", "import", "pPython", "gagg"}
-    for difference in DIFFERENCES:
-        words = [word for word in difference.names.split() if word.isidentifier()]
-        assert set(words) <= known, difference.names
-        assert difference.there
-        assert difference.here
-        assert difference.there != difference.here
-    subjects = " ".join(difference.names for difference in DIFFERENCES)
+    for names, there, here in rows:
+        assert {word for word in names.split() if word.isidentifier()} <= known, names
+        assert there != here
+    subjects = " ".join(names for names, _, _ in rows)
     for promised in ("SendMsg", "put_local", "==", "dtype", "MPI_Bcast", "multicast", "X[i,j]"):
         assert promised in subjects

@@ -77,7 +77,7 @@ def test_what_a_wait_reads_like(wait, text):
     ],
 )
 def test_nobody_can_go_on_where_all_wait_and_the_messages_add_up(ranks, expected):
-    assert ends.nobody_can_go_on(ranks) is expected
+    assert ends.is_deadlock(ranks) is expected
 
 
 def test_other_arguments_of_one_collective_call_are_a_mismatch_and_other_numbers_are_not():

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share.spmd.errors import UsageError
-from slurm_share.spmd.rules.maps import Map, from_ppython
+from slurm_share.spmd.rules.maps import Map
 
 NO_DEADLINE = settings(deadline=None)
 
 
 def stored(length: int, places: int, dist: Any, overlap: int = 0) -> list[list[int]]:
-    """The indices that each of some ranks stores of one dimension."""
+    """Return the indices that each of these ranks stores in one dimension."""
     made = Map([places], dist, overlap=[overlap])
     return [made.stored([length], rank)[0].tolist() for rank in range(places)]
 
@@ -64,7 +64,7 @@ def test_block_without_overlap_is_array_split(length: int, places: int) -> None:
 def test_right_member_of_a_shared_element_owns_it() -> None:
     made = Map([4], overlap=[1])
     assert [made.owned([8], rank)[0].tolist() for rank in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert made.owners([8], 0, np.arange(8)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert made.axes[0].owners(8, np.arange(8)).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 DISTS = st.one_of(st.just("b"), st.just("c"), st.tuples(st.just("bc"), st.integers(1, 7)))
@@ -102,17 +102,13 @@ def test_owned_parts_cover_each_element_once_and_all_answers_agree(array: tuple[
             assert made.owned_shape(shape, rank)[axis] == len(owned)
             assert made.stored_shape(shape, rank)[axis] == len(kept)
             assert kept[: len(owned)].tolist() == owned.tolist()
-            assert (made.owners(shape, axis, owned) == coordinates[axis]).all()
+            assert (made.axes[axis].owners(length, owned) == coordinates[axis]).all()
             beyond = made.overlap[axis] if len(owned) else 0
             expected = range(owned[-1] + 1, min(length, owned[-1] + 1 + beyond)) if len(owned) else range(0)
             assert kept[len(owned) :].tolist() == list(expected)
-            for ranges, vector in (
-                (made.owned_ranges(shape, rank)[axis], owned),
-                (made.stored_ranges(shape, rank)[axis], kept),
-            ):
-                assert np.arange(length)[ranges].tolist() == vector.tolist()
-                even = len(set(np.diff(vector).tolist())) <= 1
-                assert isinstance(ranges, slice) == even
+            ranges = made.owned_ranges(shape, rank)[axis]
+            assert np.arange(length)[ranges].tolist() == owned.tolist()
+            assert isinstance(ranges, slice) == (len(set(np.diff(owned).tolist())) <= 1)
         assert sorted(itertools.chain.from_iterable(at_place.values())) == list(range(length))
 
 
@@ -134,7 +130,7 @@ def test_rank_outside_the_map_has_nothing() -> None:
         assert [part.tolist() for part in made.owned([8, 8], rank)] == [[], []]
         assert [part.tolist() for part in made.stored([8, 8], rank)] == [[], []]
         assert made.owned_shape([8, 8], rank) == made.stored_shape([8, 8], rank) == (0, 0)
-        assert made.stored_ranges([8, 8], rank) == (slice(0, 0, 1), slice(0, 0, 1))
+        assert made.owned_ranges([8, 8], rank) == (slice(0, 0, 1), slice(0, 0, 1))
 
 
 EQUAL = [
@@ -191,7 +187,7 @@ def test_repr_copy_and_pickle_make_the_same_map(array: tuple[tuple[int, ...], Ma
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_map_of_another_process_is_found_in_a_dictionary(hash_seed: str) -> None:
-    """Hashes of strings differ between processes; one of these two has other ones than this process."""
+    """Hashes of strings differ between processes."""
     program = (
         "import pickle, sys; from slurm_share.spmd.rules.maps import Map; "
         "sys.stdout.buffer.write(pickle.dumps(Map((2, 2), 'c')))"
@@ -236,31 +232,6 @@ def test_each_way_to_write_a_distribution(dist: Any, expected: Any) -> None:
     assert Map([2, 2], dist).dist == expected
 
 
-def test_map_of_a_ppython_dictionary() -> None:
-    spec: dict[str, Any] = {
-        "dim": 2,
-        "grid_spec": [2, 2],
-        "dist_spec": {0: {"dist": "b"}, 1: {"dist": "b"}},
-        "proc_list": np.array([3, 2, 1, 0]),
-        "overlap": [0, 1],
-    }
-    expected = Map([2, 2], "b", [3, 2, 1, 0], [0, 1])
-    assert from_ppython(spec) == expected
-    assert from_ppython({**spec, "grid": np.array([[3, 2], [1, 0]])}) == expected
-    columns_first = Map([2, 2], "b", [3, 2, 1, 0], [0, 1], "F")
-    assert from_ppython({**spec, "grid": np.array([[3, 1], [2, 0]])}) == columns_first
-    assert from_ppython({**spec, "order": "F"}) == columns_first
-    assert from_ppython({"grid_spec": [2], "proc_list": range(2)}) == Map([2])
-
-
-@pytest.mark.parametrize("key", ["grid_spec", "proc_list"])
-def test_incomplete_ppython_dictionary_is_refused(key: str) -> None:
-    spec = {"grid_spec": [2], "dist_spec": {}, "proc_list": [0, 1]}
-    del spec[key]
-    with pytest.raises(UsageError, match=f"{key} is missing"):
-        from_ppython(spec)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -272,7 +243,7 @@ def test_incomplete_ppython_dictionary_is_refused(key: str) -> None:
         (([2, 2], "b", range(3)), "a grid of 2 x 2 processes needs 4 ranks, not 3"),
         (([2, 2], "b", range(5)), "a grid of 2 x 2 processes needs 4 ranks, not 5"),
         (([2, 2], "b", [0, 1, 1, 2]), "rank 1 is in the map more than once"),
-        (([2], "b", [0, -1]), "ranks are counted from 0: -1 is none"),
+        (([2], "b", [0, -1]), "ranks are counted from 0: -1 is no rank"),
         (([2], "b", ["a", "b"]), "the ranks of a map must be a sequence of whole numbers"),
         (([2], "x"), "a distribution is 'b' .* not 'x'"),
         (([2], 3), "a distribution is 'b' .* not 3"),
@@ -306,28 +277,22 @@ def test_wrong_argument_is_answered_with_a_sentence(arguments: Any, sentence: st
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [
-        ([8], r"a map of 2 dimensions cannot spread an array of 1 \(grid \(2, 2\), shape \(8,\)\)"),
-        ([8, 8, 8], "a map of 2 dimensions cannot spread an array of 3"),
+        ([8], r"a map of 2 dimensions cannot distribute an array of 1 \(grid \(2, 2\), shape \(8,\)\)"),
+        ([8, 8, 8], "a map of 2 dimensions cannot distribute an array of 3"),
         ([8, -1], "no negative lengths"),
         ([8, 2.5], "the shape of an array must be a sequence of whole numbers"),
     ],
 )
 def test_shape_that_does_not_fit_the_map_is_refused(shape: Any, sentence: str) -> None:
     made = Map([2, 2])
-    for ask in (made.owned, made.stored, made.owned_shape, made.stored_shape, made.owned_ranges, made.stored_ranges):
+    for ask in (made.owned, made.stored, made.owned_shape, made.stored_shape, made.owned_ranges):
         with pytest.raises(UsageError, match=sentence):
             ask(shape, 0)
-    with pytest.raises(UsageError, match=sentence):
-        made.owners(shape, 0, np.arange(1))
 
 
-def test_index_or_dimension_that_is_not_there_is_refused() -> None:
+def test_dimension_that_is_not_there_is_refused() -> None:
     made = Map([2, 2], "c")
-    for index in (-1, 8):
-        with pytest.raises(UsageError, match=rf"index {index} is not within dimension 1 of an array of shape \(8, 8\)"):
-            made.owners([8, 8], 1, np.array([0, index]))
     for axis in (-3, 2):
         with pytest.raises(UsageError, match=f"there is no dimension {axis}: the map has 2"):
-            made.owners([8, 8], axis, np.arange(8))
-    assert made.owners([8, 6], -1, np.arange(6)).tolist() == [0, 1] * 3
-    assert made.owners([8, 0], 1, np.arange(0)).tolist() == []
+            made.check_axis(axis)
+    assert made.check_axis(-1) == 1

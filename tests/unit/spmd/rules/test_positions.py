@@ -1,4 +1,4 @@
-"""Positions along one dimension: the form that is chosen says the same as the vector, and is copied the same."""
+"""Positions along one dimension: each form has the same positions as the vector, and copies the same elements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_grouping_by_owner_finds_each_position_once(owners: list[int]) -> None:
 
 
 def test_many_runs_are_found_as_few_are() -> None:
-    """More than 32 runs for each owner are looked at as vectors."""
+    """More than 32 runs per owner are processed as vectors."""
     owners = np.arange(3000) // 3 % 4
     for owner, where in positions.by_owner(owners):
         assert isinstance(where, positions.Runs)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.spmd.rules import trees
+from slurm_share.spmd.transport import NodePlace
 
 rank_lists = st.lists(st.integers(0, 500), min_size=1, max_size=70, unique=True)
 
 
-@dataclass(frozen=True)
-class Node:
-    first: int
-    count: int
-
-
-NODES = (Node(0, 3), Node(3, 1), Node(4, 4))
+NODES = (NodePlace("n1", 0, 3), NodePlace("n2", 3, 1), NodePlace("n3", 4, 4))
 
 
 @given(rank_lists, st.data())
@@ -96,8 +89,8 @@ def test_after_dissemination_all_have_heard_of_all(ranks: list[int]) -> None:
 
 
 def test_speakers_and_nodes() -> None:
-    assert trees.speakers(NODES) == (0, 3, 4)
-    assert trees.speakers(NODES, 6) == (0, 3, 6)
+    assert trees.leaders(NODES) == (0, 3, 4)
+    assert trees.leaders(NODES, 6) == (0, 3, 6)
     assert [trees.node_of(NODES, rank) for rank in range(8)] == [0, 0, 0, 1, 2, 2, 2, 2]
     with pytest.raises(LookupError, match="rank 8"):
         trees.node_of(NODES, 8)
@@ -113,7 +106,7 @@ def test_pieces_and_shares_cover_everything_once(size: int, number: int) -> None
     pieces = trees.pieces(size, number)
     assert [index for start, stop in pieces for index in range(start, stop)] == list(range(size))
     assert all(stop - start <= number for start, stop in pieces)
-    shares = [trees.share(size, number, part) for part in range(number)]
+    shares = [trees.equal_part(size, number, part) for part in range(number)]
     assert [index for start, stop in shares for index in range(start, stop)] == list(range(size))
     lengths = [stop - start for start, stop in shares]
     assert max(lengths) - min(lengths) <= 1

@@ -362,5 +362,5 @@ def test_ranks_listen_on_the_ports_that_they_are_given(tmp_path: Path) -> None:
     listen = functools.partial(joining._listen_between_nodes, "127.0.0.1", "23480-23481")
     with listen() as first, listen() as second:
         assert {first.getsockname()[1], second.getsockname()[1]} == {23480, 23481}
-        with pytest.raises(TransportError, match="no TCP port of 23480-23481 is free"):
+        with pytest.raises(TransportError, match="ports 23480 to 23481: Address already in use"):
             listen()

@@ -1,4 +1,4 @@
-"""What a distributed array has, for the modules that `dmat` uses itself."""
+"""Interface of distributed arrays, for modules that `dmat` imports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .comm import Comm
 from .rules.maps import Map
 
 
-class Spread(Protocol):
-    """An array of which every rank has a part: `dmat.Dmat`."""
+class Distributed(Protocol):
+    """The attributes of `dmat.Dmat` that other modules use."""
 
     comm: Comm
     shape: tuple[int, ...]

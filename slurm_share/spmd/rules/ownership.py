@@ -1,8 +1,8 @@
-"""Along one dimension: which of some positions belong to which place of a grid.
+"""Division of positions along one dimension among the places of a grid that own or store them.
 
-All evenly spaced indices are shared out by closed formulas, in time that depends on the number of places and not on the
-length: the only dimension of an array can be very long. What remains, the owned indices of a block-cyclic distribution
-among places that are not blocks, goes through a vector of as many indices as the rank owns.
+Evenly spaced indices are divided by closed formulas, in time that depends on the number of places and not on the
+length, because an array of one dimension can be very long. Only the division of block-cyclic indices among places
+without blocks needs a vector of all indices that the rank owns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from .maps import Axis
 from .positions import Positions, by_owner, even_runs, from_vector, vector_of
 
-Shares = list[tuple[int, Positions]]
-"""Place in the grid along the dimension, ascending, and which positions it has. Places with none are left out."""
+ByPlace = list[tuple[int, Positions]]
+"""Places of the grid along the dimension, ascending, each with its positions. Places without one are left out."""
 
 
-def share_range(length: int, indices: range, axis: Axis, with_overlap: bool = False) -> Shares:
-    """Return which of ascending indices each place owns, or with its overlap stores, as positions among them."""
+def split_range(length: int, indices: range, axis: Axis, with_overlap: bool = False) -> ByPlace:
+    """Return the positions among ascending indices that each place owns, or stores including its overlap."""
     if not indices:
         return []
     if axis.places == 1:
@@ -30,7 +30,7 @@ def share_range(length: int, indices: range, axis: Axis, with_overlap: bool = Fa
         def below(limit: int) -> int:
             return min(max(-(-(limit - indices.start) // indices.step), 0), len(indices))
 
-        return _share_among_blocks(length, indices[0], indices[-1], below, axis, with_overlap)
+        return _split_among_blocks(length, indices[0], indices[-1], below, axis, with_overlap)
     if axis.kind == "c" or axis.block == 1:
         turn = axis.places // math.gcd(indices.step, axis.places)
         firsts = ((index % axis.places, position) for position, index in enumerate(indices[:turn]))
@@ -41,46 +41,46 @@ def share_range(length: int, indices: range, axis: Axis, with_overlap: bool = Fa
     return by_owner(axis.owners(length, np.array(indices, dtype=np.int64)))
 
 
-def share_owned(length: int, mine: Axis, place: int, axis: Axis, with_overlap: bool = False) -> Shares:
-    """Return which of what a place of `mine` owns each place of `axis` owns, or stores, as positions among it."""
+def split_owned(length: int, mine: Axis, place: int, axis: Axis, with_overlap: bool = False) -> ByPlace:
+    """Divide the indices that a place of `mine` owns among the places of `axis` that own, or store, them."""
     even = mine.owned_range(length, place)
     if even is not None:
-        return share_range(length, range(even.start, even.stop, even.step), axis, with_overlap)
+        return split_range(length, range(even.start, even.stop, even.step), axis, with_overlap)
     if axis.places == 1:
         return [(0, slice(0, mine.count_owned(length, place), 1))]
     if axis.kind == "b":
         first, last = mine.owned_ends(length, place)
-        return _share_among_blocks(
+        return _split_among_blocks(
             length, first, last, lambda limit: mine.count_owned(limit, place), axis, with_overlap
         )
     return by_owner(axis.owners(length, mine.owned(length, place)))
 
 
-def share_stored(length: int, mine: Axis, place: int, axis: Axis) -> Shares:
-    """Return which of what a place of `mine` stores each place of `axis` owns, as positions among it."""
+def split_stored(length: int, mine: Axis, place: int, axis: Axis) -> ByPlace:
+    """Divide the indices that a place of `mine` stores among the places of `axis` that own them."""
     even = mine.stored_range(length, place)
     if even is None:
-        return share_owned(length, mine, place, axis)
-    return share_range(length, range(even.start, even.stop, even.step), axis)
+        return split_owned(length, mine, place, axis)
+    return split_range(length, range(even.start, even.stop, even.step), axis)
 
 
 def owned_positions(length: int, axis: Axis, place: int) -> Positions:
-    """Return where in the whole dimension lies what a place owns, which must be something."""
+    """Return the positions in the whole dimension that a place owns; it must own one."""
     even = axis.owned_range(length, place)
     found = _runs_within(range(length), axis, place) if even is None else even
     assert found is not None
     return found
 
 
-def _share_among_blocks(
+def _split_among_blocks(
     length: int, first: int, last: int, below: Callable[[int], int], axis: Axis, with_overlap: bool
-) -> Shares:
-    """Share out ascending indices from `first` to `last`, of which `below(i)` are less than i, among blocks."""
+) -> ByPlace:
+    """Divide ascending indices from `first` to `last` among blocks; `below(i)` counts those below i."""
     first_place, last_place = axis.owners(length, np.array([first, last])).tolist()
     span = axis.stored_span if with_overlap else axis.span
-    while first_place and span(length, first_place - 1)[1] > first:  # places before store some too
+    while first_place and span(length, first_place - 1)[1] > first:  # earlier places store some too
         first_place -= 1
-    found: Shares = []
+    found: ByPlace = []
     for place in range(first_place, last_place + 1):
         begin, end = map(below, span(length, place))
         if begin < end:
@@ -89,7 +89,7 @@ def _share_among_blocks(
 
 
 def _runs_within(indices: range, axis: Axis, place: int) -> Positions | None:
-    """Return which of neighbouring indices are in the blocks of a place of a block-cyclic distribution."""
+    """Return the positions among consecutive indices that are in the blocks of a block-cyclic place."""
     block, stride, origin = axis.block, axis.block * axis.places, axis.block * place - indices.start
     number = (-block - origin) // stride + 1  # of the first block that ends after the first index
     runs = -(-(len(indices) - origin) // stride) - number
@@ -104,10 +104,10 @@ def _runs_within(indices: range, axis: Axis, place: int) -> Positions | None:
 
 
 def local_positions(length: int, axis: Axis, place: int, indices: range, chosen: Positions) -> Positions:
-    """Return where a place stores the chosen ones of ascending indices; it must store all of them, and some."""
+    """Return the local positions of chosen ones of ascending indices; the place must store all, at least one."""
     if isinstance(chosen, slice):
-        # Evenly spaced indices of one place are evenly spaced in it. In a block-cyclic distribution their offset in
-        # the cycle grows evenly, too: it stays within one block, and that is at most half of the cycle.
+        # Evenly spaced indices of one place are evenly spaced in its part. That holds for block-cyclic places too: the
+        # offset in the cycle grows evenly, and stays within one block, which is at most half of the cycle.
         found = indices[chosen]
         first, last = axis.positions(length, place, np.array([found[0], found[-1]])).tolist()
         return slice(first, last + 1, (last - first) // (len(found) - 1) if len(found) > 1 else 1)

@@ -1,4 +1,4 @@
-"""One call at a time: the lock of a transport, and Ctrl-C that does not tear a frame apart."""
+"""Lock of a transport that delays Ctrl-C, so that it does not interrupt the writing of a frame."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import FrameType
 from typing import Any
 
 
-class Turn:
-    """The lock of a transport, as a context manager.
+class TransportLock:
+    """The lock of a transport, a context manager.
 
-    While the main thread has its turn, Ctrl-C waits until the end of it: KeyboardInterrupt between two steps would
-    leave half a frame behind. It comes at once while the thread waits in `asleep`.
+    While the main thread holds the lock, KeyboardInterrupt is delayed until the release: between two steps it would
+    leave half a frame behind. It is raised at once while the thread waits in `poll_unlocked`.
     """
 
     def __init__(self) -> None:
@@ -35,23 +35,23 @@ class Turn:
             self.raise_interrupt()
 
     def raise_interrupt(self) -> None:
-        """Raise KeyboardInterrupt where Ctrl-C was pressed during the main thread's turn."""
+        """Raise a delayed KeyboardInterrupt in the main thread."""
         if self._interrupted and threading.get_ident() == self._main:
             self._interrupted = False
             raise KeyboardInterrupt
 
-    def asleep(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
-        """Let others have their turn, and return what `poller.poll(timeout)` returns."""
+    def poll_unlocked(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
+        """Release the lock during `poller.poll(timeout)`, and return its result."""
         main = threading.get_ident() == self._main
         self.lock.release()
         try:
             if main:
                 self._deferring = False
-                self.raise_interrupt()  # one that came before this line; a later one is raised at once
+                self.raise_interrupt()  # from before the line above; a later one is raised at once
             events: list[tuple[int, int]] = poller.poll(timeout)
         finally:
             if main:
-                self._deferring = True  # before the call: what is raised within `acquire` would leave without the lock
+                self._deferring = True  # first, because an exception within `acquire` would leave the lock free
             self.lock.acquire()
         return events
 
