@@ -1,13 +1,13 @@
 """Compare arrays of pPython's own QA programs with ours: python tests/bench/ppython_answers.py CHECKOUT PYTHON
 
-CHECKOUT is a clone of github.com/Accla/pPython at commit 59d3abd, PYTHON one with what pPython needs (NumPy 1.26,
-SciPy, SymPy; some programs plot with Matplotlib); this Python, or that of --ours, runs ours. Each program runs
-unchanged on 4 ranks of both, started by pRUN there and by `python -m slurm_share.spmd` here, behind one line that seeds
-NumPy by rank and keeps what `local`, `agg` and `agg_all` return to the program. The arrays are compared element by
-element: shape, kind of number, and values within 1e-10.
+CHECKOUT is a clone of github.com/Accla/pPython at commit 59d3abd. PYTHON has pPython's requirements (NumPy 1.26, SciPy,
+SymPy; some programs plot with Matplotlib). This Python, or that of --ours, runs our package. Each program runs
+unchanged on 4 ranks of both, started by pRUN there and by `python -m slurm_share.spmd` here. One line before it seeds
+NumPy by rank and records the results of `local`, `agg` and `agg_all`. The arrays are compared element by element:
+shape, kind of number, and values within 1e-10.
 
-Where pPython stops or does not end, its message is printed and written down, and what it did before is compared.
-The results go to results/ppython_answers.json. 1 where an array differs or ours stops.
+If pPython stops or does not end, its message is printed and recorded, and the earlier arrays are compared. The results
+go to results/ppython_answers.json. The exit code is 1 if an array differs or our run stops.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ LEFT_OUT = {
 SAID_OTHERWISE = {
     "dmat/equal/dmat_equal.py": "A == B has a truth value for each element; pPython's is any() of a rank's part",
 }
-"""Programs that ask for something that our documents promise to be different."""
+"""Programs that use a behaviour that is different here, according to our documents."""
 PRELUDE = "import ppython_prelude\n"
 Records = list[list[tuple[str, Any]]]
-"""By rank."""
+"""Recorded arrays, by rank."""
 
 
 @dataclass
 class Compared:
-    """What one program did on both."""
+    """Results of one program on both."""
 
     name: str
     sha256: str
     arrays: int = 0
-    """Arrays that both gave, of all ranks together."""
+    """Number of arrays that both recorded, of all ranks."""
     equal: int = 0
     differs: list[str] = field(default_factory=list)
     ppython_stops: str = ""
-    """Its message; empty: it came to its end on all ranks."""
+    """Message of a run that stopped; empty: it was complete on all ranks."""
     ours_stops: str = ""
     ours_alone: int = 0
-    """Arrays that only ours gave, because pPython had stopped."""
+    """Number of arrays that only our run recorded, because pPython had stopped."""
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing differs and ours came to its end; also where both stop for what the program asks."""
+        """Whether nothing differs and our run was complete, or both stop for the same request."""
         return (not self.differs or self.name in SAID_OTHERWISE) and (not self.ours_stops or bool(self.ppython_stops))
 
 
@@ -88,7 +88,7 @@ def programs(tests: Path) -> list[str]:
 
 
 def clean(**more: str) -> dict[str, str]:
-    """Return an environment without another run's variables; one thread for NumPy in each rank."""
+    """Return an environment without variables of another run, and with one NumPy thread per rank."""
     unwanted = ("PMI", "OMPI", "MPI", "SLURM", "LLSUB", "PPYTHON", "PYTHON")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return {
@@ -102,24 +102,24 @@ def clean(**more: str) -> dict[str, str]:
 
 
 def ppython_home(checkout: Path, python: Path, work: Path) -> Path:
-    """Make a home folder with pPython's settings, and its driver; return it."""
+    """Make a home folder with pPython's settings and its driver, and return it."""
     home = work / "home"
     settings = home / "ppython_conf"
     shutil.copytree(checkout / "src/pPython/ppython_conf", settings)
     file = settings / "pyMPI_Comm_settings_local.py"
     text = re.sub(r"(\['local_dir_map'\] =).*", rf"\1 [{str(work)!r}] * 7", file.read_text())
     file.write_text(text.replace("python_location = 'python'", f"python_location = {str(python)!r}"))
-    for module in ("dmat", "map"):  # as some programs still call them
+    for module in ("dmat", "map"):  # some programs still use these names
         (home / f"ll_{module}.py").write_text(f"from pPython.{module} import *\n")
     (home / "RUN.py").write_text(f"import sys, pPython\nfrom pRUN import pRUN\npRUN(sys.argv[1], {RANKS}, {{}})\n")
     return home
 
 
 def run(command: list[str], folder: Path, env: dict[str, str]) -> str:
-    """Run a program; return why it stopped, empty where it did not."""
+    """Run a program; return why it stopped, empty if it did not."""
     log = folder / "log"
     with log.open("w") as output:
-        # its own session: pPython leaves ranks behind where one of them stops
+        # a separate session, because pPython leaves ranks behind if one of them stops
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output, start_new_session=True)
         try:
             code: int | None = process.wait(PATIENCE_S)
@@ -155,7 +155,7 @@ def wait_for_session(number: int) -> None:
 
 
 def end_session(number: int) -> None:
-    """End what is left of a run."""
+    """Kill the remaining processes of a run."""
     for pid in session(number):
         try:
             os.kill(pid, 9)
@@ -164,7 +164,7 @@ def end_session(number: int) -> None:
 
 
 def records(folder: Path) -> Records:
-    """Return what the ranks kept."""
+    """Return the arrays that the ranks recorded."""
     found: Records = []
     for rank in range(RANKS):
         mine: list[tuple[str, Any]] = []
@@ -174,14 +174,14 @@ def records(folder: Path) -> Records:
                 while True:
                     try:
                         mine.append(pickle.load(stream))
-                    except (EOFError, pickle.UnpicklingError):  # the last one of a rank that was ended
+                    except (EOFError, pickle.UnpicklingError):  # the last record of a rank that was killed
                         break
         found.append(mine)
     return found
 
 
 def difference(one: tuple[str, Any], other: tuple[str, Any]) -> str:
-    """Return how two answers differ; empty: they are equal."""
+    """Return the difference of two answers; empty if they are equal."""
     (name, theirs), (our_name, ours) = one, other
     if name != our_name or theirs.shape != ours.shape:
         return f"{name} {theirs.shape} and {our_name} {ours.shape}"
@@ -195,7 +195,7 @@ def difference(one: tuple[str, Any], other: tuple[str, Any]) -> str:
 
 
 def compare(name: str, tests: Path, work: Path, peer: tuple[list[str], dict[str, str]], python: str) -> Compared:
-    """Run one program on both; return how they compare."""
+    """Run one program on both, and return the comparison."""
     program = Path(name).name
     ours = [python, "-m", "slurm_share.spmd", "-n", str(RANKS), program]
     done = Compared(name, hashlib.sha256((tests / name).read_bytes()).hexdigest())
@@ -228,7 +228,7 @@ def compare(name: str, tests: Path, work: Path, peer: tuple[list[str], dict[str,
 
 
 def said(one: Compared) -> str:
-    """Return one line on a program."""
+    """Return one line about a program."""
     words = [f"{one.name}: {one.equal} of {one.arrays} arrays equal"]
     words += [f"pPython stops: {one.ppython_stops}" * bool(one.ppython_stops)]
     words += [f"OURS STOPS: {one.ours_stops}" * bool(one.ours_stops), *one.differs[:3]]
@@ -242,14 +242,14 @@ def version(python: str) -> str:
 
 
 def main() -> int:
-    """Compare all, and write the results."""
+    """Compare all programs and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("python", type=Path, help="a Python with what pPython needs")
+    parser.add_argument("python", type=Path, help="a Python with the requirements of pPython")
     parser.add_argument("--only", default="", help="part of a program's name")
-    parser.add_argument("--at-once", type=int, default=2, help="programs; most of pPython's time is waiting")
+    parser.add_argument("--at-once", type=int, default=2, help="number of programs; pPython mostly waits")
     parser.add_argument("--show", action="store_true", help="write no results")
-    parser.add_argument("--ours", default=sys.executable, metavar="PYTHON", help="runs ours; some programs plot")
+    parser.add_argument("--ours", default=sys.executable, metavar="PYTHON", help="Python of our package")
     asked = parser.parse_args()
     ours = shutil.which(asked.ours) or asked.ours
     with tempfile.TemporaryDirectory(prefix="ppython-answers-") as name:

@@ -2,14 +2,14 @@
         [--where local,pRUN,cluster]
 
 CHECKOUT is a clone of github.com/Accla/pPython; the programs are read from commit 59d3abd and compared with their
-sha256. Python needs NumPy, SciPy, SymPy and Matplotlib for the programs. What is edited is printed: Beamformer gets its
-small constants (as it comes it needs 57 GB), FFT and RandomAccess validate, HPL verifies. Each rank has a memory limit.
+sha256. Python needs NumPy, SciPy, SymPy and Matplotlib for the programs. Edits are printed: Beamformer gets its small
+constants (unchanged it needs 57 GB), FFT and RandomAccess validate, HPL verifies. Each rank has a memory limit.
 
-Each program runs on this machine; through the RUN.py that comes with it, whose pRUN starts it here; and on two nodes of
-a local Slurm cluster (root), with `llsub --spmd` and through RUN.py again. The latter three have 4 ranks.
+Each program runs on this machine; through its RUN.py, whose pRUN starts it here; and on two nodes of a local Slurm
+cluster (root), with `llsub --spmd` and through RUN.py. The latter three have 4 ranks.
 
-The results go to results/ppython_examples.json: where each ran, how often each program said SUCCESS, what it said of
-its own checks, and whether the arrays that it gathers are those of a serial run with all maps 1.
+The results go to results/ppython_examples.json: the place of each run, how often each program printed SUCCESS, the
+result of its own check, and whether its gathered arrays equal those of a serial run with all maps 1.
 """
 
 from __future__ import annotations
@@ -110,20 +110,20 @@ FILES = {
 
 @dataclass(frozen=True)
 class Example:
-    """One program and what tells that it did its work."""
+    """One program, and the signs that it worked."""
 
     folder: str
     program: str
     edits: tuple[tuple[str, str], ...] = ()
     """File and expression of `sed -E`."""
     says: str | None = None
-    """What rank 0 says when its own check has passed."""
+    """Output of rank 0 when the program's own check has passed."""
     never_says: str = "Traceback|Failed|Failure|ERROR|WARNING"
     least_ranks: int = 1
     compared: tuple[str, ...] = ()
-    """Edits that make it serial; its gathered arrays are compared then."""
+    """Edits that make it serial, for the comparison of its gathered arrays."""
     columns: tuple[int, ...] | None = None
-    """Of the compared arrays: others depend on the number of ranks."""
+    """Names of the compared arrays; others depend on the number of ranks."""
 
 
 PLACES = {
@@ -165,15 +165,15 @@ EXAMPLES = (
 
 @dataclass
 class Ran:
-    """How one run of a program ended."""
+    """The end of one run of a program."""
 
     ranks: int
     code: int
     success: int
-    """Ranks that said SUCCESS."""
+    """Number of ranks that printed SUCCESS."""
     seconds: float
     check: str
-    """What the program said of its own check; empty: it has none."""
+    """Output of the program's own check; empty: it has none."""
     serial: str
     """"equal", "differs" or empty: not compared."""
     trouble: list[str] = field(default_factory=list)
@@ -181,12 +181,12 @@ class Ran:
 
     @property
     def is_right(self) -> bool:
-        """Whether all is as it must be."""
+        """Whether all results are as required."""
         return self.code == 0 and self.success == self.ranks and not self.trouble and self.serial != "differs"
 
 
 def prepare(example: Example, checkout: Path, folder: Path) -> list[str]:
-    """Copy a program's files, compare their sha256, edit them; return the edits as they were made."""
+    """Copy a program's files, compare their sha256, and edit them; return the edits."""
     folder.mkdir(parents=True)
     for name, expected in FILES[example.folder].items():
         source = f"{COMMIT}:examples/{example.folder}/{name}"
@@ -213,7 +213,7 @@ def _environment(python: str) -> dict[str, str]:
 
 
 def run(example: Example, folder: Path, ranks: int, python: str, recorder: Sequence[str] = ()) -> Ran:
-    """Run a program on so many ranks of this machine, and count what they said."""
+    """Run a program on a number of ranks of this machine, and count its lines."""
     command = [python, "-m", "slurm_share.spmd", "-n", str(ranks), "--logs", "PythonMPI", *recorder, example.program]
     began = time.monotonic()
     done = subprocess.run(
@@ -231,7 +231,7 @@ def run(example: Example, folder: Path, ranks: int, python: str, recorder: Seque
 
 
 def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes: places.TwoNodes | None) -> Ran:
-    """Run a program through its driver or on two nodes."""
+    """Run a program through its driver, or on two nodes."""
     began = time.monotonic()
     if nodes is not None:
         code, said, errors = nodes.run(folder, example.program, RANKS_ELSEWHERE, where, PATIENCE_S)
@@ -253,7 +253,7 @@ def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes
 
 
 def judged(example: Example, ranks: int, code: int, said: Sequence[str], errors: str, seconds: float) -> Ran:
-    """Return how a run ended, from what its ranks printed."""
+    """Return the result of a run, from the output of its ranks."""
     success = sum(bool(re.search(r"^\s*SUCCESS\s*$", one, re.MULTILINE)) for one in said)
     trouble = [line for one in (*said, errors) for line in one.splitlines() if re.search(example.never_says, line)]
     check = ""
@@ -312,7 +312,7 @@ def versions(python: str) -> dict[str, str]:
 
 
 def run_example(example: Example, checkout: Path, folder: Path, counts: Sequence[int], python: str) -> dict[str, Any]:
-    """Run one program on each number of ranks; return what is written about it."""
+    """Run one program on each number of ranks; return its results."""
     print(example.folder, flush=True)
     edits = prepare(example, checkout, folder)
     wanted = [count for count in counts if count >= example.least_ranks]
@@ -334,7 +334,7 @@ def show(ran: Ran) -> None:
 
 
 def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str, Any]:
-    """Return what is written about a program."""
+    """Return the results of a program for the file."""
     return {
         "name": example.folder,
         "sha256": FILES[example.folder],
@@ -346,7 +346,7 @@ def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str
 def run_places(
     chosen: Sequence[Example], checkout: Path, folder: Path, wanted: Sequence[str], python: str
 ) -> dict[str, tuple[list[str], list[Ran]]]:
-    """Run programs wherever else they are wanted; return edits and runs by program."""
+    """Run programs in the other wanted places; return edits and runs by program."""
     found: dict[str, tuple[list[str], list[Ran]]] = {example.folder: ([], []) for example in chosen}
     on_cluster = set(PLACES["cluster"]) & set(wanted)
     with places.two_nodes(LIMIT_GIB) if on_cluster else nullcontext() as cluster:
@@ -375,7 +375,7 @@ def example_of(name: str) -> Example:
 def with_others(
     programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], wanted: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the results with those that were written before, of other programs and of other places."""
+    """Return the results, merged with earlier ones of other programs and places."""
     now = {program["name"]: program for program in programs}
     kept = {program["name"]: program for program in before}
     for name, program in now.items():
@@ -387,7 +387,7 @@ def with_others(
 
 
 def main() -> int:
-    """Run the examples and write the results; 1 where one is not right."""
+    """Run the examples and write the results; return 1 if one is not right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, default=os.environ.get("PPYTHON_CHECKOUT"), nargs="?")
     parser.add_argument("--ranks", default="1,2,4,8")

@@ -1,8 +1,8 @@
-"""Where tests/bench/ppython_examples.py runs a program besides this machine: through pPython's driver, on two nodes.
+"""Other ways to run a program of tests/bench/ppython_examples.py: through pPython's driver, or on two nodes.
 
-A driver is the RUN.py that comes with each example, started as `python -m slurm_share.spmd RUN.py`; its number of ranks
-is edited, and where it is to stay on this machine its `run_locally`. The two nodes are of a local cluster with a real
-Slurm (root); its users get NumPy, SciPy, SymPy and Matplotlib for their own Python.
+A driver is the RUN.py of each example, started as `python -m slurm_share.spmd RUN.py`. Its number of ranks is edited,
+and its `run_locally` for runs on this machine. The two nodes belong to a local cluster with a real Slurm (root), whose
+users get NumPy, SciPy, SymPy and Matplotlib in their own Python.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ USER = "alice"
 
 
 def driver_edits(place: str, ranks: int) -> list[str]:
-    """Return the expressions of `sed -E` that give a driver its number of ranks, and keep it here or not."""
+    """Return the `sed -E` expressions that set a driver's number of ranks and place."""
     if place == DRIVEN:
         return [f"s/^n_proc = 4$/n_proc = {ranks}/", "s/^run_locally = 0/run_locally = 1/"]
     return [rf"s/^n_proc_triples = \[1,4,12\]/n_proc_triples = [2,{ranks // 2},1]/"]
 
 
 def edit_driver(folder: Path, place: str, ranks: int) -> list[str]:
-    """Edit a driver; return the edits as they were made."""
+    """Edit a driver; return the edits."""
     made = []
     for expression in driver_edits(place, ranks):
         before = (folder / DRIVER).read_text()
@@ -49,13 +49,13 @@ def edit_driver(folder: Path, place: str, ranks: int) -> list[str]:
 
 
 def outputs(folder: Path, program: str, ranks: int) -> list[str]:
-    """Return what ranks 1 and up printed, from where a driver leaves it."""
+    """Return the output of ranks 1 and up, from the place where a driver leaves it."""
     files = [folder / f"PythonMPI/{Path(program).stem}.{rank}.out" for rank in range(1, ranks)]
     return [file.read_text() if file.exists() else "" for file in files]
 
 
 class TwoNodes:
-    """A cluster on whose two nodes programs run."""
+    """A cluster with two nodes for programs."""
 
     def __init__(self, cluster: Cluster, limit_gib: int) -> None:
         self.cluster = cluster
@@ -63,7 +63,7 @@ class TwoNodes:
         self._limit_kib = limit_gib << 20
 
     def run(self, folder: Path, program: str, ranks: int, place: str, patience_s: float) -> tuple[int, list[str], str]:
-        """Run a program; return the exit code, what each rank printed, and what the command said."""
+        """Run a program; return the exit code, the output of each rank, and that of the command."""
         home = f"/home/{USER}/{folder.parent.name}-{folder.name}".replace(" ", "-").replace(",", "")
         there = self.cluster.home / USER / Path(home).name
         shutil.copytree(folder, there)
@@ -86,7 +86,7 @@ class TwoNodes:
 
 @contextmanager
 def two_nodes(limit_gib: int) -> Iterator[TwoNodes]:
-    """Bring up the cluster, with all that the programs import."""
+    """Start the cluster, with all libraries that the programs import."""
     with Cluster.up("examples", CURRENT, nodes=2) as made:
         version = made.root_facts.python_version
         packages = made.home / USER / ".local/lib" / f"python{version}/site-packages"

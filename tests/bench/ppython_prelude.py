@@ -1,6 +1,6 @@
-"""What tests/bench/ppython_answers.py puts before a program: seed NumPy by rank, and keep every array it asks for.
+"""Prelude that tests/bench/ppython_answers.py runs before a program: seed NumPy by rank, and record arrays.
 
-Works with pPython itself and with ours. Appends (function, array) to FOLDER/RANK.pickle whenever the program calls
+Works with pPython and with our package. Appends (function, array) to FOLDER/RANK.pickle whenever the program calls
 `local`, `agg` or `agg_all`; FOLDER is PPYTHON_ANSWERS. Calls by the library itself are not kept.
 """
 
@@ -24,7 +24,7 @@ _FILE = Path(os.environ["PPYTHON_ANSWERS"]) / f"{int(pPython.Pid)}.pickle"
 
 
 def kept(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, which also writes down what it returned to the program."""
+    """Return the function wrapped so that it also records its results."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **options: Any) -> Any:
@@ -40,7 +40,7 @@ def kept(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replace_all() -> None:
-    """Put the wrapped functions wherever a program may import them from: pPython's modules hand on what they import."""
+    """Put the wrapped functions into all modules from which a program may import them."""
     originals = {name: getattr(importlib.import_module(name), name) for name in NAMES}
     wrapped = {name: kept(name, function) for name, function in originals.items()}
     for place in ("pPython.dmat", "pPython.map"):

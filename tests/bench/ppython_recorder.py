@@ -19,7 +19,7 @@ gathered = functions.agg
 
 
 def agg(d: Any, leader: int | None = None) -> Any:
-    """Return what pPython's `agg` returns, and keep it."""
+    """Return the result of pPython's `agg`, and record it."""
     whole = gathered(d, leader)
     recorded.append(np.array(whole))
     return whole

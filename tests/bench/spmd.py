@@ -1,18 +1,18 @@
-"""Messages and distributed arrays beside pPython, mpi4py and a plain copy: python tests/bench/spmd.py --ppython PATH.
+"""Compare messages and arrays with pPython, mpi4py and a plain copy: python tests/bench/spmd.py --ppython PATH.
 
-PATH is a checkout of pPython (given twice: two versions of it), --ppython-python a Python with what that needs (NumPy
-1.26, SciPy, SymPy, multipledispatch); mpi4py and `mpiexec` are those of this Python. All peers run here, in turn, in
-several rounds, and no rank is bound to a core. Each rank writes its process and the versions that it loaded: the bench
-fails where a peer was not there with all its ranks. What a peer does not end is printed as NOT MEASURED.
+PATH is a checkout of pPython; give it twice for two versions. --ppython-python is a Python with pPython's requirements
+(NumPy 1.26, SciPy, SymPy, multipledispatch). mpi4py and `mpiexec` are those of this Python. All peers run in turn, in
+several rounds, and no rank is bound to a core. Each rank writes its process and the versions that it loaded; the bench
+fails if a peer did not run with all its ranks. Measurements that a peer does not finish are printed as NOT MEASURED.
 
-Where more ranks than cores take part it is MPI's polling that is measured, not its code: it is told to yield the core
-each time then (MPIR_CVAR_POLLS_BEFORE_YIELD=1), and "mpi4py as it comes" is without. A sample of a collective is the
-call and a barrier after it, for all peers; pPython's barrier is an agg of one number a rank. mpi4py fills arrays that
-are there, of ours and pPython agg and redistribution return new ones. Two nodes are two network namespaces on a veth
-pair, without Slurm (spmd_nodes.py; needs root).
+With more ranks than cores, MPI's polling would dominate, so it yields the core after each poll
+(MPIR_CVAR_POLLS_BEFORE_YIELD=1); "mpi4py as it comes" is without that. A sample of a collective call includes a barrier
+after it, for all peers; pPython's barrier is an agg of one number per rank. mpi4py fills existing arrays; agg and
+redistribution of ours and of pPython return new ones. Two nodes are two network namespaces on a veth pair, without
+Slurm (spmd_nodes.py; needs root).
 
-  --quick                                    a minute, for a machine with other work: ratios have bars, no file
-  --rounds N, --ranks 2,8, --starts 1,8, --only WORD    less or more of it; no file with --only
+  --quick                                    one minute, for a busy machine: bars for ratios only, no file
+  --rounds N, --ranks 2,8, --starts 1,8, --only WORD    fewer or more measurements; no file with --only
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from spmd_rows import (
 )
 
 REQUIRED = ("ours", "mpi4py", "pPython", OURS_APART, PLAIN_APART)
-"""Without one of them the rows are no result."""
+"""Required peers: without one of them there is no result."""
 MOST_RANKS = {"mpi4py": 192, "mpi4py as it comes": 0, "ours over mpi4py": 8}
-"""With more, pPython's start alone takes minutes, and MPI's start-up polls on each core against all others."""
+"""Limit of ranks: with more, pPython's start takes minutes, and MPI's start-up polls on all cores."""
 PPYTHON_RANKS = 8
 ONCE = 64
-"""More ranks than these are measured in the first round only."""
+"""Larger numbers of ranks are measured only in the first round."""
 IDLE_S = 5.0
 PPYTHON_UNTIL_S = 600
-"""After that the slowest peer has the samples that it has (n in its rows), so that a run ends within 15 minutes."""
+"""Time limit of the slowest peer, whose rows show its number of samples (n), so that a run ends within 15 minutes."""
 
 Plan = list[tuple[str, Item]]
 
@@ -77,7 +77,7 @@ class Bench:
     begin: float = field(default_factory=time.monotonic)
 
     def count(self, wanted: int) -> int:
-        """Return the samples of a round, so that all rounds have at least so many."""
+        """Return the samples of a round, so that all rounds have at least `wanted`."""
         return min(10, wanted) if self.options.quick else math.ceil(wanted / self.options.rounds)
 
     def peer(self, name: str) -> Peer | None:
@@ -87,7 +87,7 @@ class Bench:
         return [(name, item) for name, item in plan if self.options.only in name]
 
     def measure(self, peer: Peer, ranks: int, plan: Plan) -> None:
-        """Measure a plan with one peer. It stops in some calls: what comes after has another run."""
+        """Measure a plan with one peer, which stops in some calls; another run does the rest."""
         if peer.kind == "pPython" and time.monotonic() - self.begin > PPYTHON_UNTIL_S:
             print(f"no more of {peer.name}: {PPYTHON_UNTIL_S / 60:.0f} minutes are over", flush=True)
             return
@@ -125,7 +125,7 @@ class Bench:
         return [[value for file in files for value in file[number]] for number in range(len(what))]
 
     def starts(self, ranks: int) -> None:
-        """Measure from the command to the first barrier of all ranks, and as many `import numpy` at once."""
+        """Measure the time from the command to the first barrier of all ranks, and of as many `import numpy`."""
         samples = self.figures.samples
         for peer in self.found:
             if "nodes" in peer.name or peer.name == "ours over mpi4py" or not _is_for(peer, ranks, most_mpi=64):
@@ -151,7 +151,7 @@ class Bench:
         self.figures.samples[f"CPU: {START}", ranks, "import numpy"].append(_children_s() - before)
 
     def imports(self) -> None:
-        """Measure the seconds that slurm_share.spmd takes to import where NumPy is there already."""
+        """Measure the import time of slurm_share.spmd after NumPy."""
         code = (
             "import numpy, sys, time; t = time.perf_counter(); from slurm_share.spmd import COMM_WORLD, Map, zeros; "
             "print(time.perf_counter() - t)"
@@ -161,7 +161,7 @@ class Bench:
             self.figures.samples[IMPORT, 1, "ours"].append(float(done.stdout))
 
     def plan(self, peer: Peer, ranks: int) -> Plan:
-        """Return what is measured with so many ranks."""
+        """Return the measurements for a number of ranks."""
         if self.options.quick:
             return self._quick_plan(ranks, 2 if peer.kind == "pPython" else 10)
         slow, large = ranks > ONCE or peer.kind == "pPython", self.count(6)
@@ -187,7 +187,7 @@ class Bench:
         return [*found, (move("columns"), ("move", "columns", min(few, 5)))]
 
     def round(self, number: int, sizes: Sequence[int], begun: Sequence[int]) -> None:
-        """Measure everything once, the peers in turn."""
+        """Measure all once, with the peers in turn."""
         self.limits()
         for peer in self.found:
             if "nodes" in peer.name:
@@ -221,15 +221,17 @@ def _children_s() -> float:
 
 
 def arguments() -> argparse.Namespace:
-    """Return what was asked for; `--quick` and the memory of this machine set the rest."""
-    parser = argparse.ArgumentParser(description="slurm_share.spmd beside pPython, mpi4py and a copy")
-    parser.add_argument("--ppython", type=Path, action="append", metavar="PATH", help="a checkout of pPython; again: 2")
-    parser.add_argument("--ppython-python", type=Path, metavar="PYTHON", help="a Python with what pPython needs")
+    """Return the parsed arguments; `--quick` and the memory of this machine set the rest."""
+    parser = argparse.ArgumentParser(description="Compare slurm_share.spmd with pPython, mpi4py and a copy")
+    parser.add_argument(
+        "--ppython", type=Path, action="append", metavar="PATH", help="a checkout of pPython; twice: two"
+    )
+    parser.add_argument("--ppython-python", type=Path, metavar="PYTHON", help="a Python with pPython's requirements")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--ranks", metavar="N,...", help="numbers of ranks for messages and collectives")
     parser.add_argument("--starts", metavar="N,...", help="numbers of ranks for starts")
-    parser.add_argument("--only", default="", metavar="WORD", help="measurements with this in their names; no file")
-    parser.add_argument("--quick", action="store_true", help="a minute, bars for ratios only; no file")
+    parser.add_argument("--only", default="", metavar="WORD", help="only measurements with this in the name; no file")
+    parser.add_argument("--quick", action="store_true", help="one minute, bars for ratios only; no file")
     options = parser.parse_args()
     if (options.ppython is None) != (options.ppython_python is None):
         parser.error("--ppython and --ppython-python belong together")
@@ -240,9 +242,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure; 1 where a bar does not hold or a peer was not there."""
+    """Measure; return 1 if a bar does not hold or a peer is missing."""
     options = arguments()
-    # peers have sessions of their own, which do not end with this process: leaving in order ends them
+    # peers have separate sessions, which do not end with this process; an orderly exit ends them
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sizes, begun = ([int(word) for word in text.split(",")] for text in (options.ranks, options.starts))
     begin = time.monotonic()
@@ -271,7 +273,7 @@ def main() -> int:
 
 
 def _peer_rows(found: Sequence[Peer]) -> list[Row]:
-    """Return a row for each version that ran, and one for what did not; the whole reason was printed at the time."""
+    """Return a row for each version that ran, and one for the missing ones, whose reason was printed earlier."""
     rows = []
     for peer in found:
         rows += [Row(f"{peer.name} is {version}", 1, "peer") for version in sorted(peer.versions)]

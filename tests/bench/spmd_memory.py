@@ -1,12 +1,12 @@
-"""Send one large message many times, and hold the memory of both ranks to a bar.
+"""Send one large message many times, and compare the memory of both ranks with a bar.
 
 python tests/bench/spmd_memory.py [--messages 10000] [--mib 64]
 
-Rank 0 sends, rank 1 takes each message into an array of its own, and answers every fourth. Both look at their memory
-after every 25th message: resident memory beyond what they had before the first, and the shared memory of all files that
-they have open or mapped. The bar of either is one message and 512 MiB. Then the same without an answer: a send does not
-wait for its receiver, so rank 0 gets ahead of rank 1 and keeps what is not taken yet, up to LLSUB_SEND_LIMIT.
-The results go to results/spmd_memory.json.
+Rank 0 sends, rank 1 receives each message into a new array and answers every fourth. Both read their memory after every
+25th message: the increase of resident memory since the first message, and the shared memory of all files that they have
+open or mapped. The bar of each is one message and 512 MiB. Then the same without answers: a send does not wait for its
+receiver, so rank 0 keeps messages that rank 1 has not taken yet, up to LLSUB_SEND_LIMIT. The results go to
+results/spmd_memory.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import bench
 ROOT = Path(__file__).parents[2]
 KEPT_MIB = 512
 AHEAD = 400
-"""Messages without an answer."""
+"""Number of messages without an answer."""
 AHEAD_LIMIT_MIB = 256
 PROGRAM = """
 import json, os, sys
@@ -85,7 +85,7 @@ if comm.rank == 0:
 
 
 def measure(messages: int, size: int, answer_every: int, limit: int | None = None) -> tuple[dict[str, Any], float]:
-    """Return what the ranks saw, and the seconds that they took."""
+    """Return the memory that the ranks saw, and the seconds that they took."""
     words = map(str, (messages, size, answer_every))
     limits = {} if limit is None else {"LLSUB_SEND_LIMIT": str(limit)}
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def measure(messages: int, size: int, answer_every: int, limit: int | None = Non
 
 
 def main() -> int:
-    """Measure, print and write the results; 1 where a bar does not hold."""
+    """Measure, print and write the results; return 1 if a bar does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--mib", type=int, default=64)

@@ -1,9 +1,8 @@
 """Two nodes on this machine for tests/bench/spmd.py: python spmd_nodes.py ours|sockets PROGRAM. Needs root.
 
-Each node is a network namespace of its own, joined to the other by a veth pair, as the local cluster joins its nodes.
-In each runs what a launcher starts there: for `ours` a rendezvous process (they share the run's key folder) and one
-rank, so that the ranks find each other over TCP only; abstract sockets do not reach from one namespace to the other.
-Slurm is not part of it. The namespaces end with this process.
+Each node is a network namespace, and a veth pair joins them, as in the local cluster. For `ours` each node runs the
+processes that a launcher would start: a rendezvous process and one rank. Abstract sockets do not cross namespaces, so
+the ranks can only use TCP. Slurm is not involved. The namespaces end with this process.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from slurm_share.spmd.rules import ends
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 PORT = 47113
-"""Nobody else is in these namespaces."""
+"""Any address will do: no other process is in these namespaces."""
 PAIR = (("n1", 1), ("n2", 1))
 _DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
 
 def namespaces() -> list[subprocess.Popen[bytes]]:
-    """Return two processes that each hold a network namespace; those are joined and have addresses."""
+    """Return two processes that each hold a network namespace; the namespaces are joined and have addresses."""
     hold = [*_DIES_WITH_US, "unshare", "--net", "sh", "-c", "echo; exec sleep infinity"]
     found = [subprocess.Popen(hold, stdout=subprocess.PIPE) for _ in ADDRESSES]
     for one in found:
@@ -59,7 +58,7 @@ def plain(nodes: list[subprocess.Popen[bytes]], program: str) -> int:
 
 
 def ours(nodes: list[subprocess.Popen[bytes]], program: str, folder: str) -> int:
-    """Run a rank on each node, beside its rendezvous process."""
+    """Run a rank on each node, with its rendezvous process."""
     key_folder.make_folder(folder)
     pipe = subprocess.PIPE
     meeting = [
@@ -99,7 +98,7 @@ def _tell(process: subprocess.Popen[bytes], message: wire.Control) -> None:
 
 
 def main(peer: str, program: str) -> int:
-    """Return the exit code: 0 where all went well."""
+    """Return the exit code; 0 if all went well."""
     nodes = namespaces()
     try:
         if peer == "sockets":

@@ -1,4 +1,4 @@
-"""The peers of tests/bench/spmd.py: how each is started, ended and asked whether it really ran."""
+"""Peers of tests/bench/spmd.py: how each is started, ended and checked."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HERE = Path(__file__).resolve().parent
 PROGRAM, NODES, START = (HERE / name for name in ("spmd_ranks.py", "spmd_nodes.py", "spmd_start.py"))
 CORES = len(os.sched_getaffinity(0))
 STALL_S = {"pPython": 25}
-"""Without an end, and without one more measurement, for so long: it has stopped. pPython itself waits for 359 s."""
+"""Seconds without an end or a new measurement after which a run counts as stopped. pPython itself waits for 359 s."""
 _STALL_S = 60
 _START_S, _START_RANK_S = 60, 0.5
-"""For what comes first, and more of it for each rank: all of them have to start before it."""
+"""Seconds for the first measurement, and more for each rank, because all ranks start before it."""
 _MIB_PER_RANK = 70
-"""Python, NumPy and two arrays of 8 MiB with what messages of that size need."""
+"""Memory of a rank: Python, NumPy, two arrays of 8 MiB and their messages."""
 
 OURS_APART, PLAIN_APART = "ours on two nodes", "plain sendall on two nodes"
 
@@ -35,7 +35,7 @@ Item = tuple[str, Any, int]
 
 @dataclass
 class Peer:
-    """How one of them is started."""
+    """The command of one peer."""
 
     name: str
     kind: str
@@ -44,7 +44,7 @@ class Peer:
     env: dict[str, str] = field(default_factory=dict)
     versions: set[str] = field(default_factory=set)
     failures: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Why something was not measured, by ranks and name."""
+    """Reasons for missing measurements, by ranks and name."""
 
     def started(self, ranks: int, folder: Path, program: Path) -> list[str]:
         return [word.format(ranks=ranks, folder=folder, program=program) for word in self.argv]
@@ -56,12 +56,12 @@ class Peer:
 
 @dataclass
 class Ran:
-    """One run of a peer."""
+    """Result of one run of a peer."""
 
     samples: list[list[float]] = field(default_factory=list)
-    """Of each item that was measured; fewer than asked for where `error` says why."""
+    """Samples of each measurement; fewer than requested if there is an `error`."""
     seconds: float = 0.0
-    """From the command until all ranks had met."""
+    """Seconds from the command until all ranks have met."""
     cpu_s: float = 0.0
     """Processor time of the command and its ranks."""
     notes: int = 0
@@ -71,7 +71,7 @@ class Ran:
 
 
 def clean(**more: str) -> dict[str, str]:
-    """An environment without another run's variables; one thread for NumPy in each rank."""
+    """Return an environment without variables of another run, and with one NumPy thread per rank."""
     unwanted = ("PMI", "OMPI", "MPI", "SLURM", "LLSUB", "PPYTHON", "PYTHON")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **more}
@@ -96,7 +96,7 @@ def peers(options: argparse.Namespace, work: Path) -> list[Peer]:
 
 
 def _ppython(number: int, checkout: Path, python: Path, work: Path) -> Peer:
-    """pPython as its own documents start it: a program that calls pRUN, and settings in the home folder."""
+    """Return pPython as its documents start it: a program that calls pRUN, and settings in the home folder."""
     home = work / f"home{number}"
     settings = home / "ppython_conf"
     shutil.copytree(checkout / "src/pPython/ppython_conf", settings)
@@ -115,7 +115,7 @@ def _ppython(number: int, checkout: Path, python: Path, work: Path) -> Peer:
 
 
 def has_room(ranks: int) -> str:
-    """Return why so many ranks do not fit into this machine's free memory; empty: they do."""
+    """Return why the ranks do not fit into this machine's free memory; empty: they do."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free_mib = int(lines["MemAvailable"].split()[0]) // 1024
     wanted_mib = ranks * _MIB_PER_RANK
@@ -123,7 +123,7 @@ def has_room(ranks: int) -> str:
 
 
 def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
-    """Run a plan, or for an empty one only a start."""
+    """Run a plan; an empty one only starts the ranks."""
     if error := has_room(ranks):
         return Ran(error=error)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=work))
@@ -141,7 +141,7 @@ def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
     usage: resource.struct_rusage | None = None
     begin = time.monotonic()
     with (folder / "log").open("w") as output:
-        # its own session: pPython leaves ranks behind where one of them stops
+        # a separate session, because pPython leaves ranks behind if one of them stops
         process = subprocess.Popen(
             peer.started(ranks, folder, program), env=env, cwd=folder, stdout=output, stderr=output,
             start_new_session=True,
@@ -166,7 +166,7 @@ def run(peer: Peer, ranks: int, what: Sequence[Item], work: Path) -> Ran:
 def _waited(
     process: subprocess.Popen[bytes], folder: Path, ranks: int, stall_s: float
 ) -> tuple[int | None, resource.struct_rusage | None]:
-    """Wait for its end, or until nothing more was measured for long: None."""
+    """Wait for its end; return None if nothing was measured for a long time."""
     until, seen = time.monotonic() + _START_S + ranks * _START_RANK_S, 0.0
     has_met = False
     while time.monotonic() < until:
@@ -183,7 +183,7 @@ def _waited(
 
 
 def _read(peer: Peer, ranks: int, folder: Path, begin: float, is_start: bool) -> Ran:
-    """Return what the ranks wrote; an error where not all of them ran."""
+    """Return the results of the ranks, or an error if not all of them ran."""
     if is_start:
         met = [file.read_text().split() for file in folder.glob("ready.*")]
         pids, moments = {pid for pid, _ in met}, [float(moment) for _, moment in met]
@@ -207,7 +207,7 @@ def _read(peer: Peer, ranks: int, folder: Path, begin: float, is_start: bool) ->
 
 
 def _end(session: int) -> None:
-    """End what is left of a run: processes of its session."""
+    """Kill the remaining processes of a run's session."""
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and os.getsid(int(entry.name)) == session:
@@ -217,6 +217,6 @@ def _end(session: int) -> None:
 
 
 def _said(folder: Path) -> str:
-    """Return the end of what a run wrote; pPython's ranks write into files of their own."""
+    """Return the end of a run's output; pPython's ranks write into separate files."""
     texts = [file.read_text(errors="replace") for file in (folder / "log", *sorted(folder.glob("PythonMPI/*.out")))]
     return " ".join(" ".join(texts).split())[-300:]

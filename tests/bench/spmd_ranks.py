@@ -1,7 +1,7 @@
-"""What each rank of tests/bench/spmd.py does: the same over slurm_share.spmd, mpi4py, pPython or plain sockets.
+"""Program of each rank in tests/bench/spmd.py, over slurm_share.spmd, mpi4py, pPython or plain sockets.
 
-Started by that bench in the peer's own Python, which has NumPy. SPMD_BENCH names a JSON file with the plan. Every rank
-writes its number, process and versions into the plan's folder, and rank 0 the seconds that it measured.
+The bench starts it in the peer's own Python, which has NumPy. SPMD_BENCH names a JSON file with the plan. Every rank
+writes its number, process and versions into the plan's folder, and rank 0 writes the measured seconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 DROPPED = 2
-"""Of each measurement the first: connections and memory are made there."""
+"""Number of first samples to drop, in which connections and memory are made."""
 SIDE = 4096
 LARGE = 1 << 20
-"""Bytes from which an array is written before both ends meet; a smaller one is new in its first and last element."""
+"""Size from which on an array is written before both ends meet; a smaller one changes in its first and last element."""
 WORK = 1_000_000
 
 
 class SameNames:
-    """Calls that have the same names in slurm_share.spmd and in mpi4py."""
+    """Calls with the same names in slurm_share.spmd and in mpi4py."""
 
     comm: Any
 
@@ -49,7 +49,7 @@ class SameNames:
 
 
 class Ours(SameNames):
-    """slurm_share.spmd."""
+    """Calls of slurm_share.spmd."""
 
     def __init__(self) -> None:
         import importlib.metadata
@@ -78,7 +78,7 @@ class Ours(SameNames):
 
 
 class Mpi(SameNames):
-    """mpi4py, as its tutorial writes such programs."""
+    """Calls of mpi4py, as in its tutorial."""
 
     def __init__(self) -> None:
         import mpi4py
@@ -117,7 +117,7 @@ class Mpi(SameNames):
 
 
 class PPython:
-    """pPython, in a run of its pRUN."""
+    """Calls of pPython, in a run of its pRUN."""
 
     def __init__(self) -> None:
         import pPython
@@ -219,7 +219,7 @@ def _indices(place: Any) -> Any:
 
 
 def _columns(to: str, rank: int, size: int) -> Any:
-    """The columns of a rank: a slice of a block, else the indices of blocks of three."""
+    """Return the columns of a rank: a slice of a block, else the indices of blocks of three."""
     if to == "columns":
         edges = [len(part) for part in np.array_split(np.arange(SIDE), size)]
         return slice(sum(edges[:rank]), sum(edges[: rank + 1]))
@@ -259,12 +259,12 @@ def one_way(peer: Any, nbytes: int, count: int, as_object: bool) -> list[float]:
 
 
 def work() -> None:
-    """Compute for some milliseconds, without a call of the kernel."""
+    """Compute for some milliseconds without a system call."""
     sum(range(WORK))
 
 
 def unequal(peer: Any, how: str, count: int) -> list[float]:
-    """Seconds of turns in which half of the ranks compute and the other half wait: in a receive, or in a barrier."""
+    """Return the seconds of turns in which half of the ranks compute and the others wait, in a receive or a barrier."""
     array = np.ones(1024)
     room, samples = np.empty_like(array), []
     for number in range(count + DROPPED):
@@ -313,7 +313,7 @@ def _status(name: str) -> int:
 
 
 def together(peer: Any, call: Callable[[], Any], is_right: Callable[[Any], bool], count: int) -> list[float]:
-    """Seconds of a collective call and a barrier."""
+    """Return the seconds of a collective call and a barrier."""
     samples = []
     for _ in range(count + DROPPED):
         peer.barrier()
@@ -368,7 +368,7 @@ def limit(what: str, size: int, count: int) -> list[float]:
 
 
 def main() -> None:
-    """Carry the plan out."""
+    """Execute the plan."""
     plan = json.loads(Path(os.environ["SPMD_BENCH"]).read_text())
     folder = Path(plan["folder"])
     if plan["peer"] == "limit":
@@ -388,7 +388,7 @@ def main() -> None:
 
 
 def _write(file: Path, value: object) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically."""
     file.with_suffix(".new").write_text(json.dumps(value))
     file.with_suffix(".new").replace(file)
 

@@ -1,4 +1,4 @@
-"""The table of tests/bench/spmd.py: figures by measurement, ranks and peer, and their bars (ppython.md, 5.3)."""
+"""Table of tests/bench/spmd.py: figures by measurement, ranks and peer, and their bars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCALES = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
 
 def size_name(nbytes: int) -> str:
-    """8 B, 8 KiB, 64 MiB."""
+    """Return a size as text: 8 B, 8 KiB, 64 MiB."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if nbytes >= unit:
             return f"{nbytes // unit} {name}"
@@ -73,7 +73,7 @@ class Figures:
         return sorted(found, key=lambda peer: (peer != "ours", "ours" not in peer, peer == "memcpy"))
 
     def show(self, what: str, ranks: int, unit: str = "us", bar: float | None = None) -> None:
-        """Add a row for each peer; the bar is ours."""
+        """Add a row for each peer; the bar is for ours."""
         for peer in self.peers(what, ranks):
             found = self.samples[what, ranks, peer]
             low, high = (_SCALES[unit] * value for value in _spread(found))
@@ -82,7 +82,7 @@ class Figures:
             self.rows.append(Row(name, value, unit, bar if peer == "ours" else None))
 
     def compare(self, what: str, ranks: int, other: str, bar: float | None, better: str, times: float = 1.0) -> None:
-        """Add a row with how much longer ours takes (`lower`), or how much longer the other (`higher`)."""
+        """Add a row with the ratio of our time to another (`lower`), or the inverse (`higher`)."""
         ours, theirs = self.middle(what, ranks, "ours"), self.middle(what, ranks, other)
         if ours is None or theirs is None:
             return
@@ -91,7 +91,7 @@ class Figures:
         self.rows.append(Row(name, ratio, "x", bar, better))
 
     def compare_ppython(self, what: str, ranks: int, bar: float | None) -> None:
-        """Add a row for each pPython; the bar is for the first."""
+        """Add a row for each version of pPython; the bar is for the first."""
         for peer in self.peers(what, ranks):
             if peer.startswith("pPython"):
                 self.compare(what, ranks, peer, bar if peer == "pPython" else None, "higher")
@@ -142,7 +142,7 @@ def _one_way_rows(figures: Figures) -> None:
 
 
 def _node_rows(figures: Figures) -> None:
-    """Over TCP between two network namespaces; the same code measures both peers in the same round."""
+    """Return rows over TCP between two network namespaces; the same code measures both peers in the same round."""
     large, limit = apart(64 * MIB), "plain sendall"
     figures.show(apart(8), 2, "us", 60.0)
     figures.show(large, 2, "ms")
@@ -167,7 +167,7 @@ def _collective_rows(figures: Figures, ranks: int) -> None:
 
 
 def _all_core_row(figures: Figures) -> None:
-    """What a broadcast to many ranks copies, in comparison with copies by all cores at once."""
+    """Return a row that compares a broadcast to many ranks with copies by all cores at once."""
     one = figures.middle(COPIES, CORES, "memcpy")
     if one is None:
         return

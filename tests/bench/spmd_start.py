@@ -1,4 +1,4 @@
-"""The least program of a peer: NumPy, all ranks meet, each says when. SPMD_START names the peer and a folder."""
+"""Smallest program of a peer: import NumPy, meet all ranks, write the time. SPMD_START names the peer and a folder."""
 
 import os
 import time
