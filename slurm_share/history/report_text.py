@@ -43,12 +43,12 @@ def as_lines(found: Report, skipped: int, width: int) -> list[str]:
 KEY = (
     f"Node-hours by load: good is {GPU_LOW:g} to {GPU_HIGH:g} % of the GPUs that a user had, "
     f"{CPU_LOW:g} to {CPU_HIGH:g} % of the CPUs.",
-    "?: nobody could say. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.",
+    "?: not known. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.",
 )
 
 
 def coverage(found: Report) -> str:
-    """Return for how much of the time there are samples."""
+    """Return how much of the period has samples, as text."""
     percent = 100 * found.covered_h / found.elapsed_h if found.elapsed_h else 0.0
     return f"samples of {found.covered_h:.1f} of {found.elapsed_h:.1f} hours ({percent:.0f} %)"
 
@@ -111,7 +111,7 @@ def _bands(hours: Hours, low: float, high: float) -> str:
 
 def _what_to_do(use: Use) -> list[str]:
     if use.advised is not None:
-        # What was measured of a job says more than a rule for all, and may say the opposite.
+        # An advice rests on what was measured of the job, and may contradict the general rules.
         now, nppn = use.advised.now, use.advised.next
         lines = [
             f"For {_h(use.advised.hours)} node-hours a node ran {now} task{'s' * (now != 1)} of a job, and by what was "
