@@ -104,7 +104,6 @@ class RunningAgent:
 
     @property
     def url(self) -> str:
-        """Of its HTTP."""
         assert self.http_server is not None
         return f"http://127.0.0.1:{self.http_server.port}"
 
