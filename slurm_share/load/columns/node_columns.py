@@ -1,5 +1,5 @@
-"""The table of nodes: LLload's line for each, with bars. The names are those that `llload --sort` knows, and
-more; `memory`, `cores`, `gpus` and `gpumem` mean what stands under these headings here: what is in use."""
+"""The columns of the table of nodes: LLload's columns, and bars. The dashboard knows the names of `llload --sort` and
+more; its `memory`, `cores`, `gpus` and `gpumem` are what is in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def cpu_percent(row: NodeRow) -> float | None:
-    """Return the load average of 5 minutes in percent of its CPUs."""
+    """Return the load average over 5 minutes in percent of the node's CPUs."""
     return percent(row.figures.load, row.figures.cpus)
 
 
@@ -66,8 +66,8 @@ def gpu_memory_percent(row: NodeRow) -> float | None:
 
 
 def users(row: NodeRow) -> str:
-    """Who has something on it; ? of a node that Slurm has given away where only its own figures are known. Of a silent
-    one Slurm's queue says it."""
+    """Return the users with a job or a process on the node; for a silent node, those in Slurm's queue. `?`: Slurm has
+    given its CPUs away, and only the sums of the node are known."""
     snapshot = row.node.snapshot
     return _or_unknown(row, row.queued_users if snapshot is None else tuple(one.user for one in snapshot.users))
 
@@ -85,19 +85,20 @@ def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
 
 
 def state(row: NodeRow) -> str:
-    """Return Slurm's states, the first in small letters: allocated+drain."""
+    """Return the node's states in Slurm, in small letters: allocated+drain."""
     slurm = row.node.slurm
     return UNKNOWN if slurm is None else "+".join(slurm.states).lower() or UNKNOWN
 
 
 def by(row: NodeRow) -> str:
-    """Return the counter from which its GPU load is taken."""
-    shown_text = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
-    return NONE if row.figures.gpus == 0 else shown_text[row.figures.gpu_load_by]
+    """Return the counter on which the GPU load rests."""
+    texts = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
+    return NONE if row.figures.gpus == 0 else texts[row.figures.gpu_load_by]
 
 
 def note(row: NodeRow, with_util: bool = False) -> str:
-    """Letters, and why a node is silent: llload's last column. `with_util`: and that its load is utilisation."""
+    """Return llload's last column: the flags, and why a silent node is silent. `with_util`: name utilisation if the GPU
+    load rests on it."""
     said = list(row.codes)
     if with_util and row.figures.gpu_load_by in ("util", "both"):
         said.append("util")
@@ -107,21 +108,21 @@ def note(row: NodeRow, with_util: bool = False) -> str:
 
 
 def rate_per_s(row: NodeRow) -> float | None:
-    """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
+    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
     return rates.per_s(None if row.node.snapshot is None else rates.of_node(row.node.snapshot))
 
 
 def rate(row: NodeRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, or with where it is from."""
+    """Return that rate as text, `with_source`: with its source."""
     return rates.text(None if row.node.snapshot is None else rates.of_node(row.node.snapshot), with_source=with_source)
 
 
-def _gpu_only(shown_text: str, row: NodeRow) -> str:
-    return NONE if row.figures.gpus == 0 else shown_text
+def _gpu_only(text: str, row: NodeRow) -> str:
+    return NONE if row.figures.gpus == 0 else text
 
 
-def _plain(shown_text: str) -> str:
-    return {UNKNOWN: "unknown", NONE: "none"}.get(shown_text, shown_text)
+def _plain(text: str) -> str:
+    return {UNKNOWN: "unknown", NONE: "none"}.get(text, text)
 
 
 def _used_of(label: str, cells: Triple) -> str:
@@ -149,7 +150,7 @@ def _joined_of(row: NodeRow, read: Callable[[Snapshot], Sequence[object]]) -> st
 
 
 def _unless_partial(row: NodeRow, value: int | None) -> int | None:
-    """Return the value; None if the sum lacks a GPU, since a column of numbers has no room for the sign."""
+    """Return the value; None if the sum lacks a GPU, since a number has no room for a `?`."""
     return None if row.figures.partial_gpu_memory else value
 
 
@@ -167,7 +168,7 @@ def _gpu_load(row: NodeRow, read: Callable[[Means], float]) -> float | None:
 
 
 def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRow]:
-    """Return a column that only TSV and CSV have."""
+    """Return a column that only TSV and CSV have, from a field of the row."""
     return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=_VALUES)
 
 
@@ -400,4 +401,4 @@ NODES: tuple[Column[NodeRow], ...] = (
     _field("hidden_gpus", "GPUs that only others use",
            lambda row: None if row.node.snapshot is None else row.node.snapshot.hidden_gpus),
 )  # fmt: skip
-"""In LLload's order, each figure of it with the bar in front that says how much of the node that is."""
+"""The columns in LLload's order, each figure after the bar of its percentage."""

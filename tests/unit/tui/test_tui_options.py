@@ -107,7 +107,7 @@ def test_llload_is_given_the_same_words(said, expected):
     found = as_llload(arguments)
     if expected is not None:
         assert found == expected
-    theirs = llload.understood(llload.parser().parse_args(found)).origin
+    theirs = llload.checked(llload.parser().parse_args(found)).origin
     ours = understood(arguments).origin
     for field in ("user", "everybody", "nodes", "jobs", "source", "demo", "demo_nodes", "replay", "at"):
         assert getattr(theirs, field) == getattr(ours, field)
