@@ -71,7 +71,6 @@ def test_what_both_see_is_counted_once():
 
 
 def test_two_steps_that_see_the_same_are_one_look():
-    """No ConstrainDevices: the newest is believed, and nothing doubled."""
     assert merge([look(0, taken=1.0), look(0, taken=2.0, memory=150)]) == look(0, taken=2.0, memory=150)
 
 
