@@ -81,7 +81,6 @@ def survey(*nodes, **more):
 
 
 def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0", mib=2300):
-    """A process on one GPU."""
     return ProcessLoad(
         pid=pid,
         name=name,

@@ -129,7 +129,6 @@ def node(
 
 
 def survey(snapshots, jobs, *, user="alice", everybody=False, silent=(), jobs_taken=1e9):
-    """What a person looks at."""
     nodes = [NodeLoad(name=one.node, snapshot=one) for one in snapshots]
     return Survey(
         taken=1e9,
