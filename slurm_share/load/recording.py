@@ -181,9 +181,10 @@ class Writer:
     def write(self, survey: Survey) -> None:
         """Append a survey. On failure (disk full), remove the part that was written and raise StateError."""
         line = snapshot.render(survey) + b"\n"
-        data = _packed(line) if self._packs else line
+        # Gzip members one after another are one file (RFC 1952, 2.2), so each survey is one.
+        data = gzip.compress(line, mtime=0) if self._packs else line
         with self._lock():
-            # Start a new line after a torn one. A gzip member needs no line of its own.
+            # Start a new line after a torn one, which a gzip member does not need.
             if not self._packs and self._is_torn():
                 data = b"\n" + data
             try:
@@ -243,9 +244,3 @@ class Recorder:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _packed(line: bytes) -> bytes:
-    """Return the line as a gzip member. Members one after another are one file (RFC 1952, 2.2), so appending is
-    safe."""
-    return gzip.compress(line, mtime=0)

@@ -15,7 +15,7 @@ _UCRED = struct.Struct("iII")
 
 
 class Caller(Struct, frozen=True):
-    """A user of this node."""
+    """A user of this node who calls the agent."""
 
     uid: int
     user: str

@@ -40,7 +40,6 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """Why there is no snapshot, as a sentence."""
 
 
-_question_encoder = msgspec.json.Encoder()
 _reply_decoder = msgspec.json.Decoder(Reply)
 
 
@@ -55,7 +54,7 @@ def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot
         try:
             _connect(link, socket_path, until)
             _set_timeout(link, until)
-            link.sendall(_question_encoder.encode(Question(everybody)) + b"\n")
+            link.sendall(msgspec.json.encode(Question(everybody)) + b"\n")
             data = _read_all(link, until)
         except TimeoutError as error:
             raise StateError(socket_path, f"the agent did not answer within {timeout_s:g} s") from error

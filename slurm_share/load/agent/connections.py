@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Connection:
-    """One open connection."""
+    """A connection that is open, and how to close it."""
 
     key: Hashable
     """The caller: a user id or an address."""

@@ -49,19 +49,15 @@ class Sampler(Protocol):
 
     def sample(self) -> Snapshot:
         """Return a snapshot of the node."""
-        ...
 
     def remember(self) -> bytes:
         """Return windows and peaks as bytes for `recall`."""
-        ...
 
     def recall(self, data: bytes) -> bool:
         """Continue from remembered windows and peaks; return False if they are of another boot."""
-        ...
 
     def close(self) -> None:
         """Release the driver's library."""
-        ...
 
 
 def say(text: str) -> None:

@@ -7,7 +7,6 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,23 +31,16 @@ _CALLERS_KEPT = 1024
 NO_SAMPLE = "the agent has no sample yet; ask again in a few seconds"
 
 _decoder = msgspec.json.Decoder(Question)
-_encoder = msgspec.json.Encoder()
 
 
 class SocketServer:
     """Serve the local socket in the event loop."""
 
-    def __init__(
-        self,
-        path: Path,
-        newest: Newest,
-        operators_group: str,
-        peer_uid: Callable[[socket.socket], int] = callers.peer_uid,
-    ) -> None:
+    def __init__(self, path: Path, newest: Newest, operators_group: str) -> None:
         self._path = path
         self._newest = newest
         self._operators_group = operators_group
-        self._peer_uid = peer_uid
+        self._peer_uid = callers.peer_uid
         self._connections = Connections(MOST, MOST_EACH)
         self._known: dict[int, tuple[float, Caller]] = {}
         # A network user database that is down blocks these threads, not the event loop.
@@ -82,7 +74,7 @@ class SocketServer:
         try:
             async with asyncio.timeout(QUESTION_S):
                 reply = await self._answer(uid, await reader.readline())
-            writer.write(_encoder.encode(reply) + b"\n")
+            writer.write(msgspec.json.encode(reply) + b"\n")
             async with asyncio.timeout(QUESTION_S):
                 await writer.drain()
                 writer.close()

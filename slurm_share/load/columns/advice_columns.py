@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..snapshot import Advice
-from ..text import NONE, UNKNOWN, Letter, fold, named
+from ..text import NONE, UNKNOWN, Letter, fold, named, number
 from .base import Column
 
 SIGNS = {
@@ -21,11 +21,6 @@ ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
 def job(advice: Advice) -> str:
     """Return Slurm's number of the job; for an array, the array's number."""
     return NONE if advice.job is None else str(advice.job)
-
-
-def number(value: int | None) -> str:
-    """Return a count as text."""
-    return UNKNOWN if value is None else str(value)
 
 
 def advised(advice: Advice) -> str:

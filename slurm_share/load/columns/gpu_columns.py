@@ -198,7 +198,7 @@ def _counter(field: str, row: GpuRow) -> str:
 
 def _figure(
     field: str, heading: str, doc: str, *, id: str = "", sign: str = "",
-    outputs: frozenset[Output] = EVERYWHERE, goes: int = GOES_FIRST, shown: bool = True,
+    outputs: frozenset[Output] = EVERYWHERE, goes: int = GOES_FIRST,
 ) -> Column[GpuRow]:  # fmt: skip
     """Return the column of a figure of GpuLoad or its Activity. The end of the field's name gives text and unit, the
     rest of the name is the column's id. `sign`: text after the number, for a unit that the end does not give."""
@@ -220,7 +220,7 @@ def _figure(
         id or field.removesuffix(end), heading, doc,
         text=partial(_counter, field) if of_activity else partial(_written, read, write),
         value=partial(_of_gpu, value), raw=partial(_of_gpu, read), unit=unit, field=field, outputs=outputs,
-        right=True, least=max(4, len(heading)), most=max(7, len(heading)), goes=goes, shown=shown, sorts_down=True,
+        right=True, least=max(4, len(heading)), most=max(7, len(heading)), goes=goes, sorts_down=True,
     )  # fmt: skip
 
 

@@ -9,17 +9,7 @@ from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..snapshot import TaskProgress
-from ..text import (
-    NONE,
-    UNKNOWN,
-    gb,
-    gigabytes,
-    known,
-    load_text,
-    named,
-    percent_text,
-    share,
-)
+from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, percent_text, share
 from . import gpu_columns
 from .base import EVERYWHERE, Column, Output, Raw
 

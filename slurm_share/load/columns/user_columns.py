@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from ..rules.job_rows import UserRow
-from ..text import (
-    ABOUT_NOTE,
-    NONE,
-    UNKNOWN,
-    named,
-    of_text,
-    summed_count,
-)
+from ..text import ABOUT_NOTE, NONE, UNKNOWN, named, of_text, summed_count
 from .base import Column
 from .usage_columns import UsageColumns
 

@@ -14,7 +14,7 @@ from ..columns import Column
 from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
-from ..text import Triple, count_text, cut, filled, wrapped
+from ..text import Triple, count_text, cut, filled, worst, wrapped
 from .notes import footer, header
 from .view import View
 
@@ -155,8 +155,8 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
             line = f"{line} {cut('NOTE' if place == 0 else notes[place - 1], note)}"
         line = line.rstrip()
         line = cut(line, width)
-        if place and view.color and rows[place - 1].worst:
-            line = f"{_PAINT[rows[place - 1].worst]}{line}{_OFF}"
+        if place and view.color and (letter := worst(rows[place - 1].codes)):
+            line = f"{_PAINT[letter]}{line}{_OFF}"
         lines.append(line)
     left_out = [heading for heading in shape.left_out if view.gpus or heading != "GPUS"]
     return lines, left_out

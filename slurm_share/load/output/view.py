@@ -13,7 +13,7 @@ ADVICE_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What llload prints of a survey."""
+    """The parts of a survey that llload prints, and how."""
 
     gpus: bool = False
     detail: bool = False

@@ -133,8 +133,3 @@ def _outside(
     if percent <= high + ROUNDING and (percent >= low - ROUNDING or not is_use_known):
         return []
     return [Flag(of, "L" if percent < low else "H", f"{what} {load:.2f} is {percent:.0f} % of what is in use")]
-
-
-def codes(found: tuple[Flag, ...]) -> tuple[str, ...]:
-    """Return each code once, in order."""
-    return tuple(dict.fromkeys(flag.code for flag in found))

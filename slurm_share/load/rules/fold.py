@@ -15,16 +15,7 @@ import msgspec
 from ...mps.records import MPS_NAME
 from ...node.gpu_figures import WINDOWED
 from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
-from ..snapshot import (
-    GpuLoad,
-    GpuUser,
-    JobLoad,
-    Means,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from ..snapshot import GpuLoad, GpuUser, JobLoad, Means, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import job_progress, windows
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay

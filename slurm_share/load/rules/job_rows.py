@@ -32,17 +32,14 @@ class Picture(Protocol):
     @property
     def survey(self) -> Survey:
         """Return the survey, with its jobs."""
-        ...
 
     @property
     def nodes(self) -> Sequence[NodeRow]:
         """Return a row for each node."""
-        ...
 
     @property
     def advice(self) -> Sequence[Advice]:
         """Return the advice for its running jobs."""
-        ...
 
 
 class Sum(Struct, frozen=True):
@@ -54,7 +51,7 @@ class Sum(Struct, frozen=True):
 
     @property
     def mib(self) -> int | None:
-        """Return the sum in MiB."""
+        """Return the sum as whole MiB."""
         return None if self.value is None else int(self.value)
 
 
@@ -149,7 +146,7 @@ class UsageRow:
 
     @cached_property
     def cpu(self) -> Sum:
-        """Return the cores in use."""
+        """Return the CPU time in cores, over all nodes."""
         return summed((load.cpu_cores for _, load in self.loads), is_all=self.is_whole)
 
     @property

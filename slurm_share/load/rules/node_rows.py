@@ -31,12 +31,6 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
         """Return each flag's code once, as in llload's NOTE: gL, m!."""
         return tuple(dict.fromkeys(flag.code for flag in self.flags))
 
-    @property
-    def worst(self) -> str:
-        """Return the letter that colours the line: ! before H before L; empty: no flag."""
-        letters = {flag.letter for flag in self.flags}
-        return next((letter for letter in "!HL" if letter in letters), "")
-
 
 def row_of(node: NodeLoad) -> NodeRow:
     """Return the row of a node whose GPUs have been judged (`idle.py`)."""

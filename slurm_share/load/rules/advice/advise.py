@@ -28,24 +28,9 @@ from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import (
-    Advice,
-    Bound,
-    JobLoad,
-    Snapshot,
-    Survey,
-    WorkClass,
-)
+from ...snapshot import Advice, Bound, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
-from . import (
-    bounds,
-    causes,
-    evidence,
-    measured,
-    resubmit,
-    sentences,
-    work_class,
-)
+from . import bounds, causes, evidence, measured, resubmit, sentences, work_class
 from .bounds import Soft
 from .causes import Answer
 from .evidence import Evidence

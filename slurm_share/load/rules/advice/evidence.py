@@ -11,21 +11,13 @@ from msgspec.structs import replace
 from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
-from ...snapshot import (
-    GpuLoad,
-    JobLoad,
-    JobProgress,
-    Means,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-)
+from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
 from .. import rates, thresholds
 from ..sums import add_up
 
 
 class Room(Struct, frozen=True):
-    """Memory of one GPU, MiB."""
+    """The memory of one GPU in MiB."""
 
     total: int
     outside: int
@@ -268,8 +260,8 @@ def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
 def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
     """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
 
-    def times(value: float | None, factor: float, most: float = math.inf) -> float | None:
-        return None if value is None else min(most, value * factor)
+    def times(value: float | None, factor: float) -> float | None:
+        return None if value is None else value * factor
 
     return replace(
         node,

@@ -6,14 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.load.rules import flags
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    HeldGpu,
-    JobLoad,
-    Means,
-    NodeLoad,
-    Snapshot,
-)
+from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, Snapshot
 from slurm_share.slurm.records import SlurmNode
 
 
@@ -48,7 +41,7 @@ def node(*, load=20.0, cpus=40, used=40, gpu_loads=(), gpus_used=None, memory_us
 
 
 def codes(one):
-    return flags.codes(flags.flags(one))
+    return tuple(dict.fromkeys(flag.code for flag in flags.flags(one)))
 
 
 @pytest.mark.parametrize(
