@@ -21,7 +21,6 @@ from ..core import version as version_option
 from ..core.command import EXIT_FAILED, enter
 from ..core.errors import CommandError, SlurmShareError, UsageError, shown
 from ..core.installed import version
-from ..core.settings import Settings
 from ..load import (
     Advice,
     AdviceReport,
@@ -144,7 +143,7 @@ def print_load(arguments: argparse.Namespace) -> int:
     wanted = checked(arguments)
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(open_survey_source(wanted, settings)))
+        source = stack.enter_context(contextlib.closing(origin.open_survey_source(wanted.origin, settings)))
         recorder = recording.Recorder(wanted.record)
         stack.callback(recorder.close)
         read = SurveyReading(source, recorder)
@@ -285,11 +284,6 @@ def _sort(text: str) -> tuple[str, bool]:
 
 
 # --- Source -----------------------------------------------------------------------------------------------------------
-
-
-def open_survey_source(wanted: Wanted, settings: Settings) -> SurveySource:
-    """Open the source that the options select. Raises UsageError, StateError."""
-    return origin.open_survey_source(wanted.origin, settings)
 
 
 class SurveyReading:

@@ -33,11 +33,9 @@ class ReadSurvey(Protocol):
     @property
     def is_over(self) -> bool:
         """Return whether there is no further survey."""
-        ...
 
     def __call__(self, timeout_s: float) -> Survey:
         """Return the next survey. Raises SlurmShareError."""
-        ...
 
 
 Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]

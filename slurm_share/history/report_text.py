@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..core import terminal
 from ..load import thresholds
 from .rules.report import Hours, Report, Use
@@ -136,8 +134,3 @@ def _rules(use: Use) -> list[str]:
     elif not use.gpu_hours and use.cpu.low:
         lines += ["CPUs with a low load have room for more processes or threads on a node: see llsub, and its triple."]
     return lines
-
-
-def drafts(uses: Sequence[Use], found: Report, url: str) -> dict[str, str]:
-    """Return the messages by user."""
-    return {use.user: draft(use, found, url) for use in uses}

@@ -21,17 +21,7 @@ from ..node.cgroups import slurp
 from ..node.gpu_figures import GpuBooking
 from ..node.processes import read_user_name
 from ..node.readings import BookingNow, HostNow, ProcessNow
-from ..node.step_trees import (
-    MIB,
-    PAGE,
-    TICKS,
-    UID,
-    Step,
-    StepTrees,
-    find_step,
-    jobs_of,
-    read_stat,
-)
+from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
 from .run_rates import ReadRates, RunRates, read_run_rates

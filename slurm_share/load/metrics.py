@@ -23,16 +23,7 @@ from ..core.records import Reasons
 from ..core.text import counted
 from ..mps.records import MPS_NAME
 from ..node.gpu_figures import Activity
-from .snapshot import (
-    GpuLoad,
-    GpuSums,
-    JobLoad,
-    JobProgress,
-    Means,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from .snapshot import GpuLoad, GpuSums, JobLoad, JobProgress, Means, ProcessLoad, Snapshot, UserLoad
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -118,7 +118,6 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     slots: Annotated[Count | None, Metric("Slots of the job's share on this node.", together="first")] = None
     """Slots of its share on this node; for a triple, its NPPN."""
     tasks: Annotated[Count, Metric("Tasks with a process on a GPU now.", together="sum")] = 0
-    """Tasks with a process on a GPU now."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs on which it has processes."""
     gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the job's processes here.", together="sum")] = None
@@ -133,7 +132,6 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     )
     """Means of the cores in use."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the job here, without page cache.")] = None
-    """Host memory without page cache."""
     memory_kills: Annotated[
         Amount | None, Metric("Processes that the kernel ended because the job's memory was full.", counter=True)
     ] = None
@@ -144,10 +142,8 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     task_host_peak_mib: Annotated[
         Amount | None, Metric("The most host memory of one task.", "task_peak_memory_bytes", together="most")
     ] = None
-    """The most host memory that one task was seen with."""
     tasks_measured: Annotated[Count, Metric("Tasks that the peaks rest on.", together="sum")] = 0
     tasks_at_once: Annotated[Count, Metric("The most tasks at the same moment.", together="sum")] = 0
-    """The most tasks that were seen at the same moment."""
     measured_s: Annotated[Level, Metric("How long the job has been watched.")] = 0.0
     progress: JobProgress | None = None
     """The progress of its tasks here, as the launchers of llsub report it; None: not reported."""
@@ -161,7 +157,6 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     user: str
     jobs: tuple[Count, ...] = ()
     processes: Annotated[Count, Metric("Processes of the user on GPUs.", "gpu_processes")] = 0
-    """The number of processes on GPUs."""
     gpus: tuple[str, ...] = ()
     gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the user.", together="sum")] = None
     gpu_load: Annotated[

@@ -68,7 +68,7 @@ class AgentsSource(Source):
         wrong = sum(why == WRONG_TOKEN for why in silent.values())
         if wrong:
             notes.append(
-                f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same on these nodes and here"
+                f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same there and here"
             )
         if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
             notes.append(

@@ -49,7 +49,6 @@ class Source(Protocol):
     def read(self, asked: Asked, timeout_s: float) -> Answer:
         """Return the newest snapshots, after at most `timeout_s`. Raises SlurmShareError if no node can be read; a
         silent node is no error."""
-        ...
 
     def ask_again(self) -> None:
         """Retry at the next survey what failed, without the usual pause. Default: there is no pause."""

@@ -47,7 +47,7 @@ _BIG = 48
 
 
 class _Kind(Struct, frozen=True):
-    """A kind of node."""
+    """A kind of node of the simulated cluster."""
 
     prefix: str
     cpus: int

@@ -18,6 +18,8 @@ import re
 import zlib
 from collections.abc import Collection, Iterator
 
+from msgspec import Struct
+
 LINE_BYTES = 900
 """Most bytes of a line, its newline included: below the 1024 of slurmstepd (MAX_MSG_LEN, src/common/io_hdr.h)."""
 MESSAGE_BYTES = 64 * 1024 * 1024
@@ -61,13 +63,14 @@ def _line_sum(node: str, whole: str, line: str, part: str) -> str:
     return f"{zlib.crc32(f'{node} {whole} {line} {part}'.encode()):08x}"
 
 
-class _Begun:
-    def __init__(self, whole: str, kind: str, parts: int) -> None:
-        self.whole = whole
-        self.kind = kind
-        self.parts = parts
-        self.texts: dict[int, str] = {}
-        self.size = 0
+class _Begun(Struct):
+    """The parts of a message that have arrived."""
+
+    whole: str
+    kind: str
+    parts: int
+    texts: dict[int, str] = {}
+    size: int = 0
 
 
 class Joiner:

@@ -34,11 +34,9 @@ class SurveySource(Protocol):
 
     def read(self, timeout_s: float) -> Survey:
         """Return the newest survey. Raises SlurmShareError."""
-        ...
 
     def close(self) -> None:
         """Release the resources of the source."""
-        ...
 
 
 class Origin(Struct, frozen=True, kw_only=True):

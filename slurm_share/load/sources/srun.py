@@ -34,15 +34,7 @@ from ..snapshot import Snapshot, SourceName
 from . import srun_command
 from .base import Answer, Asked, Source
 from .frames import Joiner
-from .srun_command import (
-    CANCELLED,
-    MEMORY_FULL,
-    SILENCE_S,
-    WAITS,
-    srun_argv,
-    srun_environment,
-    why_ended,
-)
+from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, WAITS, srun_argv, srun_environment, why_ended
 
 STEPS_MAX = 64
 """Most steps at the same time: each is an srun on this host and a step in slurmctld. A user with more jobs can name
@@ -153,12 +145,10 @@ class SrunSource(Source):
         *,
         interval_s: float = 5.0,
         silence_s: float = SILENCE_S,
-        program: Sequence[str] = PROGRAM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._interval_s = interval_s
         self._silence_s = silence_s
-        self._program = tuple(program)
         self._clock = clock
         self._running: dict[Step, _Running] = {}
         self._failed: dict[Step, _Failed] = {}
@@ -321,7 +311,7 @@ class SrunSource(Source):
     def _start(self, step: Step) -> str:
         """Start a step; return why that failed, or an empty text."""
         try:
-            argv = srun_argv(step, self._program, self._interval_s, self._silence_s)
+            argv = srun_argv(step, PROGRAM, self._interval_s, self._silence_s)
             child = stream(argv, env=srun_environment(os.environ))
         except CommandError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -450,8 +440,7 @@ class SrunSource(Source):
                     notes.append(f"job {step.job}: dropped {counted(lost, 'message')} that arrived damaged")
         if any("there is no" in why for why in silent.values()):
             notes.append(
-                f"install slurm-share on the nodes in the same place as here ({self._program[0]}), or in a shared "
-                "folder"
+                f"install slurm-share on the nodes in the same place as here ({PROGRAM[0]}), or in a shared folder"
             )
         held = self._held_up(own)
         snapshots = {

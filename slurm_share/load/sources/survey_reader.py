@@ -150,7 +150,7 @@ class SurveyReader:
         self._source.ask_again()
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the source of snapshots."""
         self._source.close()
 
     # ---- rights -----------------------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ class Cluster:
     def __init__(self, *surveys):
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
 
-    def open(self, wanted, settings):
-        """As llload's own."""
-        self.asked = wanted
+    def open(self, origin, settings):
+        """As `origin.open_survey_source`."""
+        self.asked = origin
         return self
 
     def read(self, timeout_s):
@@ -57,13 +57,12 @@ class Cluster:
 def cluster(monkeypatch):
     """A cluster of one shared node and one that is silent."""
     made = Cluster(survey(shared_node(), silent("n2")))
-    real = llload.open_survey_source
+    real = llload.origin.open_survey_source
 
-    def opened(wanted, settings):
-        elsewhere = wanted.arguments.demo or wanted.arguments.replay
-        return real(wanted, settings) if elsewhere else made.open(wanted, settings)
+    def opened(origin, settings):
+        return real(origin, settings) if origin.demo or origin.replay else made.open(origin, settings)
 
-    monkeypatch.setattr(llload, "open_survey_source", opened)
+    monkeypatch.setattr(llload.origin, "open_survey_source", opened)
     monkeypatch.setattr(llload.config, "load", lambda: Configuration(Settings(), {}))
     return made
 

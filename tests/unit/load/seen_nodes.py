@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    Means,
-    NodeLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    Survey,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Means, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey
 from slurm_share.node.gpu_figures import Activity
 from slurm_share.slurm.records import QueuedJob
 

@@ -6,15 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.load.rules import idle
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    HeldGpu,
-    JobLoad,
-    Means,
-    NodeLoad,
-    Snapshot,
-    Survey,
-)
+from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, Snapshot, Survey
 from slurm_share.slurm.records import QueuedJob
 
 NOW = 10_000.0

@@ -14,14 +14,7 @@ from slurm_share.load.rules import fold, history, job_load
 from slurm_share.load.rules.history import NodeHistory
 from slurm_share.load.snapshot import JobLoad, ProcessLoad, Snapshot
 from slurm_share.node.gpu_figures import Activity
-from slurm_share.node.readings import (
-    DriverNow,
-    GpuNow,
-    HostNow,
-    JobNow,
-    ProcessNow,
-    ProcessSm,
-)
+from slurm_share.node.readings import DriverNow, GpuNow, HostNow, JobNow, ProcessNow, ProcessSm
 from slurm_share.node.records import GpuProcess
 
 ALICE, BOB = 2001, 2002

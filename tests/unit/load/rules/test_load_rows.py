@@ -8,16 +8,7 @@ from slurm_share_tui.picture import Picture
 
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    NodeLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    Survey,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey, UserLoad
 from slurm_share.slurm.records import QueuedJob, SlurmNode
 
 

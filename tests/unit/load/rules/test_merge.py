@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from slurm_share.load.rules.merge import merge
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 
 
 def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from slurm_share.core.errors import UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import Asked
@@ -183,7 +176,7 @@ def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
     source._token = "other"
     answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
     assert dict(answer.silent) == {"n1": "wrong token", "n2": "wrong token"}
-    assert answer.notes == ["2 agents refused the token; agent_token_file must be the same on these nodes and here"]
+    assert answer.notes == ["2 agents refused the token; agent_token_file must be the same there and here"]
 
 
 def test_without_any_agent_it_says_what_to_install(source):
