@@ -47,7 +47,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     host_mean_mib: int | None = None
     """The highest mean of the job's memory over its tasks, while the most of them ran."""
     task_keys: tuple[str, ...] = field(default=(), name="seats")
-    """Keys of the latest tasks, so that a task is not counted twice."""
+    """Keys of the latest tasks, so that a task is not counted twice. `seats`: the name in earlier releases' files."""
     measured: int = 0
     at_once: int = 0
     measured_s: float = 0.0

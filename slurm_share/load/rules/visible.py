@@ -70,7 +70,7 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
     processes = tuple(one for one in snapshot.processes if one.uid == uid)
     hidden = tuple(one for one in snapshot.processes if one.uid != uid)
     own = {on.uuid for one in processes for on in one.gpus}
-    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or _is_nobodys(gpu, hidden, uid)}
+    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or _has_no_other_user(gpu, hidden, uid)}
     # A GPU in MIG mode is shown for its instances.
     cut = {gpu.mig_of for gpu in snapshot.gpus}
     keep -= {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in cut and gpu.uuid not in own}
@@ -135,7 +135,7 @@ def _own(record: _Own) -> _Own:
     return record if len(OWN[kind]) == len(kind.__struct_fields__) else kind(**_fields(record, OWN[kind]))
 
 
-def _is_nobodys(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool:
+def _has_no_other_user(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool:
     """Return whether no other user is on the GPU. One whose processes the driver does not list may have other users; a
     lost GPU belongs to its last users."""
     if any(on.uuid == gpu.uuid for one in hidden for on in one.gpus) or gpu.others_mib:

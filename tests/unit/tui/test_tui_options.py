@@ -122,7 +122,7 @@ def test_a_user_without_a_name_is_no_user_of_the_demonstration() -> None:
 def test_every_view_has_its_like_in_llload():
     """Words that llload takes."""
     for view in options.VIEWS:
-        llload.understood(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
+        llload.checked(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
 
 
 # --- Without a terminal -----------------------------------------------------------------------------------------------
