@@ -1,4 +1,4 @@
-"""`slurm-share agent`: the service that samples this node and answers whoever may ask."""
+"""`slurm-share agent`: run the service that samples this node and answers permitted callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.errors import UsageError
 
 
 def add_to(commands: Any) -> None:
-    """Add `agent`."""
+    """Add the command `agent` to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "agent", help="sample this node and answer on its socket (a service; as user slurm-share)"
     )
@@ -29,7 +29,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
             "or: setpriv --reuid slurm-share --regid slurm-share --init-groups slurm-share agent"
         )
     settings = config.load(arguments.config).settings
-    # Here and not above: the other commands of `slurm-share` start without them.
+    # Imported here, so that the other commands of `slurm-share` start without it.
     from ..load import Sampler, service, this_node
 
     node = this_node(arguments.node)

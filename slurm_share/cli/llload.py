@@ -1,4 +1,4 @@
-"""`llload` (LLSC's LLload): how full the caller's nodes are, and how many processes to run on them."""
+"""`llload` (LLSC's LLload): show the load of the caller's nodes, and advise how many processes to run on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ..core import version as version_option
 from ..core.command import EXIT_FAILED, enter
 from ..core.errors import CommandError, SlurmShareError, UsageError, shown
 from ..core.installed import version
-from ..core.settings import Settings
 from ..load import (
     Advice,
     AdviceReport,
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
-"""For a survey: a step in a job of another node takes a second, on a node that does not answer for ever."""
+"""The longest that one survey may take. A step on another node starts in a second; a dead node never answers."""
 WATCH_S = 5.0
-"""As often as an agent samples."""
+"""Default interval of --watch: that of an agent's samples."""
 REPLAY_S = 1.0
 EXAMPLES = """\
 columns
@@ -69,27 +68,27 @@ columns
                          agent, Prometheus, or --watch for so long); m!: host
                          memory full, or processes ended for want of it; v!: a
                          GPU's memory full; n!: a problem, or silent
-  ?: not known (1.20?: without the GPUs that did not say). -: has none. Where
-  the terminal is too narrow, columns are left out and named in the last line.
+  ?: not known (1.20?: without GPUs whose load is not known). -: has none. In a
+  narrow terminal columns are left out and named in the last line.
 
 examples
   llload -g                      my nodes, with their GPUs
   llload -g --watch              again every 5 seconds, until q
   llload --advise                how many processes to run, and why
   llload -g --all -t 10          the ten fullest nodes (operators)
-  llload --all --flagged         nodes that deserve a look, jobs with idle GPUs
+  llload --all --flagged         nodes with a flag, jobs with idle GPUs
   llload -g --sort gpus_idle:desc  most idle GPUs first
   llload -g --demo               a simulated cluster, without Slurm
   llload --record day.jsonl.gz --watch 60 > /dev/null &
   llload -g --replay day.jsonl.gz --at 14:30
 
 exit codes
-  0 done, 1 no node or no Slurm answered, 2 it cannot be as asked.
+  0 done, 1 no node or no Slurm answered, 2 an option is invalid.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
+    """Return the parser of the command's options."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, one line each.",
@@ -111,40 +110,40 @@ def parser() -> argparse.ArgumentParser:
     )
     which = options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
     which.add_argument("-t", "--top", metavar="N", help="the N with the highest CPU load per CPU, or first by --sort")
-    which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or in trouble")
+    which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or with a problem")
     which.add_argument(
         "--sort", metavar="COLUMN", help="by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc"
     )
     form = parser.add_argument_group("form")
     forms = form.add_mutually_exclusive_group()
     forms.add_argument("-q", "--quiet", action="store_true", help="the nodes' lines alone, for a log")
-    forms.add_argument("--json", action="store_true", help="all of it, unknown is null (one line a look with --watch)")
-    forms.add_argument("--tsv", action="store_true", help="raw numbers, one row a node, GPU (--detail) or process")
+    forms.add_argument("--json", action="store_true", help="all of it, unknown is null (--watch: a line per survey)")
+    forms.add_argument("--tsv", action="store_true", help="raw numbers, a row per node, GPU (--detail) or process")
     forms.add_argument("--csv", action="store_true", help="the same for a spreadsheet")
     forms.add_argument("--plain", action="store_true", help="label: value, for a screen reader")
     form.add_argument("--watch", nargs="?", const="", metavar="S", help="again every S seconds (5) until q or Ctrl-C")
     form.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR and TERM=dumb say the same)")
-    origin = options.add_origin(parser, replay="a recording: its last look, or all (--watch)")
-    origin.add_argument("--record", metavar="FILE", type=Path, help="append every look to a file (.gz: compressed)")
+    origin = options.add_origin(parser, replay="a recording: its last survey, or all (--watch)")
+    origin.add_argument("--record", metavar="FILE", type=Path, help="append every survey to a file (.gz: compressed)")
     origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run `llload` and return its exit code."""
     arguments = parser().parse_args(argv)
     if argv is None and arguments.watch is None:
-        # One survey, and the process ends: half a million records for 10,000 nodes, and no cycle among them.
+        # The process ends after one survey: half a million records for 10,000 nodes, without reference cycles.
         gc.disable()
     return enter(PROGRAM, lambda: print_load(arguments))
 
 
 def print_load(arguments: argparse.Namespace) -> int:
     """Read a survey and print it; return 1 if no node answered. Raises UsageError, SlurmShareError."""
-    wanted = understood(arguments)
+    wanted = checked(arguments)
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(open_survey_source(wanted, settings)))
+        source = stack.enter_context(contextlib.closing(origin.open_survey_source(wanted.origin, settings)))
         recorder = recording.Recorder(wanted.record)
         stack.callback(recorder.close)
         read = SurveyReading(source, recorder)
@@ -153,10 +152,10 @@ def print_load(arguments: argparse.Namespace) -> int:
         except CommandError as error:
             if error.code is not None:
                 raise
-            # Not started at all: there is no Slurm on this machine.
+            # The command did not start: there is no Slurm on this machine.
             here = f"{PROGRAM} --source local shows this machine, {PROGRAM} --demo a simulated cluster"
             raise SlurmShareError(f"{error}; without Slurm {here}") from error
-        return code or (EXIT_FAILED if recorder.has_failed else names.EXIT_OK)
+        return code or (EXIT_FAILED if recorder.failure else names.EXIT_OK)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +183,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def details(self) -> bool:
-        """Whether more than a line per node is shown, or kept. Of one's own nodes it is little; of a whole cluster,
-        most of what the looking costs."""
+        """Return whether more than a line per node is shown or recorded, which for a whole cluster is most of the cost
+        of a survey."""
         options = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
         return not self.arguments.all or self.advises or any(getattr(self.arguments, option) for option in options)
 
@@ -210,7 +209,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choice(self) -> choice.Choice:
-        """Which nodes of a survey are shown. Nodes are asked for by name, but for those of a recording."""
+        """Return which nodes of a survey are shown. Of named nodes, only those of a recording are filtered here."""
         return choice.Choice(
             nodes=() if self.arguments.replay is None else self.nodes,
             flagged=self.arguments.flagged,
@@ -224,10 +223,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
 
 
-# --- The words --------------------------------------------------------------------------------------------------------
+# --- Options ----------------------------------------------------------------------------------------------------------
 
 
-def understood(arguments: argparse.Namespace) -> Wanted:
+def checked(arguments: argparse.Namespace) -> Wanted:
     """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     if arguments.at is not None and arguments.replay is None:
         raise UsageError("--at is the time of a recording; name one with --replay FILE")
@@ -236,14 +235,12 @@ def understood(arguments: argparse.Namespace) -> Wanted:
     if arguments.record is not None and arguments.replay is not None:
         raise UsageError("--record and --replay exclude one another: a recording is copied with cp")
     if arguments.replay is not None and (arguments.user or arguments.job or arguments.all):
-        raise UsageError(
-            "a recording holds what was looked at; -u, -j and --all choose before, -n and --sort afterwards"
-        )
+        raise UsageError("-u, -j and --all select what is recorded and cannot be used with --replay; -n and --sort can")
     if arguments.demo_nodes is not None and not arguments.demo:
         raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
     details = [f"--{option}" for option in ("detail", "processes") if getattr(arguments, option)]
     if arguments.quiet and details:
-        raise UsageError(f"-q is a line for each node and nothing else; leave out -q, or {details[0]}")
+        raise UsageError(f"-q prints one line per node and nothing else; leave out -q, or {details[0]}")
     if (arguments.tsv or arguments.csv) and len(details) > 1:
         raise UsageError("a row is a GPU (--detail) or a process (--processes); write one of them")
     job = arguments.job
@@ -282,20 +279,15 @@ def _sort(text: str) -> tuple[str, bool]:
         mean = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"--sort {shown(text) or repr(text)}: {mean}Columns are {', '.join(known)}")
     if way not in ("", "asc", "desc"):
-        raise UsageError(f"--sort {shown(text)}: after the colon stands asc or desc")
+        raise UsageError(f"--sort {shown(text)}: write asc or desc after the colon")
     return column, way == "desc"
 
 
-# --- Where from -------------------------------------------------------------------------------------------------------
-
-
-def open_survey_source(wanted: Wanted, settings: Settings) -> SurveySource:
-    """Open the source that is asked. Raises UsageError, StateError."""
-    return origin.open_survey_source(wanted.origin, settings)
+# --- Source -----------------------------------------------------------------------------------------------------------
 
 
 class SurveyReading:
-    """A source whose surveys are also recorded."""
+    """A source of surveys that also records them and judges which GPUs are idle."""
 
     def __init__(self, source: SurveySource, recorder: recording.Recorder) -> None:
         self.source = source
@@ -304,7 +296,7 @@ class SurveyReading:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the source has ended, as a recording does."""
+        """Return whether the source has ended; only a recording ends."""
         return bool(getattr(self.source, "is_over", False))
 
     def __call__(self, timeout_s: float) -> Survey:
@@ -323,10 +315,7 @@ class SurveyReading:
 
 def _once(read: SurveyReading, wanted: Wanted) -> int:
     survey = read(TIMEOUT_S)
-    if wanted.arguments.json and not wanted.advises:
-        terminal.print_lines(_as_json(changed(choice.choose(survey, wanted.choice)[0], version=version()), wanted))
-    else:
-        terminal.print_lines(lines_of(survey, wanted, terminal.width(), advisor=Advisor()))
+    terminal.print_lines(lines_of(survey, wanted, terminal.width(), advisor=Advisor()))
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
 
 
@@ -337,10 +326,7 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
     advisor = Latest(Advisor())
 
     def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
-        if arguments.json and not wanted.advises:
-            return _as_json(changed(choice.choose(survey, wanted.choice)[0], version=version()), wanted)
-        if arguments.quiet and not (arguments.tsv or arguments.csv):
-            # For a log: every line says when it was. TSV and CSV have a column for it.
+        if arguments.quiet:  # for a log: every line begins with the time
             when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(survey.taken))
             room = max(1, width - len(when) - 1)
             found = lines_of(survey, wanted, room, advisor=advisor, height=height, first=first)
@@ -353,7 +339,7 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
 
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
-    """Return a record as JSON: on one line where several are printed."""
+    """Return a record as JSON: on one line with --watch, else indented."""
     data = snapshot.render(document)
     return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
 
@@ -362,7 +348,7 @@ Advise = Callable[[Survey], tuple[Advice, ...]]
 
 
 class Latest:
-    """Advice for a survey that may be drawn several times, in a window of another size: each counts as one survey."""
+    """An advisor that is asked once per survey, although a resized terminal draws the survey again."""
 
     def __init__(self, advisor: Advise) -> None:
         self._advisor = advisor
@@ -378,22 +364,24 @@ class Latest:
 def lines_of(
     survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
 ) -> Iterator[str]:
-    """Return the survey in the form asked for.
+    """Yield the survey as lines in the wanted form.
 
-    `first`: with the headings of TSV and CSV, which stand once in a file.
+    `first`: with the headings of TSV and CSV, which appear once in a file.
     """
     arguments = wanted.arguments
     if wanted.advises:
         yield from _advice(survey, wanted, width, advisor, first=first)
         return
     chosen, why = choice.choose(survey, wanted.choice)
+    if arguments.json:
+        yield from _as_json(changed(chosen, version=version()), wanted)
+        return
     if arguments.tsv or arguments.csv:
-        from ..load import values  # none of this is needed for the table of nodes
+        from ..load import values  # the table of nodes does not need it
 
         form = values.as_tsv if arguments.tsv else values.as_csv
-        found: Iterable[Sequence[values.Value]] = values.rows(chosen, wanted.rows_of)
         yield from form([values.HEADINGS[wanted.rows_of]] if first else [])
-        yield from form(found)
+        yield from form(values.rows(chosen, wanted.rows_of))
         return
     view = View(
         gpus=arguments.gpu or arguments.detail,
@@ -404,7 +392,7 @@ def lines_of(
         color=is_color_wanted(never=arguments.no_color, terminal=sys.stdout.isatty()),
         chosen=why,
         whole=survey,
-        nobody=_nobody(survey, wanted),
+        if_empty=_if_empty(survey, wanted),
     )
     if view.gpus and not survey.everybody and not arguments.quiet:
         view = replace(view, advice=advisor(survey))
@@ -416,17 +404,17 @@ def lines_of(
         yield from table.fitted(chosen, view, width, height)
 
 
-def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
+def _if_empty(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
     """Return why no node is shown, and what to do about it."""
     if survey.nodes:
         return ("no node is flagged: all that answered are within the bands of good load",)
     if survey.everybody:
-        return ("no node is there to be shown",)
+        return ("no node has a GPU or a job",)
     who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.user)} has"
     where = f" on {load_text.fold(wanted.nodes)}" if wanted.nodes else ""
     return (
-        f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits, llfree "
-        "what is free, and llload -g --demo what this looks like",
+        f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows waiting jobs, llfree "
+        "free nodes, and llload -g --demo an example of this output",
         *(terminal.safe(note) for note in survey.notes),
     )
 
@@ -448,7 +436,7 @@ def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, firs
         return _as_json(report, wanted)
     lines = notes.header(survey, View(), width)
     if not found:
-        said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)
+        said = ["no running job to advise on"] if survey.nodes else _if_empty(survey, wanted)
         return [*lines, *load_text.wrapped(said, width)]
     return [*lines, *notes.advice_lines(found, width)]
 

@@ -1,4 +1,4 @@
-"""`llload-tui`: the dashboard; if it cannot run, llload once with the same options."""
+"""`llload-tui`: run the dashboard; if it cannot run, run llload once with the same options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Raises ImportError where the dashboard is not installed."""
+    """Run the dashboard and return its exit code. Raises ImportError if the dashboard is not installed."""
     from slurm_share_tui import main as dashboard
 
     code: int = dashboard.main(argv, _print_once)

@@ -1,4 +1,4 @@
-"""`llload --watch`: the same screen again and again, in place on a terminal, one after another in a pipe."""
+"""`llload --watch`: draw a survey at intervals, in place on a terminal, one after another in a pipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUIT = b"qQ"
 LEAST_HEIGHT = 5
 
 Came = Literal["time", "quit", "changed"]
-"""What ends a wait: its time, q, or the screen is another one."""
+"""Why a wait ended: the time is over, q was pressed, or the screen must be drawn again."""
 
 
 class ReadSurvey(Protocol):
@@ -32,12 +32,10 @@ class ReadSurvey(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the source has ended."""
-        ...
+        """Return whether there is no further survey."""
 
     def __call__(self, timeout_s: float) -> Survey:
-        """Return the next survey."""
-        ...
+        """Return the next survey. Raises SlurmShareError."""
 
 
 Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
@@ -45,10 +43,10 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 
 
 def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
-    """Read and draw every `every_s` until q, Ctrl-C or the end of a recording. The first survey may raise
-    SlurmShareError; a later one that fails is said below the last figures, and tried again.
+    """Read and draw every `every_s` seconds until q, Ctrl-C or the end of a recording.
 
-    `apart`: in a pipe a blank line stands between two screens.
+    The first survey may raise SlurmShareError. A later failure is shown below the last figures, and the next survey
+    tries again. `apart`: in a pipe, separate two screens by a blank line.
     """
     terminal = in_place and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with _waiting(terminal) as wait, _ended_by_signals():
@@ -96,8 +94,10 @@ def _draw_in_place(draw: Draw, survey: Survey, problem: str, *, clear: bool) -> 
 
 @contextlib.contextmanager
 def _waiting(terminal: bool) -> Iterator[Callable[[float], Came]]:
-    """A function that waits so many seconds for q. Where nobody can press it (a pipe, a job in the background), it
-    waits. `terminal`: also for what makes the screen another one, a new size or fg after Ctrl-Z."""
+    """Yield a function that waits some seconds, or until q is pressed. It reads no keys in a pipe or in the background.
+
+    `terminal`: a resize, and fg after Ctrl-Z, end the wait as well.
+    """
     file = 0
     keys = os.isatty(file) and sys.stdout.isatty()
     before: list[Any] | None = termios.tcgetattr(file) if keys else None
@@ -106,11 +106,11 @@ def _waiting(terminal: bool) -> Iterator[Callable[[float], Came]]:
     os.set_blocking(waking, False)
 
     def heard(*_: object) -> None:
-        """What wakes is the byte that the interpreter writes as the signal comes, even just before the wait begins."""
+        """Do nothing: the byte that the interpreter writes to the wakeup descriptor ends the wait, without a race."""
 
     def wait(seconds: float) -> Came:
         until = time.monotonic() + seconds
-        # A shell that had the terminal meanwhile has put it right for itself. In the background it is not ours.
+        # A shell may have reset the terminal while this process was stopped. In the background it is the shell's.
         listens = before is not None and _is_foreground(file)
         if listens:
             tty.setcbreak(file, termios.TCSANOW)
@@ -152,7 +152,7 @@ def _is_foreground(file: int) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end it as an exit does, so that terminal and source are restored."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that the terminal is restored and the source closed."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)

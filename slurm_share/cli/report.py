@@ -91,7 +91,8 @@ def _write_drafts(folder: Path, found: report.Report, url: str) -> None:
     from ..history import report_text
 
     uses = decide.to_write_to(found)
-    left_out = archive_files.write_drafts(folder, report_text.drafts(uses, found, url), found.period.label)
+    drafts = {use.user: report_text.draft(use, found, url) for use in uses}
+    left_out = archive_files.write_drafts(folder, drafts, found.period.label)
     count = len(uses) - len(left_out)
     print(f"slurm-share: {count} draft{'s' * (count != 1)} in {terminal.safe(str(folder))}", file=sys.stderr)
     for user in left_out:

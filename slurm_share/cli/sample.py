@@ -1,4 +1,4 @@
-"""`slurm-share sample`: what this node carries, as JSON; what `llload` starts on a node, and what scripts read."""
+"""`slurm-share sample`: print this node's load as JSON, for scripts and for `llload`, which starts it on nodes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ..load import snapshot as snapshots
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 3600.0
 LEAST_SILENCE_S = 1.0
 GRACE_S = 10.0
-"""After such a silence, for what is being written or asked of the driver to come to its end."""
+"""Seconds between the end of the input and a forced exit, for a write or a call of the driver to finish."""
 
 
 def add_to(commands: Any) -> None:
-    """Add `sample`."""
+    """Add the command `sample` to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "sample",
-        help="what this node carries, as JSON",
-        description="What this node carries: one JSON Snapshot on a line (packaging/docs/snapshot.md). Asks the node's "
-        "agent where there is one, whose windows are longer, and looks itself where there is none.",
+        help="print this node's load as JSON",
+        description="Print this node's load: one JSON Snapshot on a line (packaging/docs/snapshot.md). Asks the node's "
+        "agent, whose windows are longer; samples the node itself if there is no agent.",
     )
     parser.add_argument("--stream", action="store_true", help="one snapshot an interval, until standard input ends")
     parser.add_argument("--interval", type=float, metavar="S", help="seconds between two snapshots of a stream")
     parser.add_argument(
-        "--silence", type=float, metavar="S", help="end a stream, too, when standard input says nothing for so long"
+        "--silence", type=float, metavar="S", help="end a stream when standard input is silent for S seconds, too"
     )
     parser.add_argument("--frames", action="store_true", help="as short lines that survive srun (for llload)")
     parser.add_argument("--all", action="store_true", help="everybody's load (root and operators)")
@@ -46,19 +46,18 @@ def add_to(commands: Any) -> None:
         nargs="?",
         const="snapshot",
         choices=sorted(snapshots.DOCUMENTS),
-        help="the JSON schema of this document (a snapshot; what llload --json and llload --advise --json print), and "
-        "nothing else",
+        help="print only the JSON schema of this document: a snapshot, llload --json, or llload --advise --json",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print snapshots. Exit 0 also if the driver is silent: the snapshot says so."""
+    """Print snapshots. The exit code is 0 even if the driver does not answer: the snapshot says so."""
     if arguments.schema:
         print(json.dumps(snapshots.schema(arguments.schema), indent=2))
         return names.EXIT_OK
-    interval_s = _of_stream(arguments, "interval", MIN_INTERVAL_S)
-    silence_s = _of_stream(arguments, "silence", LEAST_SILENCE_S)
+    interval_s = _stream_seconds(arguments, "interval", MIN_INTERVAL_S)
+    silence_s = _stream_seconds(arguments, "silence", LEAST_SILENCE_S)
     node = this_node(arguments.node)
     settings = config.load().settings
     watcher = NodeWatcher(node, settings)
@@ -77,19 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
     return names.EXIT_OK
 
 
-def _of_stream(arguments: argparse.Namespace, option: str, least_s: float) -> float | None:
+def _stream_seconds(arguments: argparse.Namespace, option: str, least_s: float) -> float | None:
     seconds: float | None = getattr(arguments, option)
     if seconds is None:
         return None
     if not arguments.stream:
-        raise UsageError(f"--{option} is of a --stream; add that, or leave it out")
+        raise UsageError(f"--{option} needs --stream; add --stream, or leave out --{option}")
     if not least_s <= seconds <= MAX_INTERVAL_S:
-        raise UsageError(f"--{option} {seconds:g}: between {least_s:g} and {MAX_INTERVAL_S:g} seconds")
+        raise UsageError(f"--{option} {seconds:g}: write between {least_s:g} and {MAX_INTERVAL_S:g} seconds")
     return seconds
 
 
 def _write(seen: Snapshot, node: str, framed: bool) -> None:
-    """Write whole lines and flush: the reader waits for them."""
+    """Write a snapshot as whole lines and flush: the reader waits for them."""
     data = snapshots.render(seen)
     if framed:
         data = "\n".join(frames.split(data, node)).encode()
@@ -98,13 +97,13 @@ def _write(seen: Snapshot, node: str, framed: bool) -> None:
 
 
 def _stream(show: Callable[[], None], interval_s: float, silence_s: float | None) -> None:
-    """Print snapshots until standard input ends or is silent too long, SIGTERM comes, or the reader has gone."""
+    """Print snapshots until standard input ends or is silent too long, SIGTERM arrives, or the reader has closed."""
     with _ends(silence_s) as over:
         due = time.monotonic()
         while True:
             show()
             now = time.monotonic()
-            # What was missed is not made up for, and a look right after a late one would have no rates.
+            # Missed samples are not made up for: a sample right after a late one would have no rates.
             due = max(due + interval_s, now + interval_s / 2)
             if over(due - now):
                 return
@@ -112,13 +111,13 @@ def _stream(show: Callable[[], None], interval_s: float, silence_s: float | None
 
 @contextmanager
 def _ends(silence_s: float | None) -> Iterator[Callable[[float], bool]]:
-    """Return a function that waits at most some seconds and returns whether to end."""
-    inside, outside = os.pipe()  # left open: the thread may still write to it when we are done
+    """Yield a function that waits at most the given seconds and returns whether to end."""
+    inside, outside = os.pipe()  # never closed: the thread may still write to it at the end
     os.set_blocking(outside, False)
     poll = select.poll()
     stdout = sys.stdout.fileno()
     poll.register(inside, select.POLLIN)
-    poll.register(stdout, 0)  # only that the reader has gone
+    poll.register(stdout, 0)  # reports only that the reader has closed
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: os.write(outside, b"."))
     threading.Thread(target=_listen, args=(outside, silence_s), name="stdin", daemon=True).start()
 
@@ -133,12 +132,12 @@ def _ends(silence_s: float | None) -> Iterator[Callable[[float], bool]]:
 
 
 def _listen(tell: int, silence_s: float | None) -> None:
-    """Read standard input to its end, in a thread of its own: slurmstepd may stop taking what we write when srun is
-    gone, and then the main thread waits for it. `tell` hears of the end."""
+    """Read standard input to its end, in its own thread: when srun is gone, slurmstepd may stop reading our output and
+    block the main thread. Writes a byte to the descriptor `tell` at the end."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     wait_ms = None if silence_s is None else 1000 * silence_s
-    # Looked at twice: one who was stopped for longer than that, with the job, is to see what came meanwhile.
+    # The second poll is for a process that was stopped with its job for longer: input may have arrived meanwhile.
     while heard := (poll.poll(wait_ms) or poll.poll(0)):
         try:
             if not os.read(0, 4096):

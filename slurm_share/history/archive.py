@@ -1,5 +1,4 @@
-"""The archive: a file of samples for each day, which is appended to, and read however its lines came to be broken; and
-the drafts that a report makes of it."""
+"""The archive: append samples to one file per day, read them past broken lines, and write the drafts of a report."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from .records import Sample
 LOCK_PAUSE_S = 0.05
 _BLOCK = 1 << 20
 _REGULAR_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags: follow no link, and do not wait for the other end of a pipe."""
+"""Flags of open(2): follow no link, and do not wait for the other end of a pipe."""
 _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 
 
@@ -37,43 +36,40 @@ class Appended(Struct, frozen=True):
     file: str
     added: int
     there: int
-    """That the file had already."""
+    """Samples that the file had already."""
     torn_bytes: int
-    """Cut off at its end: half a line that a crash or a full disk had left."""
+    """Bytes cut off at the file's end: half a line that a crash or a full disk had left."""
 
 
 def find_folder(given: Path | None, settings: Settings) -> Path:
-    """Return the folder of the archive. Raises UsageError where there is none."""
+    """Return the folder of the archive. Raises UsageError if none is given and none configured."""
     if given is None and not settings.archive_folder:
         raise UsageError("archive_folder is empty in the configuration: this site keeps no archive")
     return given or Path(settings.archive_folder)
 
 
 def prepare(folder: Path, group: str) -> None:
-    """Make the folder, 0750 whatever the umask is, for its owner and the operators' group; one that is there keeps its
-    mode. Raises StateError."""
-    is_new = True
+    """Make the folder with mode 0750, whatever the umask, and give it to the operators' group.
+
+    An existing folder keeps its mode. Raises StateError.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            folder.mkdir(mode=0o750)
-        except FileExistsError:
-            is_new = False
+        is_new = not folder.is_dir()
+        folder.mkdir(mode=0o750, exist_ok=True)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if is_new:
+                os.fchmod(fd, 0o750)
+            _give_to_group(fd, folder, group)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise StateError(str(folder), f"cannot be made: {error.strerror or error}") from error
-    try:
-        if is_new:
-            os.fchmod(fd, 0o750)
-        _give_to_group(fd, folder, group)
-    except OSError as error:
-        raise StateError(str(folder), f"cannot be made: {error.strerror or error}") from error
-    finally:
-        os.close(fd)
 
 
 def _give_to_group(fd: int, place: Path, group: str) -> None:
-    """What is our own; somebody else's is as they want it."""
+    """Give a file or folder to the group if this user owns it; leave another owner's as it is. Raises StateError."""
     gid, stat = _group_id(group), os.fstat(fd)
     if gid is None or stat.st_gid == gid or stat.st_uid != os.geteuid():
         return
@@ -85,11 +81,10 @@ def _give_to_group(fd: int, place: Path, group: str) -> None:
 
 
 def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadline) -> Appended:
-    """Add the samples, all of one interval, to the file of its day; those of a node and user that it has of that
-    interval are left as they are. All of them, or none: a disk that is full leaves the file as it was.
+    """Add the samples, all of one interval, to the file of their day, or none if the disk is full.
 
-    Raises StateError where it cannot be written, another process holds it until the deadline, or another release of
-    slurm-share began it.
+    A sample whose node, user and interval are already in the file is left out. Raises StateError if the file cannot be
+    written, another process holds its lock until the deadline, or a newer release of slurm-share began it.
     """
     file = folder / records.file_name(samples[0].time)
     try:
@@ -100,7 +95,7 @@ def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadli
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise StateError(str(file), "is not a file; move it away")
         if not locks.take(fd, deadline, LOCK_PAUSE_S):
-            raise StateError(str(file), "another archiver has held it all the time")
+            raise StateError(str(file), "is locked by another archiver; try again")
         return _append(fd, file, samples, group)
     except OSError as error:
         raise _failed(file, error) from error
@@ -142,7 +137,7 @@ def _write(fd: int, data: bytes, size: int) -> None:
 
 
 def _whole(fd: int, size: int) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Return the number of bytes up to the end of the last whole line."""
     end = size
     while end > 0:
         start = max(0, end - _BLOCK)
@@ -154,7 +149,7 @@ def _whole(fd: int, size: int) -> int:
 
 
 def _keys(fd: int, size: int, time: int) -> set[tuple[str, str]]:
-    """(node, user) of the file's samples of that interval."""
+    """Return (node, user) of each sample that the file has for that interval."""
     found = set()
     begin = records.time_text(time).encode() + b"\t"
     with open(os.dup(fd), "rb") as opened:
@@ -164,7 +159,7 @@ def _keys(fd: int, size: int, time: int) -> set[tuple[str, str]]:
                 try:
                     sample = records.parse(line[:-1].decode())
                 except ValueError:
-                    continue  # the sample is not there
+                    continue  # a broken line is no sample
                 found.add((sample.node, sample.user))
     return found
 
@@ -184,17 +179,17 @@ def _failed(file: Path, error: OSError) -> StateError:
 
 
 class Archive:
-    """A folder of day files, `2026-11-21.tsv` or, kept smaller by the administrator, `2026-11-21.tsv.gz`."""
+    """A folder of day files: `2026-11-21.tsv`, or `2026-11-21.tsv.gz` if the administrator compressed it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.skipped = 0
-        """Lines that hold no sample, so far: torn by a power cut, or written by something else."""
+        """Lines without a sample so far: torn by a power cut, or written by another program."""
 
     def days(self) -> tuple[str, ...]:
         """Return the days in the archive, such as 2026-11-21, in order.
 
-        Raises StateError for a folder that is not there or not for this user to read.
+        Raises StateError if this user cannot read the folder.
         """
         try:
             names = [file.name for file in self.folder.iterdir()]
@@ -226,7 +221,7 @@ class Archive:
             except FileNotFoundError:
                 continue
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                self.skipped += 1  # cut off, or none of gzip's: what came before it counts
+                self.skipped += 1  # cut off, or not gzip: the lines before count
             except OSError as error:
                 raise _refused(file, error) from error
 
@@ -243,7 +238,7 @@ class Archive:
 
 
 def _opened(file: Path) -> BinaryIO:
-    """Raises OSError, and StateError for what is no file: of a pipe, somebody would wait for ever."""
+    """Open a regular file. Raises OSError; StateError for a pipe or device, which could block for ever."""
     fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -270,8 +265,10 @@ def _refused(file: Path, error: OSError) -> StateError:
 
 
 def write_drafts(folder: Path, drafts: Mapping[str, str], period: str) -> tuple[str, ...]:
-    """One file a user and period, `alice-2026-W47.txt`, 0600, so that none of another week looks new; the same drafts
-    again change nothing. Users whose name is no file's name are left out, and returned. Raises StateError."""
+    """Write one file per user and period, such as `alice-2026-W47.txt`, mode 0600.
+
+    Return the users who are left out because their name cannot be part of a file's name. Raises StateError.
+    """
     left_out = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

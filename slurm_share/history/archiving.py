@@ -16,14 +16,14 @@ from .archive import Appended
 from .rules import samples
 
 SOURCES = ("agents", "prometheus", "local")
-"""Those that show everybody's load."""
+"""Sources that show everybody's load."""
 READ_S = 60.0
 LOCK_S = 60.0
-"""For another archiver to be through."""
+"""The longest wait for another archiver's lock."""
 
 
 def take(given: str | None, folder: Path, interval_s: int, configuration: Configuration) -> tuple[Survey, Appended]:
-    """Survey all nodes through a source (None: the site's), and append that to the archive.
+    """Survey all nodes through a source (None: the site's), and append the samples to the archive.
 
     Raises UsageError for a source that does not show everybody's load, StateError, CommandError.
     """

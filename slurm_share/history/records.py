@@ -1,10 +1,11 @@
-"""History: what each user's jobs did on each node, every quarter of an hour, as lines of a TSV file.
+"""The archive's records: each user's load on each node, every quarter of an hour, as lines of a TSV file.
 
-A file has one day, UTC, and begins with MAGIC and the names of the columns. A field that is empty is unknown.
+A file holds one day (UTC) and begins with MAGIC and the names of the columns. An empty field is unknown.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,10 +16,9 @@ VERSION = 1
 _FAMILY = "# slurm-share archive "
 MAGIC = f"{_FAMILY}{VERSION}"
 ALL = "*"
-"""Node and user of the line that every survey leaves, jobs or none: without it, an hour without jobs and an hour
-without a survey would be the same."""
+"""Node and user of the line that every survey writes. It tells an hour without jobs from an hour without a survey."""
 INTERVAL_S = 900
-"""Between two samples, as at LLSC."""
+"""Seconds between two samples, as at LLSC."""
 DAY_S = 86400
 
 
@@ -26,35 +26,35 @@ class Sample(Struct, frozen=True, kw_only=True):
     """One user on one node at one moment. The fields are the columns of the file, in this order."""
 
     time: int
-    """Unix time, seconds, at which its interval begins; in the file 2026-11-21T17:30:00Z."""
+    """Start of the interval, Unix time in seconds; in the file 2026-11-21T17:30:00Z."""
     node: str
     user: str
     jobs: int
-    """Running there."""
+    """The user's jobs that run on the node."""
     cpus: int | None = None
-    """That these jobs have there."""
+    """CPUs of the node that these jobs have."""
     cpu_load: float | None = None
-    """CPUs busy, mean of the last 15 minutes of its jobs: the node's load average where the user has all of it, else
+    """CPUs busy, mean of the last 15 minutes of the jobs: the node's load average if the user has the whole node, else
     the CPU time of the jobs."""
     memory_mib: int | None = None
     """Host memory of the jobs."""
     gpus: int | None = None
-    """That these jobs have there, whole or a part; 0: none."""
+    """GPUs of the node that these jobs have, whole or in part; 0: none."""
     gpu_load: float | None = None
-    """Sum over these GPUs, mean of the last 15 minutes of its jobs; 2.0 is two GPUs fully busy."""
+    """Sum over these GPUs, mean of the last 15 minutes of the jobs; 2.0 is two GPUs fully busy."""
     gpu_memory_mib: int | None = None
     load_by: str = ""
-    """sm: SM activity; util: utilisation, an upper bound of it."""
+    """sm: SM activity; util: utilisation, an upper bound of SM activity."""
     nppn: int | None = None
-    """Tasks on the node, of the job that an advice is for."""
+    """Tasks on the node of the job for which there is an advice."""
     advised: int | None = None
     """NPPN that was advised."""
     decided_by: str = ""
     """The bound that decided."""
     work: str = ""
-    """The class in a word."""
+    """`WorkClass` of the job, such as idle."""
     interval_s: int = INTERVAL_S
-    """What it stands for."""
+    """Length of the interval in seconds."""
 
 
 COLUMNS = Sample.__struct_fields__
@@ -62,15 +62,17 @@ _TEXT = {"node", "user", "load_by", "decided_by", "work"}
 _FLOAT = {"cpu_load", "gpu_load"}
 _MAYBE = {"cpus", "memory_mib", "gpus", "gpu_memory_mib", "nppn", "advised", *_FLOAT}
 HEAD = f"{MAGIC}\n{chr(9).join(COLUMNS)}\n"
-_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_ESCAPED = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_ESCAPES = str.maketrans(_ESCAPED)
+_UNESCAPED = {escaped[1]: plain for plain, escaped in _ESCAPED.items()}
 _INTERVAL_MOST_S = DAY_S
 _DIGITS_MOST = 15
 _FLOAT_MOST = 1e9
-"""Above any load of a node, and below what sums of years overflow by."""
+"""Above any load of a node, and small enough that sums over years stay exact."""
 
 
 def render(sample: Sample) -> str:
-    """Return its line, with the newline."""
+    """Return the line of a sample, with its newline."""
     return "\t".join(_field(name, getattr(sample, name)) for name in COLUMNS) + "\n"
 
 
@@ -81,14 +83,11 @@ def _field(name: str, value: object) -> str:
         return time_text(int(str(value)))
     if isinstance(value, float):
         return f"{value:.3f}"
-    text = str(value)
-    for plain, escaped in _ESCAPES:
-        text = text.replace(plain, escaped)
-    return text
+    return str(value).translate(_ESCAPES)
 
 
 def parse(line: str) -> Sample:
-    """Parse a line without its newline. Raises ValueError for any other text, such as a line that was torn."""
+    """Parse a line without its newline. Raises ValueError for any other text, such as a torn line."""
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} fields")
@@ -105,7 +104,7 @@ def _value(name: str, text: str) -> Any:
     if name in _TEXT:
         if not text.replace("\t", "").isprintable():
             raise ValueError("control characters")
-        return _plain(text)
+        return _unescaped(text)
     if not text and name in _MAYBE:
         return None
     if name in _FLOAT:
@@ -118,19 +117,11 @@ def _value(name: str, text: str) -> Any:
     return int(text)
 
 
-def _plain(text: str) -> str:
-    if "\\" not in text:
-        return text
-    escapes = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
-    found, rest = "", text
-    while rest:
-        one, rest = rest[0], rest[1:]
-        if one == "\\":
-            one, rest = escapes.get(rest[:1], ""), rest[1:]
-            if not one:
-                raise ValueError("an escape that is none")
-        found += one
-    return found
+def _unescaped(text: str) -> str:
+    try:
+        return re.sub(r"\\(.?)", lambda found: _UNESCAPED[found[1]], text)
+    except KeyError as error:
+        raise ValueError("unknown escape") from error
 
 
 def time_text(time: float) -> str:
@@ -140,13 +131,13 @@ def time_text(time: float) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_time(text: str) -> int:
-    """Return the Unix time of such a text. Raises ValueError for another form."""
+    """Return the Unix time that `time_text` wrote. Raises ValueError for another form."""
     return int(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
 
 
 def foreign_version(line: str) -> str | None:
-    """Of a line that names another version of this form, that version: its file is another release's, and neither
-    read nor added to."""
+    """Return the version that a file's first line names if it is not ours; such a file is neither read nor added to.
+    None: the line names our version, or none."""
     text = line.rstrip("\n")
     return text.removeprefix(_FAMILY) if text.startswith(_FAMILY) and text != MAGIC else None
 
@@ -157,5 +148,5 @@ def file_name(time: float) -> str:
 
 
 def slot(time: float, interval_s: int) -> int:
-    """Return the start of the interval that a time is in: all samples of an interval have the same time."""
+    """Return the start of the interval that contains the time. All samples of an interval have the same time."""
     return int(time) // interval_s * interval_s

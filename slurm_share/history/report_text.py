@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..core import terminal
 from ..load import thresholds
 from .rules.report import Hours, Report, Use
@@ -43,12 +41,12 @@ def as_lines(found: Report, skipped: int, width: int) -> list[str]:
 KEY = (
     f"Node-hours by load: good is {GPU_LOW:g} to {GPU_HIGH:g} % of the GPUs that a user had, "
     f"{CPU_LOW:g} to {CPU_HIGH:g} % of the CPUs.",
-    "?: nobody could say. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.",
+    "?: not known. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.",
 )
 
 
 def coverage(found: Report) -> str:
-    """Return for how much of the time there are samples."""
+    """Return how much of the period has samples, as text."""
     percent = 100 * found.covered_h / found.elapsed_h if found.elapsed_h else 0.0
     return f"samples of {found.covered_h:.1f} of {found.elapsed_h:.1f} hours ({percent:.0f} %)"
 
@@ -111,7 +109,7 @@ def _bands(hours: Hours, low: float, high: float) -> str:
 
 def _what_to_do(use: Use) -> list[str]:
     if use.advised is not None:
-        # What was measured of a job says more than a rule for all, and may say the opposite.
+        # An advice rests on what was measured of the job, and may contradict the general rules.
         now, nppn = use.advised.now, use.advised.next
         lines = [
             f"For {_h(use.advised.hours)} node-hours a node ran {now} task{'s' * (now != 1)} of a job, and by what was "
@@ -136,8 +134,3 @@ def _rules(use: Use) -> list[str]:
     elif not use.gpu_hours and use.cpu.low:
         lines += ["CPUs with a low load have room for more processes or threads on a node: see llsub, and its triple."]
     return lines
-
-
-def drafts(uses: Sequence[Use], found: Report, url: str) -> dict[str, str]:
-    """Return the messages by user."""
-    return {use.user: draft(use, found, url) for use in uses}

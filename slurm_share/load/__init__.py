@@ -1,4 +1,4 @@
-"""What nodes carry: snapshots, collectors, statistics, columns, advice, sources, the agent."""
+"""The load of nodes: snapshots, collectors, statistics, columns, advice, sources, the agent."""
 
 from __future__ import annotations
 

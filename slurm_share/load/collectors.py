@@ -1,7 +1,7 @@
-"""The kernel's side of a node's load: cores, memory, the processes that are on GPUs, and the jobs.
+"""Read the kernel's side of a node's load: CPUs, memory, processes on GPUs, and jobs.
 
-Read every few seconds, so what does not change is read once for each process, and the files that do are read directly:
-psutil takes six times as long for the same figures.
+A node is read every few seconds. So the facts of a process that do not change are read once, and the other files are
+read directly: psutil takes six times as long for the same figures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import names
@@ -22,17 +21,7 @@ from ..node.cgroups import slurp
 from ..node.gpu_figures import GpuBooking
 from ..node.processes import read_user_name
 from ..node.readings import BookingNow, HostNow, ProcessNow
-from ..node.step_trees import (
-    MIB,
-    PAGE,
-    TICKS,
-    UID,
-    Step,
-    StepTrees,
-    find_step,
-    jobs_of,
-    read_stat,
-)
+from ..node.step_trees import MIB, PAGE, TICKS, UID, Step, StepTrees, find_step, jobs_of, read_stat
 from ..packing import read_bookings
 from ..triples import ENV_RANK, ENV_TASK, read_rates
 from .run_rates import ReadRates, RunRates, read_run_rates
@@ -47,32 +36,12 @@ _WANTED = frozenset(
     )
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
-"""What SLURM_STEP_ID would be in them (slurm.h); they do not set it, or set these."""
-_NO_ENVIRONMENT = "its environment is for its user and root to read"
-
-
-class _Known(Struct):
-    """Facts about a process that hold until it executes another program."""
-
-    start_ticks: int
-    name: bytes
-    uid: int
-    user: str
-    job: int | None
-    is_own_claim: bool
-    step: str | None
-    task: int | None
-    task_key: str
-    slot: int | None
-    slots: int | None
-    share: int | None
-    cap_mib: int | None
-    connections: int | None
-    unknown: dict[str, str]
+"""Values of SLURM_STEP_ID for special steps (slurm.h)."""
+_NO_ENVIRONMENT = "only its user and root can read its environment"
 
 
 class NodeReader:
-    """Read one node's kernel repeatedly."""
+    """A reader of this node's kernel files, for repeated use."""
 
     def __init__(
         self,
@@ -93,32 +62,33 @@ class NodeReader:
         self._rates = rates
         self._root = cgroup_root
         self._groups = cgroups.JobGroups(node, proc, cgroup_root)
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, ProcessNow] = {}
+        """The processes as they were first read; their facts hold until they execute another program."""
         self._users: dict[int, str] = {}
         self._cpus: tuple[bytes, int, int] | None = None
         self._trees = StepTrees(self._proc)
         self.boot_id = slurp(f"{self._proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
     def read(self, pids: Iterable[int], gpus: Sequence[str] = ()) -> HostNow:
-        """Return the node, its jobs, those of the processes that exist and may be seen, what their users have booked of
-        the GPUs (UUIDs), and what these users' launchers say of their tasks."""
+        """Return the state of the node: its jobs, the visible ones of these processes, what their users have booked on
+        the GPUs (UUIDs), and the progress that these users' launchers report."""
         at, taken, unknown = self._clock(), self._wall_clock(), {}
         cpus, cores = self._read_cpus()
         busy_s = self._read_busy()
         total, used = self._read_memory()
         load = self._read_load()
         if busy_s is None:
-            unknown["cpu_cores"] = "the kernel's /proc/stat was not understood"
+            unknown["cpu_cores"] = "the kernel's /proc/stat cannot be parsed"
         if used is None:
-            unknown["memory_used_mib"] = "the kernel's /proc/meminfo was not understood"
+            unknown["memory_used_mib"] = "the kernel's /proc/meminfo cannot be parsed"
         if load is None:
-            unknown["load"] = "the kernel's /proc/loadavg was not understood"
+            unknown["load"] = "the kernel's /proc/loadavg cannot be parsed"
         groups = self._groups.read()
         steps: Mapping[str, Step] = {}
         tops: Mapping[int, tuple[Step, int]] = {}
         if groups is None or any(group.cpu_s is None or group.memory_mib is None for group in groups):
             steps, tops = self._trees.read()
-        known: dict[int, _Known] = {}
+        known: dict[int, ProcessNow] = {}
         processes, hidden = [], []
         for pid in pids:
             process = self._read_process(pid, tops, known)
@@ -161,7 +131,8 @@ class NodeReader:
         return self._cpus[1], self._cpus[2]
 
     def _read_busy(self) -> float | None:
-        """Return the busy CPU time in seconds, without idle, iowait and steal; user time includes guests (proc(5))."""
+        """Return the busy CPU time in seconds, without idle, iowait and steal (proc_stat(5)); user time includes guest
+        time."""
         fields = slurp(f"{self._proc}/stat").partition(b"\n")[0].split()
         try:
             user, nice, system, _, _, irq, softirq = map(int, fields[1:8])
@@ -188,7 +159,7 @@ class NodeReader:
         return one, five, fifteen
 
     def _user(self, uid: int) -> str:
-        """Return the user's name. Each user is looked up once: a slow user database must not delay every sample."""
+        """Return the user's name, looked up once: a slow user database must not delay every sample."""
         if uid not in self._users:
             if len(self._users) > 4096:
                 self._users.clear()
@@ -218,7 +189,7 @@ class NodeReader:
         return tuple(one if progress is None else replace(one, progress=progress) for one, progress in found)
 
     def _lives(self, pid: int, start_ticks: int, uid: int) -> bool:
-        """Return whether that process of that user lives. The folder of one that may not be dumped is root's."""
+        """Return whether the process exists and is the user's. The folder of a non-dumpable process is root's."""
         folder = f"{self._proc}/{pid}"
         fields = read_stat(folder)[1]
         if len(fields) < 22 or is_gone(fields) or int(fields[19]) != start_ticks:
@@ -231,46 +202,32 @@ class NodeReader:
     # ---- processes on GPUs ----
 
     def _read_process(
-        self, pid: int, tops: Mapping[int, tuple[Step, int]], known: dict[int, _Known]
+        self, pid: int, tops: Mapping[int, tuple[Step, int]], known: dict[int, ProcessNow]
     ) -> ProcessNow | None:
         folder = f"{self._proc}/{pid}"
-        name, fields = read_stat(folder)
+        bytes_name, fields = read_stat(folder)
         if len(fields) < 22 or is_gone(fields):
             return None
-        start_ticks = int(fields[19])
+        name = bytes_name.decode("utf-8", "replace")
         facts = self._known.get(pid)
-        if facts is None or facts.start_ticks != start_ticks or facts.name != name:
-            facts = self._find_out(pid, folder, name, fields, tops)
+        if facts is None or facts.start_ticks != int(fields[19]) or facts.name != name:
+            facts = self._read_facts(pid, folder, name, fields, tops)
             if facts is None:
                 return None
         known[pid] = facts
         statm = slurp(f"{folder}/statm").split()
         resident, shared = (int(statm[1]), int(statm[2])) if len(statm) > 2 else (None, None)
-        return ProcessNow(
-            pid=pid,
-            start_ticks=start_ticks,
-            name=name.decode("utf-8", "replace"),
-            uid=facts.uid,
-            user=facts.user,
+        return replace(
+            facts,
             cpu_s=(int(fields[11]) + int(fields[12])) / TICKS,
             memory_mib=None if resident is None else resident * PAGE // MIB,
             own_mib=None if resident is None or shared is None else (resident - shared) * PAGE // MIB,
-            job=facts.job,
-            is_own_claim=facts.is_own_claim,
-            step=facts.step,
-            task=facts.task,
-            task_key=facts.task_key,
-            slot=facts.slot,
-            slots=facts.slots,
-            share=facts.share,
-            cap_mib=facts.cap_mib,
-            connections=facts.connections,
-            unknown=facts.unknown,
         )
 
-    def _find_out(
-        self, pid: int, folder: str, name: bytes, fields: list[bytes], tops: Mapping[int, tuple[Step, int]]
-    ) -> _Known | None:
+    def _read_facts(
+        self, pid: int, folder: str, name: str, fields: list[bytes], tops: Mapping[int, tuple[Step, int]]
+    ) -> ProcessNow | None:
+        """Return the facts of a process that do not change: its user, job, step, task, slot and share."""
         match = UID.search(slurp(f"{folder}/status"))
         if match is None:
             return None
@@ -279,8 +236,9 @@ class NodeReader:
         job, step, task, top, is_own_claim = self._place(pid, folder, tops)
         if job is None and (said := _whole(told.get("SLURM_JOB_ID"))) is not None:
             job, is_own_claim = said, True
-            step = _STEPS.get(told.get("SLURM_STEP_ID", ""), _decimal(told.get("SLURM_STEP_ID")))
-        # The launcher of triples mode tells each of its tasks that it is alone, and so number 0.
+            number = told.get("SLURM_STEP_ID", "")
+            step = _STEPS.get(number, None if _whole(number) is None else number)
+        # The launcher of triples mode sets SLURM_PROCID to 0 for each of its tasks.
         if task is None and step is not None and step == told.get("SLURM_STEP_ID") and ENV_TASK not in told:
             task = _whole(told.get("SLURM_PROCID"))
         unknown = {}
@@ -288,9 +246,9 @@ class NodeReader:
             unknown = dict.fromkeys(("slot", "cap_mib"), _NO_ENVIRONMENT)
         cap_mib = parse_cap(limit := told.get(names.ENV_MPS_MEMORY, ""))
         if cap_mib is None and limit:
-            unknown["cap_mib"] = f"its {names.ENV_MPS_MEMORY} is not understood"
-        # Tasks of triples mode are all in the launcher's cgroup. Each has a number; where that cannot be read they are
-        # told apart by the sessions that the launcher gives them.
+            unknown["cap_mib"] = f"its {names.ENV_MPS_MEMORY} cannot be parsed"
+        # All tasks of triples mode are in the launcher's cgroup. Their number tells them apart; if it cannot be read,
+        # the session that the launcher gives each task.
         if ENV_TASK in told:
             apart = f"l{told[ENV_TASK]}"
         elif environ is None:
@@ -298,7 +256,9 @@ class NodeReader:
         else:
             apart = ""
         task_key = f"{step}/{top if task is None else task}/{apart}"
-        return _Known(
+        return ProcessNow(
+            pid=pid,
+            cpu_s=0.0,
             start_ticks=int(fields[19]),
             name=name,
             uid=int(match[1]),
@@ -319,21 +279,21 @@ class NodeReader:
     def _place(
         self, pid: int, folder: str, tops: Mapping[int, tuple[Step, int]]
     ) -> tuple[int | None, str | None, int | None, str, bool]:
-        """(job, step, task, what stands for the task where that is None, whether it is only the process's own word)."""
+        """Return (job, step, task, key of the task if its number is None, whether only the process itself says so)."""
         place = cgroups.read_place(folder, self._root)
         if place is not None:
             job = place.job
             if job is None:
                 job = cgroups.read_job_of_sluid(place, Path(self._proc), self._root)
             if job is not None:
-                # Without task/cgroup or jobacct_gather/cgroup all tasks of a step are in one group (task_special).
+                # Without task/cgroup or jobacct_gather/cgroup, all tasks of a step are in one group (task_special).
                 found = find_step(pid, self._proc, tops) if place.task is None else None
                 return job, place.step, place.task, "" if found is None else found[2], False
         found = find_step(pid, self._proc, tops)
         return (None, None, None, "", False) if found is None else (found[0], found[1], None, found[2], False)
 
     def _read_environ(self, folder: str) -> dict[str, str] | None:
-        """Return the variables of Slurm and slurm-share in its environment; None: no permission."""
+        """Return the variables of Slurm and slurm-share in its environment; None if it may not be read."""
         try:
             fd = os.open(f"{folder}/environ", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
@@ -356,9 +316,9 @@ class NodeReader:
 
 
 def parse_cap(text: str) -> int | None:
-    """Return MiB of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`); None: no cap, or another form.
+    """Return the cap of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`) in MiB; None: no cap.
 
-    A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables").
+    A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables"). None also for another form.
     """
     match = _CAP.match(text.strip())
     if match is None:
@@ -368,7 +328,7 @@ def parse_cap(text: str) -> int | None:
 
 
 def _is_hidden(pid: int, proc: str) -> bool:
-    """Return whether a process exists although its folder is hidden (hidepid), by sending it signal 0."""
+    """Return whether a process exists but its folder is hidden (hidepid), by sending it signal 0."""
     state = read_stat(f"{proc}/{pid}")[1][:1]
     if state or proc != "/proc" or pid <= 0:
         return False
@@ -379,10 +339,6 @@ def _is_hidden(pid: int, proc: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _decimal(text: str | None) -> str | None:
-    return None if _whole(text) is None else text
 
 
 def _whole(text: str | None) -> int | None:

@@ -1,12 +1,11 @@
-"""A snapshot as metrics for Prometheus, and back from what Prometheus answers.
+"""Convert a snapshot to metrics for Prometheus, and Prometheus's answers back to snapshots.
 
-Both directions follow the `Metric` at each field of the records. Units are Prometheus's own (bytes, seconds, ratios of
-1, watts), so a percent of the snapshot is a hundredth here, and a MiB 1,048,576 bytes. What the snapshot does not know
-has no series.
+Both directions follow the `Metric` at each field of the records. Units are Prometheus's base units: bytes, seconds,
+ratios, watts. An unknown figure has no series.
 
-The number of series is bounded by what is on the node: its GPUs, its users and its jobs. There are none for processes,
-whose numbers never come again. `jobid` is Slurm's number of a job; `job` is a word of Prometheus's own. NODE_LINE is
-enough for a line per node: eleven series, however many GPUs.
+The number of series is bounded by the node's GPUs, users and jobs. Processes have none, because process ids do not
+repeat. `jobid` is Slurm's number of a job; `job` is a label of Prometheus. NODE_LINE is enough for a line per node:
+eleven series, however many GPUs.
 """
 
 from __future__ import annotations
@@ -21,18 +20,10 @@ from msgspec import Struct
 
 from ..core.metric import Measured, measured
 from ..core.records import Reasons
+from ..core.text import counted
 from ..mps.records import MPS_NAME
 from ..node.gpu_figures import Activity
-from .snapshot import (
-    GpuLoad,
-    GpuSums,
-    JobLoad,
-    JobProgress,
-    Means,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from .snapshot import GpuLoad, GpuSums, JobLoad, JobProgress, Means, ProcessLoad, Snapshot, UserLoad
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -40,14 +31,14 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "slurm_share_"
 _TEXT_MAX = 120
-"""Characters of a driver's sentence in a label."""
+"""Most characters of a driver's message in a label."""
 _DIGITS = 6
-"""A percentage that was divided by 100 and multiplied again is rounded to so many, far beyond what is measured."""
+"""Digits to which a percentage is rounded after it was divided by 100 and multiplied again."""
 
-NOT_SAID = "not in Prometheus: the node's agent could not say"
+NOT_REPORTED = "not in Prometheus: the node's agent did not report it"
 NOT_KEPT = "Prometheus does not keep it; ask the agents"
-NOT_ASKED = "left out, as it was asked for"
-PROBLEMS = "the agent of this node reports problems ({}); its log, and --source agents, have them in words"
+NOT_ASKED = "left out, as requested"
+PROBLEMS = "the agent of this node reports {}; its log and --source agents have the text"
 
 
 LOADS = tuple((f"load{minutes}", f"Load average over {minutes} minutes.") for minutes in (1, 5, 15))
@@ -57,12 +48,12 @@ OVER = "window_seconds"
 
 
 def _series_of(record: type[Struct]) -> tuple[Measured, ...]:
-    """Return the figures of a record that Prometheus has, one series each."""
+    """Return the figures of a record that have one series each."""
     return tuple(one for one in measured(record) if one.metric.exported and not one.is_windows)
 
 
 def _windows_of(record: type[Struct]) -> tuple[Measured, ...]:
-    """Return the fields of a record whose windows Prometheus has, a series for each."""
+    """Return the figures of a record that have a series for each window."""
     return tuple(one for one in measured(record) if one.metric.exported and one.is_windows)
 
 
@@ -71,11 +62,11 @@ _LINE_COLUMNS = (
     *("gpu_memory_used_bytes", "gpu_memory_fullest_ratio", "gpu_load5"),
 )
 NODE_LINE = tuple(f"{PREFIX}node_{name}" for name in ("info", *(name for name, _ in LOADS), *_LINE_COLUMNS))
-"""The metrics of a line per node."""
+"""Names of the metrics that a line per node needs."""
 
 
 class Labels(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What tells one series from another, of ours; Prometheus's own (`instance`, `job`) are not read."""
+    """Labels of our series. Those that Prometheus adds (`instance`, `job`) are not read."""
 
     name: str = msgspec.field(name="__name__", default="")
     node: str = ""
@@ -115,7 +106,7 @@ class Labels(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class _Page:
-    """Build metric families, in the order in which they are first named."""
+    """A page of metric families, in the order in which they are first named."""
 
     def __init__(self) -> None:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -136,19 +127,19 @@ class _Page:
         family.add_metric([_safe(labels[key]) for key in keys], value)  # type: ignore[attr-defined]
 
     def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
-        """Add a series for each figure that the record knows."""
+        """Add a series for each known figure of the record."""
         for one in _series_of(type(record)):
             value = getattr(record, one.name)
             scaled = None if value is None else value * one.factor
             self.add(f"{kind}_{one.series}", one.metric.help, labels, scaled, counter=one.metric.counter)
 
     def windows(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
-        """Add the series of the figures that have means over time."""
+        """Add the series of each figure that has windows."""
         for one in _windows_of(type(record)):
             self.means(f"{kind}_{one.series}", one.metric.help, labels, getattr(record, one.name), one.factor)
 
     def means(self, name: str, text: str, labels: Mapping[str, str], means: Means | None, unit: float) -> None:
-        """Add five series: four windows (10 minutes where it was measured), and how much of them was measured."""
+        """Add five series: four windows (10 minutes only if measured), and the seconds that were measured."""
         if means is None:
             return
         for window, field in WINDOWS.items():
@@ -167,7 +158,7 @@ class _Page:
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """Return the page that Prometheus scrapes."""
+    """Return the page that Prometheus scrapes, as bytes of its text format."""
     page = _Page()
     node = {"node": snapshot.node}
     _node(page, node, snapshot)
@@ -177,7 +168,7 @@ def render(snapshot: Snapshot) -> bytes:
         _job(page, node, job)
     accounts = Counter(user.user for user in snapshot.users)
     for user in snapshot.users:
-        # Two accounts may have one name, and Prometheus drops the second of two series with the same labels.
+        # Two accounts may have the same name, and Prometheus drops the second of two series with the same labels.
         name = user.user if accounts[user.user] == 1 else f"{user.user} (uid {user.uid})"
         labels = {**node, "user": name}
         page.add("user_info", "A user with something on the node.", {**labels, "uid": str(user.uid)}, 1)
@@ -191,7 +182,7 @@ def _node(page: _Page, node: Mapping[str, str], snapshot: Snapshot) -> None:
     sums = snapshot.sums
     page.add(
         "node_info",
-        "What seldom changes about a node.",
+        "Facts about a node that seldom change.",
         {
             **node,
             "version": snapshot.version,
@@ -213,9 +204,9 @@ def _node(page: _Page, node: Mapping[str, str], snapshot: Snapshot) -> None:
     page.figures("node", node, snapshot)
     for place, (name, text) in enumerate(LOADS):
         page.add(f"node_{name}", text, node, None if snapshot.load is None else snapshot.load[place])
-    page.add("node_gpus", "GPUs, MIG instances in the place of a GPU that is divided.", node, sums.count)
+    page.add("node_gpus", "GPUs; of a GPU in MIG mode its instances.", node, sums.count)
     page.figures("node", node, sums)
-    page.add("node_problems", "Things that do not work on this node; the log has them.", node, len(snapshot.problems))
+    page.add("node_problems", "Problems on this node; the agent's log names them.", node, len(snapshot.problems))
 
 
 def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> None:
@@ -230,9 +221,7 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
     }
     page.add("gpu_info", "A GPU, or a MIG instance.", info, 1)
     if gpu.problem is not None:
-        page.add(
-            "gpu_unusable", "A GPU that is not to be used.", {**labels, "problem": gpu.problem[:_TEXT_MAX] or "?"}, 1
-        )
+        page.add("gpu_unusable", "A GPU that cannot be used.", {**labels, "problem": gpu.problem[:_TEXT_MAX] or "?"}, 1)
     page.figures("gpu", labels, gpu)
     page.add("gpu_mps_servers", "MPS servers on the GPU.", labels, _mps_servers(gpu, processes))
     page.windows("gpu", labels, gpu)
@@ -240,14 +229,14 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
         value = getattr(gpu.activity, one.name)
         page.add(
             f"gpu_{ACTIVITY}",
-            "What a part of the GPU did since the sample before (GPM).",
+            "Activity of a part of the GPU since the sample before (GPM).",
             {**labels, "unit": one.json},
             None if value is None else value * one.factor,
         )
 
 
 def _mps_servers(gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> int | None:
-    """None: the driver does not say which processes are on the GPU."""
+    """Return the number of MPS servers on the GPU; None if the driver does not list its processes."""
     if gpu.clients is None:
         return None
     servers = (process for process in processes if process.name.startswith(MPS_NAME))
@@ -273,30 +262,30 @@ class Cost(Struct, frozen=True, kw_only=True):
     """CPU time of the last minute over wall time: 0.005 is half a percent of one core. None: just started."""
     resident_bytes: int | None
     round_s: float | None
-    """What the last sample took, wall time."""
+    """Duration of the last sample."""
     rounds: int
     failed: int
     """Samples without a snapshot."""
 
 
 def render_cost(cost: Cost, node: str) -> bytes:
-    """Return the agent's own part of the page."""
+    """Return the part of the page that is about the agent itself."""
     page, labels = _Page(), {"node": node}
     page.add("agent_cpu_ratio", "CPU time of the agent over wall time, last minute.", labels, cost.cpu_ratio)
     page.add("agent_resident_memory_bytes", "Memory of the agent.", labels, cost.resident_bytes)
-    page.add("agent_round_seconds", "What the last sample took.", labels, cost.round_s)
+    page.add("agent_round_seconds", "Duration of the last sample.", labels, cost.round_s)
     page.add("agent_rounds", "Samples taken.", labels, cost.rounds, counter=True)
     page.add("agent_rounds_failed", "Samples that failed.", labels, cost.failed, counter=True)
     return page.render()
 
 
 def _safe(text: str) -> str:
-    """A label is UTF-8; what a user database has that is none is written as an escape."""
+    """Return a label's text as valid UTF-8; other bytes of a user database become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _text(number: int | None) -> str:
-    """Return a label's text; to Prometheus an absent label and an empty one are the same."""
+    """Return a label's text. To Prometheus, an empty label is an absent one."""
     return "" if number is None else str(number)
 
 
@@ -304,7 +293,7 @@ def _flag(on: bool) -> str:
     return "yes" if on else ""
 
 
-# --- What Prometheus answers -> snapshots -----------------------------------------------------------------------------
+# --- Prometheus's answers -> snapshots --------------------------------------------------------------------------------
 
 
 class Series(Struct, frozen=True, gc=False):
@@ -312,14 +301,14 @@ class Series(Struct, frozen=True, gc=False):
 
     metric: Labels
     value: tuple[float, str]
-    """When it was asked, Unix time; the number as text."""
+    """Unix time of the query, and the value as text."""
 
 
 _Values = dict[str, float]
 
 
 class _Node:
-    """The series of one node, sorted by what they are about."""
+    """The series of one node, sorted by subject."""
 
     __slots__ = ("info", "others", "values")
 
@@ -327,17 +316,18 @@ class _Node:
         self.info: Labels | None = None
         self.values: _Values = {}
         self.others: dict[tuple[str, str], list[Series]] = {}
-        """By (gpu, job or user; which one). Empty for a line per node, of which there may be ten thousand."""
+        """By ("gpu", "job" or "user"; its id). Empty for a line per node, of which there may be ten thousand."""
 
     def of(self, kind: str) -> dict[str, list[Series]]:
-        """Return the series of each GPU, job or user."""
+        """Return the series of each subject of a kind: gpu, job or user."""
         return {which: rows for (of, which), rows in self.others.items() if of == kind}
 
 
 def snapshots(series: Iterable[Series]) -> dict[str, Snapshot]:
-    """A snapshot for each node that the series are about, with what they carry: GPUs where there are any by
-    themselves, else their sums. Series that are not ours, or make no sense, are passed over; so is a node without
-    `node_info` and the time of its sample."""
+    """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums.
+
+    Ignores series that are not ours, and nodes without `node_info` or without the time of their sample.
+    """
     nodes: dict[str, _Node] = defaultdict(_Node)
     start = len(PREFIX)
     for one in series:
@@ -382,7 +372,7 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
         gpus = [gpu for rows in node.of("gpu").values() if (gpu := _gpu_of(rows)) is not None]
         gpus.sort(key=lambda gpu: (gpu.index, gpu.uuid))
     details = "gpus" in values
-    """node_gpus: not in NODE_LINE, and every agent has it."""
+    """Every agent exports node_gpus, and NODE_LINE does not have it."""
     unknown: Reasons = {"processes": NOT_KEPT if details else NOT_ASKED}
     if not details:
         unknown |= {"gpus": NOT_ASKED, "jobs": NOT_ASKED, "users": NOT_ASKED}
@@ -394,10 +384,10 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
         "load": loads if len(loads) == 3 else None,
         "driver": info.driver or None,
     }
-    _whole(known, Snapshot)
+    _set_defaults(known, Snapshot)
     for field, value in known.items():
         if value is None:
-            unknown[field] = NOT_SAID if details or field in _IN_A_LINE else NOT_ASKED
+            unknown[field] = NOT_REPORTED if details or field in _IN_A_LINE else NOT_ASKED
     problems = int(values.get("problems", 0))
     return Snapshot(
         schema=_number(info.schema) or 1,
@@ -409,7 +399,7 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
         jobs=jobs,
         users=tuple(_users(node, jobs)) if node.others else (),
         gpu_sums=None if details else _sums(info, values),
-        problems=(PROBLEMS.format(problems),) if problems else (),
+        problems=(PROBLEMS.format(counted(problems, "problem")),) if problems else (),
         unknown=unknown,
         **known,
     )
@@ -472,11 +462,11 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
 
 
 def _progress_of(values: _Values) -> JobProgress | None:
-    """Where the count is from is not in Prometheus: a rate is shown, and compared with no other."""
+    """Return a job's progress. Prometheus does not keep the source of a rate, so it is shown and never compared."""
     if not any(one.series in values for one in _series_of(JobProgress)):
         return None
     fields, _ = _figures(JobProgress, values)
-    _whole(fields, JobProgress)
+    _set_defaults(fields, JobProgress)
     return JobProgress(**fields)
 
 
@@ -499,13 +489,13 @@ def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
 
 
 def _read(record: type[Struct], kind: str, values: _Values, rows: Sequence[Series]) -> tuple[dict[str, Any], Reasons]:
-    """The fields of a record of which Prometheus has series, and why some are not known."""
+    """Return the fields of a record that have series, and why some are not known."""
     fields, unknown = _figures(record, values)
     for one in _windows_of(record):
         fields[one.name] = _means(rows, f"{PREFIX}{kind}_{one.series}", one.factor)
         if fields[one.name] is None:
-            unknown[one.json] = NOT_SAID
-    _whole(fields, record)
+            unknown[one.json] = NOT_REPORTED
+    _set_defaults(fields, record)
     return fields, unknown
 
 
@@ -515,22 +505,18 @@ def _figures(record: type[Struct], values: _Values) -> tuple[dict[str, Any], Rea
     for one in _series_of(record):
         value = values.get(f"{one.series}_total" if one.metric.counter else one.series)
         if value is None or not math.isfinite(value):
-            fields[one.name], unknown[one.json] = None, NOT_SAID
+            fields[one.name], unknown[one.json] = None, NOT_REPORTED
         else:
             figure = value if one.factor == 1.0 else round(value / one.factor, _DIGITS)
             fields[one.name] = round(figure) if one.is_whole else figure
     return fields, unknown
 
 
-def _whole(fields: dict[str, Any], record: type[Struct]) -> None:
-    """A count that is not there is the record's default: these have no None."""
-    for name, default in zip(record.__struct_fields__, _defaults(record), strict=True):
-        if name in fields and fields[name] is None and default is not None:
-            fields[name] = default
-
-
-def _defaults(record: type[Struct]) -> tuple[Any, ...]:
-    return tuple(field.default for field in msgspec.structs.fields(record))
+def _set_defaults(fields: dict[str, Any], record: type[Struct]) -> None:
+    """Replace None by the record's default for fields that cannot be None, such as counts."""
+    for field in msgspec.structs.fields(record):
+        if field.name in fields and fields[field.name] is None and field.default is not None:
+            fields[field.name] = field.default
 
 
 def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:

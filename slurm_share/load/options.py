@@ -1,4 +1,4 @@
-"""Command-line options that llload and the dashboard have in common: users, nodes, jobs, intervals."""
+"""The command-line options that llload and the dashboard have in common: users, nodes, jobs, intervals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..node import processes
 from .sources.origin import SOURCES
 
 Group = argparse._ArgumentGroup
-"""argparse has no public name for it."""
+"""argparse has no public name for this type."""
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.5, 86_400.0
 _JOB = re.compile(r"([0-9]{1,10})((?:[_+][0-9]{1,10})?)")
-"""As squeue writes a job, an array's element, a component of a heterogeneous job."""
+"""A job as squeue writes it: 4711, an element 4711_3 of an array, a component 4711+1 of a heterogeneous job."""
 
 
 def add_which(parser: argparse.ArgumentParser, *, nodes: str) -> Group:
@@ -34,15 +34,15 @@ def add_origin(parser: argparse.ArgumentParser, *, replay: str) -> Group:
     """Add the options that select the source; `replay`: help for --replay."""
     origin = parser.add_argument_group("where from")
     origins = origin.add_mutually_exclusive_group()
-    origins.add_argument("--source", choices=SOURCES, help="how nodes are asked (default: the site's load_source)")
+    origins.add_argument("--source", choices=SOURCES, help="how nodes are read (default: the site's load_source)")
     origins.add_argument("--demo", action="store_true", help="a simulated cluster")
     origins.add_argument("--replay", metavar="FILE", type=Path, help=replay)
-    origin.add_argument("--at", metavar="TIME", help="of a replay: 2026-01-31T14:30, 14:30, or seconds since 1970")
+    origin.add_argument("--at", metavar="TIME", help="start of a replay: 2026-01-31T14:30, 14:30, or Unix time")
     return origin
 
 
 def user(text: str | None, *, demo: bool) -> str:
-    """Return the name of -u's user (name or number); None: the caller. Raises UsageError for an unknown user."""
+    """Return the name of the user in -u (a name or a number); None: the caller. Raises UsageError."""
     if demo:
         from .sources.demo import USER
 
@@ -80,11 +80,11 @@ def jobs(text: str | None) -> tuple[str, ...]:
 
 
 def count(option: str, text: str | None) -> int | None:
-    """Return the number of nodes; None: not given. Raises UsageError."""
+    """Return the number in the option's text; None: not given. Raises UsageError."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1_000_000):
-        raise UsageError(f"{option} {shown(text) or repr(text)}: write how many nodes, 1 or more")
+        raise UsageError(f"{option} {shown(text) or repr(text)}: write a number of nodes, 1 or more")
     return int(text)
 
 
@@ -96,5 +96,5 @@ def seconds(option: str, text: str) -> float:
         found = math.nan
     if not LEAST_INTERVAL_S <= found <= MOST_INTERVAL_S:
         range_text = f"{LEAST_INTERVAL_S} to {MOST_INTERVAL_S:.0f}"
-        raise UsageError(f"{option} {shown(text)}: write seconds, {range_text} (5 where nothing is said)")
+        raise UsageError(f"{option} {shown(text)}: write seconds, {range_text} (default: 5)")
     return found

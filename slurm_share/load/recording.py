@@ -1,11 +1,10 @@
-"""Surveys kept in a file: one JSON line each, appended, compressed where the name ends in .gz."""
+"""Recordings: surveys in a file, one JSON line each, appended, compressed if the name ends in .gz."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import gzip
-import io
 import os
 import stat
 import zlib
@@ -21,26 +20,26 @@ from . import snapshot
 from .snapshot import Survey
 
 LINE_MOST = 1 << 28
-"""Bytes of one line, 256 MiB: a survey of 10,000 nodes with eight GPUs each has some 60 MB."""
+"""Most bytes of one line, 256 MiB: a survey of 10,000 nodes with eight GPUs each has some 60 MB."""
 _MEMBER = b"\x1f\x8b\x08\0\0\0\0\0"
-"""How every gzip member of ours begins: no flags, no time (RFC 1952, 2.3). JSON has no such bytes, and in compressed
-data they come by chance once in 2^64."""
+"""First bytes of each gzip member that we write: no flags, no time (RFC 1952, 2.3). JSON does not contain them, and
+compressed data by chance once in 2^64 bytes."""
 _BLOCK = 1 << 16
 
 
 class Place(Struct, frozen=True):
-    """Where a survey lies in a recording."""
+    """The place of a survey in a recording."""
 
     taken: float
     """Unix time of the survey."""
     offset: int
-    """Where its line begins, in bytes; in a compressed file, within its part."""
+    """Start of its line in bytes; in a compressed file, within its part."""
     part: int = 0
-    """Where that part begins: a gzip member, with what follows it and is none of ours."""
+    """Start of the part in bytes: a gzip member, and foreign data after it."""
 
 
 class _Head(Struct):
-    """What tells a survey's line from any other, read without making records of all its nodes."""
+    """The fields that tell a survey's line from any other, decoded without the records of its nodes."""
 
     taken: float
     schema: int
@@ -53,9 +52,9 @@ _heads = msgspec.json.Decoder(_Head)
 
 
 class Recording:
-    """A recording opened for reading; lines that hold no survey (torn, foreign, of a newer version) are counted.
+    """A recording opened for reading. It counts lines without a survey: torn, foreign, or of a newer version.
 
-    Raises StateError for a file that is not there, is none or is not readable.
+    Raises StateError for a file that is missing, is not a regular file or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,15 +63,15 @@ class Recording:
         """Lines without a survey."""
         self._is_packed = path.suffix == ".gz"
         try:
-            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, a device read for ever
-                raise StateError(str(path), "is no file, and so no recording")
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a device might never end
+                raise StateError(str(path), "is not a regular file, and so no recording")
             self._raw: BinaryIO = path.open("rb")
             self._part, self._text = 0, self._opened(0)
         except OSError as error:
             raise StateError(str(path), f"cannot be read: {error.strerror or error}") from error
 
     def places(self) -> list[Place]:
-        """Return the places of all surveys in file order, and count again the lines that hold none."""
+        """Return the places of all surveys in file order, and count again the lines without a survey."""
         self.skipped, found = 0, []
         for part, offset, line in self._lines():
             try:
@@ -87,7 +86,7 @@ class Recording:
         return found
 
     def at(self, place: Place) -> Survey:
-        """Return the survey at a place. Raises StateError if the line holds none or the file has changed."""
+        """Return the survey at a place. Raises StateError if the line has none or the file has changed."""
         try:
             if place.part != self._part:
                 self._part, self._text = place.part, self._opened(place.part)
@@ -98,21 +97,21 @@ class Recording:
         return snapshot.parse_survey(line, str(self.path))
 
     def has_lost(self, place: Place) -> bool:
-        """Return whether the file has become so short that this place is behind its end."""
+        """Return whether the file has been shortened so that it ends before this place."""
         return (place.part if self._is_packed else place.offset) >= self._raw.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the recording's file."""
         self._raw.close()
 
     def _opened(self, part: int) -> BinaryIO | gzip.GzipFile:
-        """The text of a part of the file; of one that is not compressed, of all."""
+        """Return the text of a part of the file; of an uncompressed file, all of it."""
         if not self._is_packed:
             return self._raw
         return gzip.GzipFile(fileobj=_Part(self._raw, part, self._next_part(part + 1)))
 
     def _next_part(self, start: int) -> int:
-        """Where a member of ours begins, from there on; where there is none, the file's end."""
+        """Return the offset of the first member of ours from `start` on; without one, the end of the file."""
         self._raw.seek(start)
         before = b""
         while block := self._raw.read(_BLOCK):
@@ -124,8 +123,8 @@ class Recording:
         return start
 
     def _lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """(part, offset, line) of all that is not blank. A part that breaks off counts as a line without a survey, and
-        those after it are read all the same."""
+        """Yield (part, offset, line) of each line that is not blank. A damaged part counts as a line without a survey;
+        the parts after it are read."""
         part = 0
         while True:
             try:
@@ -145,13 +144,13 @@ class Recording:
 
 
 class _Part:
-    """Bytes of a file from `start` to before `end`, as much of a file as gzip asks for."""
+    """The bytes of a file from `start` to before `end`, with the methods of a file that gzip uses."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
         self._file, self._start, self._end, self._at = file, start, end, start
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read at most `size` bytes."""
+        """Read at most `size` bytes; all that is left for a negative size."""
         left = self._end - self._at
         self._file.seek(self._at)
         data = self._file.read(left if size < 0 else min(size, left))
@@ -159,14 +158,14 @@ class _Part:
         return data
 
     def seek(self, offset: int, /) -> int:
-        """From the part's beginning."""
+        """Set the position, counted from the start of the part."""
         self._at = self._start + offset
         return offset
 
 
 class Writer:
-    """Adds surveys to a recording, one writer at a time, so that two do not mix their lines and one that is killed
-    leaves at most the last one torn.
+    """A recording opened for appending. Writers lock the file, so that their lines do not mix; a writer that is killed
+    tears at most the last line.
 
     Raises StateError for a file that cannot be written.
     """
@@ -180,11 +179,12 @@ class Writer:
         self._packs = path.suffix == ".gz"
 
     def write(self, survey: Survey) -> None:
-        """Append a survey. On failure (disk full) take back the part written and raise StateError."""
+        """Append a survey. On failure (disk full), remove the part that was written and raise StateError."""
         line = snapshot.render(survey) + b"\n"
-        data = _packed(line) if self._packs else line
-        with self._alone():
-            # After a line that broke off, the next one begins on its own. A gzip member always does.
+        # Gzip members one after another are one file (RFC 1952, 2.2), so each survey is one.
+        data = gzip.compress(line, mtime=0) if self._packs else line
+        with self._lock():
+            # Start a new line after a torn one, which a gzip member does not need.
             if not self._packs and self._is_torn():
                 data = b"\n" + data
             try:
@@ -198,11 +198,11 @@ class Writer:
                 raise StateError(str(self.path), f"cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the recording's file."""
         os.close(self._fd)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Lock out other writers, as far as the file system supports it."""
         with contextlib.suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -217,25 +217,20 @@ class Writer:
             end = os.lseek(self._fd, 0, os.SEEK_END)
             return end > 0 and os.pread(self._fd, 1, end - 1) != b"\n"
         except OSError:
-            return False  # not a file that one can go back in
+            return False  # not seekable, such as a pipe
 
 
 class Recorder:
-    """Record surveys; if the file cannot be written any more, keep the reason and go on."""
+    """A recorder that stops at the first failure and keeps the reason. It raises StateError only when it is made."""
 
     def __init__(self, file: Path | None) -> None:
-        """Open the file. Raises StateError if it cannot be written."""
+        """`file`: None records nothing."""
         self._writer = None if file is None else Writer(file)
         self.failure = ""
-        """Why nothing is recorded any more."""
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether a survey could not be written."""
-        return bool(self.failure)
+        """Why recording stopped; empty: it did not."""
 
     def keep(self, survey: Survey) -> None:
-        """Add a survey."""
+        """Append a survey, unless recording has stopped."""
         if self._writer is None:
             return
         try:
@@ -245,15 +240,7 @@ class Recorder:
             self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if one is open."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _packed(line: bytes) -> bytes:
-    """A gzip member of its own: members one after another are one file (RFC 1952, 2.2), so appending is safe."""
-    buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as member:
-        member.write(line)
-    return buffer.getvalue()

@@ -1,7 +1,7 @@
-"""What the launchers of llsub on this node say of their tasks, and which process belongs to which task.
+"""Read the progress that launchers of llsub on this node report, and find the task of a process.
 
-A launcher's file is its user's: what no figure can be is left out, and it tells of that user's processes and jobs
-alone.
+A launcher's file belongs to its user, so invalid figures are left out, and it counts only for that user's processes
+and jobs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 ReadRates = Callable[[Path, frozenset[int]], "dict[int, tuple[NodeRates, ...]]"]
 STALE_S = 60.0
-"""A launcher writes every few seconds. What is older than this says nothing of now: it hangs, or is stopped."""
+"""Age from which a file is ignored. A launcher writes every few seconds, unless it hangs or is stopped."""
 MOST_TASKS, MOST_LEVELS = 1024, 32
-"""Of one launcher: more than it starts on a node, and more numbers of tasks than it tries."""
+"""Limits for one launcher, above the tasks that it starts on a node and the numbers of tasks that it tries."""
 MOST_PARENTS = 32
-"""Parents of a process that are asked for the task: programs start programs, but not so many in one another."""
+"""Most parents of a process among which its task is searched."""
 NO_PROGRESS = "finished"
-"""What is counted where no task shows progress: tasks that are done."""
+"""Source of rates if no task shows progress: finished tasks are counted."""
 _NAME_MOST = 64
 _TASK, _LEVELS = 10**9, 10**6
 
 
 class RunRates:
-    """The rates of one sample."""
+    """The progress that launchers report at one sample."""
 
     def __init__(self, runs: Iterable[RunProgress], leaders: dict[tuple[int, int], TaskProgress]) -> None:
         self.runs = tuple(runs)
@@ -43,8 +43,8 @@ class RunRates:
         self._uids = {uid for uid, _ in leaders}
 
     def of_process(self, pid: int, uid: int, proc: str) -> TaskProgress | None:
-        """Return what is said of the task that this process of that user belongs to: its session is the task's, or
-        that of a parent of it."""
+        """Return the progress of the task to which a process belongs: the one whose session the process, or a parent of
+        it, is in. None: there is none."""
         if uid not in self._uids:
             return None
         for _ in range(MOST_PARENTS):
@@ -61,7 +61,7 @@ class RunRates:
 
 
 def read_run_rates(read: ReadRates, tmp: Path, uids: frozenset[int], now_s: float) -> RunRates:
-    """Return the rates of these users' launchers, as far as their files may be read. `now_s`: Unix time."""
+    """Return the progress that these users' launchers report, if their files may be read. `now_s`: Unix time."""
     runs: list[RunProgress] = []
     leaders: dict[tuple[int, int], TaskProgress] = {}
     for uid, of_user in sorted(read(tmp, uids).items()):
@@ -103,7 +103,7 @@ def _task(one: TaskRate, run: str) -> TaskProgress | None:
 
 
 def _short(family: str) -> str:
-    """Return a word that tells the same commands apart. A long one that is cut might be another's, too."""
+    """Return a name of at most _NAME_MOST characters for tasks of the same command; a long one becomes its hash."""
     if len(family) <= _NAME_MOST:
         return family
     return hashlib.sha256(family.encode("utf-8", "surrogatepass")).hexdigest()[:_NAME_MOST]
@@ -117,7 +117,7 @@ def _level(one: LevelRun) -> LevelRate | None:
 
 
 def _figure(value: float | None) -> float | None:
-    """Return a figure that a snapshot can have; None for any other."""
+    """Return the value if a snapshot can hold it, else None."""
     return None if value is None or not math.isfinite(value) or not 0 <= value <= MOST else float(value)
 
 

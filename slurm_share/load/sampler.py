@@ -1,4 +1,4 @@
-"""The sampler: reads this node at intervals and returns its load."""
+"""The sampler: read this node repeatedly and compute its load."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .snapshot import Snapshot
 
 
 class Sampler:
-    """Sample one node repeatedly; rates and windows are over the samples of this sampler, and of the one whose
-    memory it was given. Everything that the process may see is in its snapshots: root sees all of it."""
+    """A sampler of this node. Rates and windows are over its own samples, and those of a sampler that it continues.
+    Its snapshots hold everything that the process may see; root sees all."""
 
     def __init__(self, node: str, *, kernel: NodeReader | None = None, driver: NvmlSession | None = None) -> None:
         """Sample this node, whose name in Slurm is `node`. Tests replace kernel and driver."""
@@ -23,7 +23,7 @@ class Sampler:
         self._version = version()
 
     def sample(self) -> Snapshot:
-        """Return a snapshot of the node. Never raises for a silent or missing part: the snapshot says so."""
+        """Return a snapshot of the node. A part that is missing or does not answer is a problem in it, not an error."""
         driver = self._driver.read()
         pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
         host = self._kernel.read(sorted(pids), tuple(gpu.uuid for gpu in driver.gpus))
@@ -35,12 +35,12 @@ class Sampler:
         return history.render(self._history)
 
     def recall(self, data: bytes) -> bool:
-        """Continue from another sampler's `remember`; return False, unchanged, if that is of another boot. Raises
-        StateError where it is not to be understood."""
+        """Continue from another sampler's `remember`; return False and change nothing if that is of another boot.
+        Raises StateError for data that cannot be parsed."""
         found = history.recall(data, self._kernel.boot_id)
         self._history = found or self._history
         return found is not None
 
     def close(self) -> None:
-        """Release the driver."""
+        """Release the driver's library."""
         self._driver.close()

@@ -1,13 +1,13 @@
-"""The nouns of load: what one node carries at one moment (Snapshot), and what a person looks at (Survey).
+"""The records of load: one node at one moment (Snapshot), and what a command shows of several nodes (Survey).
 
-Command, dashboard, agent, JSON, recording and replay all have these records and no others. Their JSON is described in
-`packaging/docs/snapshot.md`; SCHEMA counts up when a field changes its meaning or goes, not when one is added.
+Commands, dashboard, agent, JSON, recording and replay all use these records. `packaging/docs/snapshot.md` describes
+their JSON. SCHEMA rises when a field changes its meaning or is removed, not when one is added.
 
-Units live in the names (`_mib` is 1,048,576 bytes, `_s` seconds, percent is 0 to 100). `None` means that nobody could
-say, and `unknown` of the same record then has the reason under the field's name; 0 means measured, and none.
+Names carry the unit: `_mib` is 1,048,576 bytes, `_s` seconds, percent 0 to 100. `None` means not known; then `unknown`
+of the same record has the reason under the field's name. 0 means measured, and none.
 
-`gc=False`: values of values cannot make a cycle, and a collector that walks through half a million of them stops the
-dashboard's keys for a third of a second.
+`gc=False`: these records cannot form a cycle, and a garbage collection that walks through half a million of them stops
+the dashboard for a third of a second.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ from ..slurm.records import QueuedJob, SlurmNode
 SCHEMA = 1
 
 SourceName = Literal["srun", "local", "agent", "prometheus", "replay", "demo"]
-"""How a snapshot reached the one who looks at it."""
+"""The source of a snapshot or a survey."""
 
 
 class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
-    """All GPUs of a node in one, instances in the place of a GPU in MIG mode: what a source that was asked for a line
-    per node may have instead of `gpus`."""
+    """Sums over all GPUs of a node; of a GPU in MIG mode its instances count. A source that was asked for a line per
+    node may have these instead of `gpus`."""
 
     count: Count
     memory_total_mib: Annotated[
-        Amount | None, Metric("Memory of all GPUs that say theirs.", "gpu_memory_total_bytes")
+        Amount | None, Metric("Memory of all GPUs for which it is known.", "gpu_memory_total_bytes")
     ] = None
     memory_used_mib: Annotated[
-        Amount | None, Metric("Memory in use on all GPUs that say theirs.", "gpu_memory_used_bytes")
+        Amount | None, Metric("Memory in use on all GPUs for which it is known.", "gpu_memory_used_bytes")
     ] = None
     gpu_load: Annotated[
         Level | None, Metric("Sum of the GPUs' loads over 5 minutes: 2 is two GPUs fully busy.", "gpu_load5")
     ] = field(default=None, name="load5")
     """Over 5 minutes; 2.0 is two GPUs fully busy."""
     gpu_load_by: Literal["sm", "util", "both", ""] = field(default="", name="load_by")
-    """What the load rests on: SM activity, utilisation, some of each, nothing."""
+    """The counter on which the load rests: SM activity, utilisation, both (some GPUs each), or none."""
     partial: bool = False
-    """True: some GPU did not say, and a sum here is without it."""
+    """True: a figure of some GPU is not known, and a sum here is without it."""
     fullest_ratio: Annotated[
-        Level | None, Metric("Of the fullest GPU, how much of its memory is in use.", "gpu_memory_fullest_ratio")
+        Level | None, Metric("Ratio of memory in use on the fullest GPU.", "gpu_memory_fullest_ratio")
     ] = field(default=None, name="fullest")
-    """Ratio of memory in use of the GPU with the least memory left: 1.0 is all."""
+    """Ratio of memory in use on the fullest GPU: 1.0 is all."""
     unusable: Count = 0
     """GPUs that have a `problem`."""
     simulated: bool = False
 
 
 class OnGpu(Struct, frozen=True, gc=False, kw_only=True):
-    """What one process has on one GPU."""
+    """The use of one GPU by one process."""
 
     uuid: str
     memory_mib: Amount | None = None
     peak_mib: Amount | None = None
-    """The most that was seen since it came."""
+    """The most memory that was seen since the process started."""
     sm_percent: Level | None = None
     """Share of the time in which its kernels ran (nvmlDeviceGetProcessUtilization)."""
 
@@ -81,63 +81,60 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
 
     pid: Count
     start_ticks: Count | None = None
-    """Field 22 of /proc/PID/stat: with the pid, this process and no later one."""
+    """Field 22 of /proc/PID/stat: with the pid, it identifies the process."""
     name: str
     uid: Count
     user: str
     job: Count | None = None
-    """Slurm's number; None: in no job."""
+    """Slurm's number of the job; None: in no job."""
     step: str | None = None
     """0, 1 ..., batch, interactive, extern."""
     task: Count | None = None
-    """Its number in its step, over all nodes of the step."""
+    """The task's number in its step, over all nodes of the step."""
     slot: Count | None = None
-    """Its slot in a share: its number among the slots of the node."""
+    """The number of its slot among the slots of its job on the node."""
     gpus: tuple[OnGpu, ...] = ()
     cap_mib: Amount | None = None
-    """Most GPU memory that MPS lets it have; None: no cap, or not told."""
+    """Most GPU memory that MPS lets it have; None: no cap, or not known."""
     connections: Count | None = None
-    """CUDA_DEVICE_MAX_CONNECTIONS of its environment; None: it is not set, or not told."""
+    """CUDA_DEVICE_MAX_CONNECTIONS in its environment; None: not set, or not known."""
     cpu_cores: Level | None = None
     """CPU time since the sample before: 1.5 is one and a half cores."""
     memory_mib: Amount | None = None
     """Host memory, resident."""
     progress: TaskProgress | None = None
-    """What the launcher of llsub says of its task; None: nothing, or it is no task of one."""
+    """The progress of its task, as the launcher of llsub reports it; None: not reported, or no task of llsub."""
     unknown: Reasons = {}
 
 
 class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
-    """A job on this node: the sum of what is in its cgroup and on its GPUs."""
+    """A job on this node: the sums over its cgroup and its processes on GPUs."""
 
     job: Count
     uid: Count
     user: str
     share: Annotated[Count | None, Metric("N of --share-gpu=N.", exported=False, together="first")] = None
-    """N of --share-gpu=N; None: no share, or not told."""
+    """N of --share-gpu=N; None: no share, or not known."""
     slots: Annotated[Count | None, Metric("Slots of the job's share on this node.", together="first")] = None
     """Slots of its share on this node; for a triple, its NPPN."""
     tasks: Annotated[Count, Metric("Tasks with a process on a GPU now.", together="sum")] = 0
-    """Tasks with a process on a GPU now."""
     gpus: tuple[str, ...] = ()
-    """UUIDs it has processes on."""
+    """UUIDs of the GPUs on which it has processes."""
     gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the job's processes here.", together="sum")] = None
     gpu_load: Annotated[
         Level | None, Metric("Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum")
     ] = None
-    """Its part of the load of the GPUs that it is on: 2.0 is two GPUs fully busy. The mean over 5 minutes as a GPU has
-    it, since the job came; of a GPU with others on it, as the driver divides SM time."""
+    """Its part of the load of its GPUs: 2.0 is two GPUs fully busy. Mean over 5 minutes, or since the job started; on a
+    GPU with others, as the driver divides SM time."""
     cpu_cores: Annotated[Level | None, Metric("CPU time since the sample before, in cores.", "cpu_used_cores")] = None
     cpu_cores_windows: Annotated[Means | None, Metric("Cores used over 1, 5, 10 and 15 minutes.", "cpu_mean_cores")] = (
         field(default=None, name="cpu")
     )
-    """Cores used."""
+    """Means of the cores in use."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the job here, without page cache.")] = None
-    """Host memory without page cache."""
-    memory_kills: Annotated[Amount | None, Metric("Processes ended for the job's memory was full.", counter=True)] = (
-        None
-    )
-    """Processes that the kernel ended because the job's memory was full."""
+    memory_kills: Annotated[
+        Amount | None, Metric("Processes that the kernel ended because the job's memory was full.", counter=True)
+    ] = None
     task_peak_mib: Annotated[
         Amount | None, Metric("The most GPU memory of one task.", "task_peak_gpu_memory_bytes", together="most")
     ] = None
@@ -145,33 +142,28 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     task_host_peak_mib: Annotated[
         Amount | None, Metric("The most host memory of one task.", "task_peak_memory_bytes", together="most")
     ] = None
-    """The most host memory that one task was seen with."""
     tasks_measured: Annotated[Count, Metric("Tasks that the peaks rest on.", together="sum")] = 0
-    """Tasks that these peaks rest on."""
     tasks_at_once: Annotated[Count, Metric("The most tasks at the same moment.", together="sum")] = 0
-    """The most that were seen at the same moment."""
     measured_s: Annotated[Level, Metric("How long the job has been watched.")] = 0.0
-    """How long the job has been watched."""
     progress: JobProgress | None = None
-    """What the launchers of llsub say of its tasks here; None: nothing."""
+    """The progress of its tasks here, as the launchers of llsub report it; None: not reported."""
     unknown: Reasons = {}
 
 
 class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
-    """Everything of one user on this node, in jobs and outside."""
+    """The load of one user on this node, in jobs and outside."""
 
     uid: Count
     user: str
     jobs: tuple[Count, ...] = ()
     processes: Annotated[Count, Metric("Processes of the user on GPUs.", "gpu_processes")] = 0
-    """On GPUs."""
     gpus: tuple[str, ...] = ()
     gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the user.", together="sum")] = None
     gpu_load: Annotated[
         Level | None,
         Metric("The user's part of the GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum"),
     ] = None
-    """As that of a job, since the user came to each GPU."""
+    """As `JobLoad.gpu_load`, on each GPU since the user came to it."""
     cpu_cores: Annotated[Level | None, Metric("CPU time of the user's jobs, in cores.", "cpu_used_cores")] = None
     """Sum over the user's jobs."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the user's jobs, without page cache.")] = None
@@ -180,33 +172,30 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
-    """One node at one moment."""
+    """The load of one node at one moment."""
 
     schema: Amount = SCHEMA
     node: NodeName
-    """Slurm's name of it (NodeName), not the host's."""
+    """Slurm's name of the node (NodeName), not the host's name."""
     taken: Annotated[
         Moment, Metric("When the sample was taken, Unix time of the node's clock.", "sample_timestamp_seconds")
     ]
     """Unix time, seconds, of the node's clock."""
     view: str = ""
-    """The user whose processes, jobs and GPUs are in it; empty: all users'."""
+    """The user whose processes, jobs and GPUs it holds; empty: all users'."""
     source: SourceName = "local"
     measured_s: Annotated[Level, Metric("How long the sampler has watched this node.")] = 0.0
-    """How long the sampler has watched this node."""
     interval_s: Annotated[Level | None, Metric("Between the last two samples.", "sample_interval_seconds")] = None
     """Seconds between the last two samples; None: there was only one."""
     version: str = ""
     """Version of slurm-share."""
     driver: str | None = None
-    """NVIDIA's; None: this node has none, or it does not answer (see `problems`)."""
+    """Version of NVIDIA's driver; None: there is no driver, or it does not answer (see `problems`)."""
     cpus: Annotated[Count, Metric("Hardware threads online.")]
-    """Hardware threads that the kernel has online."""
     cores: Annotated[Count, Metric("Cores.")]
     load: tuple[Level, Level, Level] | None = None
     """The kernel's load averages over 1, 5 and 15 minutes."""
     cpu_cores: Annotated[Level | None, Metric("CPU time since the sample before, in cores.", "cpu_used_cores")] = None
-    """CPU time since the sample before, in cores."""
     memory_total_mib: Annotated[Amount | None, Metric("Host memory.")] = None
     memory_used_mib: Annotated[Amount | None, Metric("Host memory in use, without page cache.")] = None
     """Without page cache (MemTotal - MemAvailable)."""
@@ -215,11 +204,11 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
     jobs: tuple[JobLoad, ...] = ()
     users: tuple[UserLoad, ...] = ()
     hidden_gpus: Count = 0
-    """GPUs that only others use, and that the one who looks is not shown."""
+    """GPUs that are left out because only other users use them."""
     gpu_sums: GpuSums | None = None
-    """Only where the source has no GPU by itself; else None, and `gpus` has them."""
+    """The sums over the GPUs, from a source without single GPUs; else None, and `gpus` has them."""
     problems: tuple[str, ...] = ()
-    """What did not work on this node, a sentence each."""
+    """Problems of this node, a sentence each."""
     unknown: Reasons = {}
 
     @property
@@ -268,57 +257,57 @@ class HeldGpu(Struct, frozen=True, gc=False, kw_only=True):
 
     uuid: str
     index: Count
-    """NVML's; of an instance, its parent's."""
+    """NVML's index; for a MIG instance, its parent's."""
     job: Count
-    """Slurm's number."""
+    """Slurm's number of the job."""
     user: str
     idle: bool | None
     """True: below 5 percent over the last 10 minutes. None: not known."""
     why: str = ""
-    """Why it is not known, in words."""
+    """Why it is not known."""
 
 
 class NodeLoad(Struct, frozen=True, gc=False, kw_only=True):
-    """One line of what a person looks at: a node by what Slurm and its sampler say, or why one of them is silent."""
+    """One node of a survey: what Slurm and its sampler report, or why one of them is silent."""
 
     name: NodeName
     slurm: SlurmNode | None = None
     snapshot: Snapshot | None = None
     why: str = ""
-    """Why there is no snapshot, in words; a word and no sentence where it is obvious: down."""
+    """Why there is no snapshot, in a few words such as: down."""
     held_gpus: tuple[HeldGpu, ...] | None = None
-    """GPUs that running jobs hold, once for each job. None: not judged; the GPUs of this node are not in the survey."""
+    """GPUs that running jobs hold, once for each job. None: the single GPUs of this node are not in the survey."""
 
 
 class Survey(Struct, frozen=True, gc=False, kw_only=True):
-    """One look at some nodes: what `llload` prints, the dashboard draws and a recording holds."""
+    """The load of some nodes at one moment, as `llload` prints, the dashboard draws and a recording holds it."""
 
     kind: Literal["survey"] = "survey"
-    """Which record this is."""
+    """The name of this record."""
     schema: Amount = SCHEMA
     version: str = ""
     """Version of slurm-share that printed it; empty in a recording."""
     taken: Moment
-    """Unix time, seconds, of the host that looks."""
+    """Unix time, seconds, of the host that reads the nodes."""
     cluster: str = ""
     slurm_version: str = ""
     user: str
-    """Who looks."""
+    """The user whose nodes are read."""
     everybody: bool = False
-    """True: an operator's look at all users (--all)."""
+    """True: an operator's survey of all users (--all)."""
     source: SourceName
     nodes: tuple[NodeLoad, ...]
     jobs: tuple[QueuedJob, ...] = ()
-    """Slurm's, on these nodes; none where a line of every node was wanted and no more. For the dashboard and in a
-    recording also those that wait, which have no nodes."""
+    """Slurm's jobs on these nodes; empty if only a line per node was wanted. For the dashboard and in a recording also
+    waiting jobs, which have no nodes."""
     jobs_taken: Moment | None = None
-    """When Slurm was asked last, Unix time."""
+    """Unix time at which Slurm was last asked."""
     notes: tuple[str, ...] = ()
-    """What the one who looks should know of how these figures came, a sentence each."""
+    """Remarks on the figures for the user, a sentence each."""
 
     @property
     def answered(self) -> int:
-        """Return the nodes with a snapshot."""
+        """Return the number of nodes with a snapshot."""
         return sum(node.snapshot is not None for node in self.nodes)
 
     @property
@@ -330,8 +319,8 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
 # --- Advice -----------------------------------------------------------------------------------------------------------
 
 Verdict = Literal["more", "stay", "fewer", "change", "look", "unknown"]
-"""change: something else than the number of tasks first (threads, an option of the program, which GPU a task uses).
-look: find out first what the tasks wait for. unknown: no evidence, no advice."""
+"""change: change something other than the number of tasks first (threads, an option of the program, the GPU that a task
+uses). look: find out first what the tasks wait for. unknown: no evidence, no advice."""
 WorkClass = Literal[
     "idle", "under-used", "well-used", "CPU-bound", "GPU-compute-bound", "memory-bandwidth-bound", "memory-full",
     "over-subscribed", "unknown",
@@ -339,16 +328,16 @@ WorkClass = Literal[
 
 
 class Bound(Struct, frozen=True, gc=False, kw_only=True):
-    """What one resource of a node allows."""
+    """The number of tasks that one resource of a node allows."""
 
     resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "growth", "rate"]
-    """rate: what was measured with fewer and with more tasks."""
+    """rate: measured with fewer and with more tasks."""
     nppn: int | None
     """Tasks on a node; None: not known, or without bound."""
     hard: bool
-    """True: more would fail, so NPPN may have to go down to it. False: it only stops a rise."""
+    """True: more tasks would fail, so it may lower NPPN. False: it only stops a rise."""
     why: str
-    """The arithmetic, for a person."""
+    """The arithmetic, as text."""
 
 
 class Advice(Struct, frozen=True, gc=False, kw_only=True):
@@ -360,57 +349,57 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     verdict: Verdict
     work: WorkClass
     now: int | None
-    """NPPN, tasks on a node."""
+    """Tasks on a node now (NPPN)."""
     next: int | None
-    """None: nothing to say in a number; `sentence` has what to do."""
+    """Advised tasks on a node; None: no number, and `sentence` says what to do."""
     gpus: int = 0
     """GPUs of a node."""
     bounds: tuple[Bound, ...] = ()
     decided_by: str = ""
-    """The bound's resource."""
+    """The resource of the bound that decided."""
     memory_allows: tuple[int, int] | None = None
-    """NPPN by GPU memory alone: with the margin, and without any."""
+    """NPPN by GPU memory alone: with the margin, and without it."""
     confidence: Literal["low", "medium", "high", "none"] = "none"
     evidence: tuple[str, ...] = ()
-    """What it rests on: how long, how many tasks, which counter."""
+    """What the advice rests on: how long, how many tasks, which counter."""
     change: tuple[str, ...] = ()
-    """What to write otherwise than before, in one of these ways: an option, a triple, a variable."""
+    """What to change in the submission: an option, a triple or a variable. Each entry is one way."""
     resubmit: tuple[str, ...] = ()
-    """Lines for a shell that submit the job again with that, whole; none where it is not known how it was submitted."""
+    """Complete shell commands that submit the job again with the change; empty if its submission is not known."""
     sentence: str = ""
-    """All of it in one line; where there is no advice, what to run for one."""
+    """The advice in one line; without an advice, what to run to get one."""
     gpu_percents: tuple[Level, ...] = ()
-    """Load of each GPU with tasks that was judged: of looks one after another, their running mean."""
+    """The judged load of each GPU with tasks; over several surveys, the running mean."""
     cpu_percent: Level | None = None
-    """The same of the CPUs."""
+    """The judged load of the CPUs."""
     dram_percent: Level | None = None
-    """The same of the memory bandwidth of the GPU that uses most of it."""
+    """The judged memory bandwidth of the GPU that uses most of it."""
     rates: tuple[LevelRate, ...] = ()
-    """What was measured with different numbers of tasks on a node, of this look and of those before it."""
+    """The rates measured with different numbers of tasks on a node, at this survey and at earlier ones."""
     rate_source: str = ""
-    """Where these rates are from: progress, log, output, finished."""
+    """The source of these rates: progress, log, output, finished."""
     rate_family: str = ""
-    """What tasks of the same command have in common: rates of other commands are not compared with these."""
+    """The name that tasks of the same command share: only their rates are compared."""
 
 
 class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):
-    """What `llload --advise --json` prints: the advice of one look."""
+    """The advice of one survey, as `llload --advise --json` prints it."""
 
     kind: Literal["advice"] = "advice"
-    """Which record this is."""
+    """The name of this record."""
     schema: Amount = SCHEMA
     version: str = ""
     """Version of slurm-share that printed it."""
     taken: Moment
-    """Unix time, seconds, of the host that looks."""
+    """Unix time, seconds, of the host that reads the nodes."""
     cluster: str = ""
     user: str
-    """Who looks."""
+    """The user whose jobs are advised on."""
     source: SourceName
     advice: tuple[Advice, ...]
     """One for each running job."""
     notes: tuple[str, ...] = ()
-    """What the one who looks should know, a sentence each."""
+    """Remarks on the figures for the user, a sentence each."""
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

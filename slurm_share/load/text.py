@@ -1,4 +1,4 @@
-"""How llload and the dashboard write one value: unknown, none, memory, loads, times, folded names. Values in, text
+"""The texts of values in llload and the dashboard: unknown, none, memory, loads, times, node lists. Values in, text
 out."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .rules.flags import MEANINGS
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 from .snapshot import NodeLoad
 
-if TYPE_CHECKING:  # llload's table of nodes has no row of a job
+if TYPE_CHECKING:  # llload's table of nodes does not load the rows of jobs
     from .rules.job_rows import Sum
 
 UNKNOWN = "?"
@@ -23,10 +23,10 @@ NONE = "-"
 Triple = tuple[str, str, str]
 """TOTAL, USED, FREE."""
 Letter = Literal["L", "H", "!", ""]
-"""How a cell is marked, besides its words: low, high, over; as llload's flags."""
+"""The mark of a cell besides its text: low, high, over; as llload's flags."""
 ABOUT_IDLE = (
-    f"idle is below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} minutes; ? before so much is known; 1? is without "
-    "those of which it is not"
+    f"idle is below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} minutes; ?: not known yet; 1?: without GPUs for which "
+    "it is not known"
 )
 ABOUT_NOTE = (
     f"cL cH: CPU load below {CPU_BAND[0]:.0f} or above {CPU_BAND[1]:.0f} % of the CPUs in use; "
@@ -35,55 +35,53 @@ ABOUT_NOTE = (
 
 
 def number(value: int | None) -> str:
-    """A count."""
+    """Return a count as text; ? if it is not known."""
     return UNKNOWN if value is None else str(value)
 
 
 def load_text(value: float | None) -> str:
-    """A load, with two decimals."""
+    """Return a load with two decimals; ? if it is not known."""
     return UNKNOWN if value is None else f"{value:.2f}"
 
 
 def percent_text(value: float | None, none: str = UNKNOWN) -> str:
-    """`none`: what stands there where nobody could say."""
+    """Return a percentage as text. `none`: the text for a value that is not known."""
     return none if value is None else f"{value:.0f}%"
 
 
 def gigabytes(mib: int | None) -> str:
-    """Memory with a decimal; below one GB in MB."""
+    """Return memory in GB with a decimal; below one GB in MB."""
     return UNKNOWN if mib is None else f"{mib / 1024:.1f}GB" if mib >= 1024 else f"{mib}MB"
 
 
 def idle_text(value: int | None, *, partial: bool) -> str:
-    """Return the number of idle GPUs; 2? leaves out those for which it is not known."""
+    """Return the number of idle GPUs; 2? leaves out GPUs for which it is not known."""
     return UNKNOWN if value is None else f"{value}{UNKNOWN if partial else ''}"
 
 
 def core_text(one: Figures) -> Triple:
-    """CORES - USED = FREE."""
+    """Return the CPUs of a node: total, used, free."""
     return _whole(one.cpus, one.cpus_used, one.cpus_free, one)
 
 
 def gpu_count_text(one: Figures) -> Triple:
-    """GPUS - USED = FREE."""
+    """Return the GPUs of a node: total, used, free."""
     return _whole(one.gpus, one.gpus_used, one.gpus_free, one)
 
 
 def _whole(total: int | None, used: int | None, free: int | None, one: Figures) -> Triple:
-    if not one.is_open:
-        return (number(total), number(used), NONE)
-    return (number(total), number(used), number(free))
+    return (number(total), number(used), number(free) if one.is_open else NONE)
 
 
 def gpu_load_text(one: Figures) -> str:
-    """The sum over a node's GPUs; 1.20? is without those that did not say."""
+    """Return the sum of loads over a node's GPUs; 1.20? is without GPUs whose load is not known."""
     if one.gpus == 0:
         return NONE
     return load_text(one.gpu_load) + (UNKNOWN if one.partial_gpu_load else "")
 
 
 def gpu_memory_text(one: Figures) -> Triple:
-    """GPUMEM - USED = FREE."""
+    """Return the GPU memory of a node: total, used, free."""
     if one.gpus == 0:
         return (NONE, NONE, NONE)
     total, used, free = memory_text(one.gpu_memory_mib, one.gpu_memory_used_mib)
@@ -91,14 +89,12 @@ def gpu_memory_text(one: Figures) -> Triple:
 
 
 def memory_text(total: int | None, used: int | None) -> Triple:
-    """Whole GB (1,073,741,824 bytes) as LLload has them; free is the difference of what is printed."""
+    """Return total, used and free memory in whole GB (2^30 bytes), as LLload; free is the difference of the printed
+    numbers."""
     if total is None or used is None:
         return (whole_gigabytes(total), whole_gigabytes(used), UNKNOWN)
-    return (
-        whole_gigabytes(total),
-        whole_gigabytes(used),
-        whole_gigabytes((_rounded(total) - _rounded(used)) * 1024) if total >= 1024 else whole_gigabytes(total - used),
-    )
+    free = (_rounded(total) - _rounded(used)) * 1024 if total >= 1024 else total - used
+    return (whole_gigabytes(total), whole_gigabytes(used), whole_gigabytes(free))
 
 
 def _rounded(mib: int) -> int:
@@ -106,7 +102,7 @@ def _rounded(mib: int) -> int:
 
 
 def whole_gigabytes(mib: int | None) -> str:
-    """Below one GB with a decimal: 0 would say that nothing is in use."""
+    """Return memory in whole GB; below one GB with a decimal, because 0 would mean that none is in use."""
     if mib is None:
         return UNKNOWN
     if 0 < mib < 1024:
@@ -115,40 +111,35 @@ def whole_gigabytes(mib: int | None) -> str:
 
 
 def count_text(count: int, what: str) -> str:
-    """3 GPUs, 1 GPU."""
+    """Return a count with its noun: 3 GPUs, 1 GPU."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def is_or_are(count: int) -> str:
-    """As the number wants it."""
-    return "is" if count == 1 else "are"
-
-
 def why_silent(node: NodeLoad) -> str:
-    """Why there is no snapshot, with Slurm's reason where it has one."""
+    """Return why there is no snapshot of a node, with Slurm's reason if there is one."""
     why = terminal.safe(node.why) or "no answer"
     reason = "" if node.slurm is None else terminal.safe(node.slurm.reason)
     return f"{why} ({reason})" if reason and reason not in why else why
 
 
 def fold(names: Iterable[str]) -> str:
-    """As Slurm writes them: n[1-3]."""
+    """Return node names in Slurm's notation: n[1-3]."""
     return terminal.safe(nodelist.fold(names))
 
 
 def filled(text: str, width: int) -> str:
-    """Cut, or with blanks, to exactly `width` columns."""
+    """Cut the text or pad it with blanks to exactly `width` columns."""
     text = cut(text, width)
     return text + " " * (width - cell_len(text))
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns, with a sign where something is cut off."""
+    """Cut the text to at most `width` columns; an ellipsis shows that it was cut."""
     return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Sentences in lines of `width`; in a pipe each is one line. As `textwrap`, by columns instead of characters."""
+    """Wrap sentences to `width` columns, as textwrap does by characters. In a pipe, each stays one line."""
     found: list[str] = []
     for line in lines:
         if cell_len(line) <= width:
@@ -173,17 +164,17 @@ def wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 
 def gb(mib: float | None) -> float | None:
-    """Return GB of 1,073,741,824 bytes, for sorting and filtering."""
+    """Return GB of 2^30 bytes, for sorting and filtering."""
     return None if mib is None else mib / 1024
 
 
 def share(percent_used: float | None) -> float | None:
-    """Return a bar's length as a ratio, 1.0 is full."""
+    """Return the length of a bar as a ratio; 1.0 is full."""
     return None if percent_used is None else percent_used / 100
 
 
 def of_text(triple: Triple) -> str:
-    """USED/TOTAL of llload's TOTAL - USED = FREE: 96/96, 190/1024GB, 0.3/32GB."""
+    """Return USED/TOTAL of a triple: 96/96, 190/1024GB, 0.3/32GB."""
     total, used, _ = triple
     if total == used == NONE:
         return NONE
@@ -214,23 +205,22 @@ def summed_count(one: Sum) -> str:
 
 
 def joined(names: Iterable[object]) -> str:
-    """Return alice,bob; or - if there are none."""
+    """Return the names joined by commas; - if there are none."""
     return ",".join(map(str, names)) or NONE
 
 
 def named(name: str) -> str:
-    """A name of a user or of a node: ? where there is none, and in quotes where it would be taken for unknown or none
-    itself."""
+    """Return the name of a user or a node; ? if it is empty, and in quotes if it is `?` or `-` itself."""
     return f'"{name}"' if name in (UNKNOWN, NONE) else name or UNKNOWN
 
 
 def known(shown_text: str) -> str | None:
-    """What is sorted and filtered by where a cell has words."""
+    """Return a cell's text as a value for sorting and filtering; None for ?."""
     return None if shown_text == UNKNOWN else shown_text
 
 
 def letter_of(codes: Iterable[str], of: str) -> Letter:
-    """How the cell of one kind of load is marked, by the codes of its line: c, g, m, v, n."""
+    """Return the mark of the cell of one kind of load (c, g, i, m, v or n), from the codes of its line."""
     for code in codes:
         if code[0] == of:
             return "!" if code[1] == "!" else "H" if code[1] == "H" else "L"
@@ -238,13 +228,13 @@ def letter_of(codes: Iterable[str], of: str) -> Letter:
 
 
 def worst(codes: Iterable[str]) -> Letter:
-    """The letter that marks a line: ! before H before L."""
+    """Return the letter that marks a line: ! before H before L."""
     letters = {code[1] for code in codes}
     return "!" if "!" in letters else "H" if "H" in letters else "L" if "L" in letters else ""
 
 
 def time_text(seconds: float | None) -> str:
-    """As squeue's column TIME: 1-02:03:04, 2:03:04, 3:04."""
+    """Return a duration as in squeue's column TIME: 1-02:03:04, 2:03:04, 3:04."""
     if seconds is None:
         return NONE
     minutes, second = divmod(int(seconds), 60)
@@ -256,7 +246,7 @@ def time_text(seconds: float | None) -> str:
 
 
 def moment_text(taken: float | None, now: float) -> str:
-    """A time of day, 14:05; of another day with its date, 23.11. 14:05."""
+    """Return a time of day, such as 14:05; of another day with its date, such as 23.11. 14:05."""
     if taken is None:
         return UNKNOWN
     at, today = time.localtime(taken), time.localtime(now)

@@ -352,12 +352,12 @@ def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> N
     scene.cluster.exec("login", ["bash", "-c", f"chown {OLGA} /tmp/token; chmod 600 /tmp/token"])
     found = scene.read("agents", "n1", "n3", file="/tmp/config.toml")
     assert found.silent == {"n1": "wrong token", "n3": "wrong token"}
-    assert "2 agents refuse the token" in found.notes[0]
+    assert "2 agents refused the token" in found.notes[0]
     assert "no Prometheus is configured: set prometheus_url" in scene.read("prometheus", file="/tmp/nothing.toml").error
     scene.cluster.exec("ctl", ["pkill", "-x", "prometheus"])
     until(lambda: "does not answer" in scene.read("prometheus").error, "the sentence about Prometheus")
     assert "http://ctl:9090 does not answer" in scene.read("prometheus").error
-    assert "--source agents asks the nodes themselves" in scene.read("prometheus").error
+    assert "--source agents reads the nodes themselves" in scene.read("prometheus").error
 
 
 def test_the_agent_leaves_root_alone(scene: Scene) -> None:

@@ -79,7 +79,7 @@ def test_a_task_that_died_of_gpu_memory_counts_in_the_advice(cluster: Cluster) -
         told = cluster.as_user("alice", "llload --advise --json")
         assert told.returncode == 0, told.stderr
         (advice,) = json.loads(told.stdout)["advice"]
-        assert any(line.startswith("1 task of it ended for want of GPU memory") for line in advice["evidence"]), advice
+        assert any(line.startswith("1 task of it ran out of GPU memory") for line in advice["evidence"]), advice
     finally:
         cluster.cancel_all()
         cluster.as_user("alice", "rm -rf ~/died")

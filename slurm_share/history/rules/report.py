@@ -17,11 +17,11 @@ from ..records import ALL, DAY_S, Sample
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{1,2})", re.ASCII)
 
 
-# ---- Which time ----
+# ---- Periods ----
 
 
 class Period(Struct, frozen=True):
-    """[since, until), Unix time, days and weeks of UTC as the files are."""
+    """The time [since, until), Unix time in seconds, of whole UTC days."""
 
     name: str
     since: int
@@ -34,7 +34,7 @@ class Period(Struct, frozen=True):
 
 
 def week(text: str, now: float) -> Period:
-    """Return the week `2026-W47`; for an empty text the last complete one. Raises UsageError for anything else."""
+    """Return the week `2026-W47`, or the last complete week for an empty text. Raises UsageError for other text."""
     if text:
         monday = _monday(text)
     else:
@@ -50,14 +50,14 @@ def _monday(text: str) -> datetime:
     try:
         if match:
             monday = datetime.fromisocalendar(int(match[1]), int(match[2]), 1).replace(tzinfo=UTC)
-            return monday + timedelta(days=7) - timedelta(days=7)  # the calendar ends within the week of 9999-12-31
+            return monday + timedelta(days=7) - timedelta(days=7)  # OverflowError in the calendar's last week
     except (ValueError, OverflowError):
-        pass  # that year has no such week
+        pass  # the year has no such week
     raise UsageError(f"--week {shown(text)}: a week is written 2026-W47")
 
 
 def days(first: str | None, last: str | None, now: float) -> Period:
-    """Return the period from the first to the last day, inclusive. Raises UsageError for words that are no days."""
+    """Return the period from the first to the last day, inclusive. Raises UsageError for text that is no day."""
     until = _day("--to", last) if last else _midnight(datetime.fromtimestamp(now, UTC))
     since = _day("--from", first) if first else until
     if since > until:
@@ -76,11 +76,11 @@ def _midnight(moment: datetime) -> datetime:
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-# ---- How it was used ----
+# ---- Node-hours ----
 
 
 class Hours(Struct, frozen=True):
-    """Node-hours by load: below, within and above the band (`thresholds.py`), and those whose load nobody could say."""
+    """Node-hours by load: below, within and above the band (`thresholds.py`), and with unknown load."""
 
     low: float = 0.0
     good: float = 0.0
@@ -99,7 +99,7 @@ class Hours(Struct, frozen=True):
 
 
 class Advised(Struct, frozen=True):
-    """An advice that was given repeatedly."""
+    """An advice to run another number of tasks, and for how many node-hours it was given."""
 
     now: int
     next: int
@@ -120,23 +120,23 @@ class Use(Struct, frozen=True, kw_only=True):
     cpu: Hours = Hours()
     gpu: Hours = Hours()
     cpu_percent: float | None = None
-    """Mean of the CPUs that the user had, where it is known."""
+    """Mean load of the CPUs that the user had; None: not known."""
     gpu_percent: float | None = None
-    """Mean of the GPUs."""
+    """Mean load of the GPUs that the user had; None: not known."""
     advised: Advised | None = None
-    """To run another number of tasks, for the most hours."""
+    """The advice that was given for the most hours; None: there was none."""
     cpu_only_bad: float = 0.0
     """Node-hours of low or high CPU load on nodes of which the user had no GPU."""
 
     @property
     def bad(self) -> float:
-        """Node-hours that were not well used: by GPU load where there were GPUs, since a job that works on GPUs has few
-        CPUs busy, and by CPU load elsewhere."""
+        """Return the node-hours of low or high load: by GPU load on nodes where the user had GPUs, since a job on GPUs
+        keeps few CPUs busy, else by CPU load."""
         return self.gpu.bad + self.cpu_only_bad
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """The report; the user with the most badly used node-hours comes first."""
+    """The node-hours of a period, users with the most badly used node-hours first."""
 
     period: Period
     covered_h: float
@@ -213,12 +213,15 @@ def _level(load: float | None, of: int | None, band: tuple[float, float]) -> str
 
 
 def report(samples: Iterable[Sample], period: Period, now: float, user: str | None = None) -> Report:
-    """Add up samples, which come in order of time. A sample stands for its interval, or up to the next one of that
-    user and node where that is sooner; what comes twice counts once. `user`: only this one's."""
+    """Add up samples, which are in order of time.
+
+    A sample stands for its interval, or until the next sample of that user and node if that is sooner. A repeated
+    sample counts once. `user`: count only this user's.
+    """
     sums: dict[str, _Sums] = {}
     total = _Sums()
     last: dict[tuple[str, str], Sample] = {}
-    over = min(float(period.until), now)  # what is still to come of the last interval has not been used yet
+    over = min(float(period.until), now)  # the rest of an interval that has not ended does not count
     covered, covered_to = 0.0, float(period.since)
 
     def count(one: Sample, seconds: float) -> None:
@@ -251,7 +254,7 @@ def report(samples: Iterable[Sample], period: Period, now: float, user: str | No
 
 
 DRAFT_FROM_H = 1.0
-"""Badly used node-hours from which a user is written to."""
+"""Badly used node-hours from which a user gets a message."""
 
 
 def to_write_to(found: Report) -> tuple[Use, ...]:

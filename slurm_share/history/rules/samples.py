@@ -18,16 +18,18 @@ def samples(
     settings: Settings,
     partitions: Mapping[str, Settings] | None = None,
 ) -> tuple[Sample, ...]:
-    """Of every user with a running job, on every node of it; also where the node was silent, so that its hours are seen
-    to be missing; and one of the survey itself. `partitions`: settings of those that have their own. Raises UsageError
-    for nodes of a job that are no list."""
+    """Return a sample for each user on each node of the user's running jobs, and one (ALL) for the survey itself.
+
+    A silent node has a sample as well, with unknown load. `partitions`: settings of partitions that have their own.
+    Raises UsageError for a job whose nodes are no list.
+    """
     jobs: dict[tuple[str, str], list[QueuedJob]] = {}
     for job in survey.jobs:
         if "RUNNING" in job.states:
             for node in nodelist.unfold(job.nodes):
                 jobs.setdefault((node, job.user), []).append(job)
     for load in survey.nodes:
-        # Without Slurm the node's own word has to do.
+        # Without Slurm, the jobs are those that the node itself reports.
         for one in load.snapshot.jobs if load.snapshot is not None and survey.jobs_taken is None else ():
             jobs.setdefault((load.name, one.user), [])
     everything = Sample(
@@ -93,7 +95,7 @@ def _sample(
 
 
 def _gpus(jobs: Sequence[QueuedJob], node: str, own: UserLoad | None) -> int | None:
-    """Return the GPUs that the jobs have there; a GPU of which they have parts counts once."""
+    """Return how many GPUs of the node the jobs have; a GPU of which they have parts counts once."""
     if not jobs:
         return None if own is None else len(own.gpus)
     numbers: set[int] = set()
@@ -108,8 +110,7 @@ def _gpus(jobs: Sequence[QueuedJob], node: str, own: UserLoad | None) -> int | N
 
 
 def _cpu_load(seen: Snapshot, loads: Sequence[JobLoad], watched_s: float, *, has_node: bool) -> float | None:
-    """LLSC's measure is the load average, which shows what waits as well; it is nobody's where the user does not have
-    the whole node alone."""
+    """Return the load average, LLSC's measure, if the user has the whole node; else the jobs' CPU time in cores."""
     if has_node and seen.load is not None:
         return evidence.within(seen.load, watched_s)
     return evidence.added(
@@ -118,7 +119,7 @@ def _cpu_load(seen: Snapshot, loads: Sequence[JobLoad], watched_s: float, *, has
 
 
 def _gpu_load(seen: Snapshot, user: str, own: UserLoad | None, watched_s: float) -> tuple[float | None, str]:
-    """(sum over the user's GPUs, what it rests on). On a GPU with others, the driver's division of its time."""
+    """Return (sum over the user's GPUs, counter). On a GPU with others, the load as the driver divides SM time."""
     if own is None or not own.gpus:
         return (0.0, "") if seen.driver is not None and seen.gpu_sums is None else (None, "")
     gpus = [gpu for gpu in seen.whole_gpus if gpu.uuid in own.gpus]

@@ -1,4 +1,4 @@
-"""Who is at the other end of the local socket, and what they may see."""
+"""Identify the caller at the other end of the local socket, and what the caller may see."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _UCRED = struct.Struct("iII")
 
 
 class Caller(Struct, frozen=True):
-    """A user of this node."""
+    """A user of this node who calls the agent."""
 
     uid: int
     user: str
     everything: bool
-    """Root, the agent's own user, an operator: may see everybody's."""
+    """True: root, the agent's own user or an operator, who may see all users' load."""
 
 
 def peer_uid(link: socket.socket) -> int:
@@ -30,7 +30,7 @@ def peer_uid(link: socket.socket) -> int:
 
 
 def identify(uid: int, operators_group: str) -> Caller:
-    """Return the user with that number. Asks the system's user database, which may take its time (LDAP)."""
+    """Return the user with that number. Reads the system's user database, which may be slow (LDAP)."""
     if uid == 0:
         return Caller(uid, "root", True)
     try:
@@ -50,8 +50,8 @@ def is_operator(uid: int, operators_group: str) -> bool:
 
 
 def _is_in(entry: pwd.struct_passwd, group: str) -> bool:
-    """Through getgrouplist, as a login would: the list of names in the group's own entry leaves out those whose primary
-    group it is, and where it comes from LDAP it may be empty."""
+    """Return whether the user is in the group, by getgrouplist, as a login does. The group's own list of members lacks
+    users whose primary group it is, and from LDAP it may be empty."""
     try:
         return grp.getgrnam(group).gr_gid in os.getgrouplist(entry.pw_name, entry.pw_gid)
     except (KeyError, OSError):

@@ -1,7 +1,7 @@
 """The agent's local socket: its messages, and the client.
 
-A caller connects, writes one line of JSON, a Question, and reads one line, a Reply, to the end of the stream. Who asks
-is what the kernel says about the other end of the socket, and nothing that is in the question.
+A caller connects, writes one line of JSON (a Question) and reads one line (a Reply) until the stream ends. The agent
+identifies the caller by the socket's peer credentials, never by the question.
 """
 
 from __future__ import annotations
@@ -29,33 +29,32 @@ class Question(Struct, frozen=True):
     """A request for the newest snapshot."""
 
     everybody: bool = False
-    """Everybody's, which root and operators get; else what is the caller's own."""
+    """True: all users' load, for root and operators. False: the caller's own."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """Either of the two."""
+    """The answer: a snapshot, or why there is none."""
 
     snapshot: msgspec.Raw = msgspec.Raw(b"null")
     why: str = ""
-    """A sentence: why there is no snapshot."""
+    """Why there is no snapshot, as a sentence."""
 
 
-_question_encoder = msgspec.json.Encoder()
 _reply_decoder = msgspec.json.Decoder(Reply)
 
 
 def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot:
     """Return the newest snapshot of this node's agent: the caller's part, or all of it with `everybody`.
 
-    Raises StateError, with a sentence, where no agent answers, it takes longer than `timeout_s` for the whole, it has
-    no sample yet, or the caller may not see everybody's.
+    Raises StateError if no agent answers within `timeout_s`, if it has no sample yet, or if the caller may not see all
+    users' load.
     """
     until = Deadline.after(timeout_s)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         try:
             _connect(link, socket_path, until)
-            _give(link, until)
-            link.sendall(_question_encoder.encode(Question(everybody)) + b"\n")
+            _set_timeout(link, until)
+            link.sendall(msgspec.json.encode(Question(everybody)) + b"\n")
             data = _read_all(link, until)
         except TimeoutError as error:
             raise StateError(socket_path, f"the agent did not answer within {timeout_s:g} s") from error
@@ -66,20 +65,22 @@ def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot
                 socket_path, f"the agent did not answer ({error.strerror or error}); ask again, or see its log"
             ) from error
     if not data:
-        raise StateError(socket_path, "the agent closed without an answer, as it does when it ends; ask again")
+        raise StateError(
+            socket_path, "the agent closed the connection without an answer, as it does when it ends; ask again"
+        )
     try:
         reply = _reply_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(socket_path, f"no agent of ours answers there: {error}") from error
+        raise StateError(socket_path, f"what answers there is not slurm-share's agent: {error}") from error
     if reply.why:
         raise StateError(socket_path, reply.why)
     return snapshots.parse_snapshot(bytes(reply.snapshot), socket_path)
 
 
 def _connect(link: socket.socket, path: str, until: Deadline) -> None:
-    """Connect, waiting while the agent's queue of callers is full: unlike TCP, the kernel does not wait for us."""
+    """Connect; try again while the agent's backlog is full, because connect(2) does not wait on a Unix socket."""
     while True:
-        _give(link, until)
+        _set_timeout(link, until)
         try:
             link.connect(os.fspath(path))
             return
@@ -90,17 +91,19 @@ def _connect(link: socket.socket, path: str, until: Deadline) -> None:
 def _read_all(link: socket.socket, until: Deadline) -> bytes:
     data = bytearray()
     while True:
-        _give(link, until)
+        _set_timeout(link, until)
         part = link.recv(1 << 16)
         if not part:
             return bytes(data)
         data += part
         if len(data) > REPLY_MAX_BYTES:
-            raise StateError(str(link.getpeername()), "what answers there is no agent: it sends without end")
+            raise StateError(
+                str(link.getpeername()), "what answers there is not slurm-share's agent: it sends without end"
+            )
 
 
-def _give(link: socket.socket, until: Deadline) -> None:
-    """Set the socket's timeout to what is left of the time. Raises TimeoutError when nothing is."""
+def _set_timeout(link: socket.socket, until: Deadline) -> None:
+    """Set the socket's timeout to the time left. Raises TimeoutError if there is none."""
     left = until.left()
     if left <= 0:
         raise TimeoutError

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Connection:
-    """One open connection."""
+    """A connection that is open, and how to close it."""
 
     key: Hashable
     """The caller: a user id or an address."""
-    put_out: Callable[[], object]
-    """Close the connection at once."""
+    close: Callable[[], object]
+    """Closes the connection at once."""
 
 
 class Connections:
@@ -28,20 +28,23 @@ class Connections:
         self._most = most
         self._most_each = most_each
         self._by_key: dict[Hashable, list[Connection]] = {}
-        self.put_out = 0
+        self.evicted = 0
         """Connections closed so far to make room for others."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
-    def enter(self, key: Hashable, put_out: Callable[[], object]) -> Connection:
+    def add(self, key: Hashable, close: Callable[[], object]) -> Connection:
         """Add a connection; close an older one if the limit is reached."""
-        connection = Connection(key, put_out)
-        self._make_room(key)
+        connection = Connection(key, close)
+        if len(self._by_key.get(key, ())) >= self._most_each:
+            self._evict(self._by_key[key][0])
+        elif len(self) >= self._most:
+            self._evict(max(self._by_key.values(), key=len)[0])
         self._by_key.setdefault(key, []).append(connection)
         return connection
 
-    def leave(self, connection: Connection) -> bool:
+    def remove(self, connection: Connection) -> bool:
         """Remove a connection that has ended. Return False if it was closed to make room."""
         there = self._by_key.get(connection.key, [])
         if connection not in there:
@@ -51,13 +54,7 @@ class Connections:
             del self._by_key[connection.key]
         return True
 
-    def _make_room(self, key: Hashable) -> None:
-        if len(self._by_key.get(key, ())) >= self._most_each:
-            self._put_out(self._by_key[key][0])
-        elif len(self) >= self._most:
-            self._put_out(max(self._by_key.values(), key=len)[0])
-
-    def _put_out(self, connection: Connection) -> None:
-        self.leave(connection)
-        self.put_out += 1
-        connection.put_out()
+    def _evict(self, connection: Connection) -> None:
+        self.remove(connection)
+        self.evicted += 1
+        connection.close()

@@ -1,4 +1,4 @@
-"""CPU time and memory that the agent itself uses."""
+"""Measure the CPU time and memory that the agent itself uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW_S = 60.0
 
 
 class Meter:
-    """Measure this process. Only the sampling thread calls `round`; any thread may call `read`."""
+    """A meter of this process. Only the sampling thread calls `round`; any thread may call `read`."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque([(time.monotonic(), time.process_time())])
@@ -20,7 +20,7 @@ class Meter:
         self._rounds = self._failed = 0
 
     def round(self, took_s: float, *, failed: bool) -> None:
-        """Note that a sample has ended."""
+        """Record that a sample ended: how long it took, and whether it failed."""
         self._round_s = took_s
         self._rounds += 1
         self._failed += failed
@@ -30,7 +30,7 @@ class Meter:
             self._marks.popleft()
 
     def read(self) -> Cost:
-        """Return the cost now."""
+        """Return the cost over the last WINDOW_S."""
         (since, cpu_then), (now, cpu_now) = self._marks[0], self._marks[-1]
         ratio = (cpu_now - cpu_then) / (now - since) if now > since else None
         return Cost(
@@ -43,6 +43,7 @@ class Meter:
 
 
 def _resident() -> int | None:
+    # proc_pid_statm(5). psutil would be a dependency for this one number.
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,8 +1,8 @@
 """The agent's HTTP server: the full snapshot and the metrics, for callers with the token.
 
-Any user of the cluster can reach the port. What they can do there is bounded: so many connections at once, so many
-from one address, a short request, a deadline. A connection that has shown the token is counted apart, so that
-unauthenticated callers push out unauthenticated callers only.
+Any user of the cluster can reach the port, so everything is bounded: connections in total and per address, the size of
+a request, the time for it. Authenticated connections are counted separately, so that unauthenticated callers evict
+only each other.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .token import Token
 
 MOST = 128
 MOST_EACH = 32
-"""Connections at once from one address, such as a login node with several operators."""
+"""Most connections at once from one address, such as a login node with several operators."""
 REQUEST_S = 5.0
 ANSWER_S = 15.0
 REQUEST_MAX_BYTES = 8192
 SNAPSHOT = b"/snapshot"
 NODE_ONLY = b"/snapshot?details=no"
-"""The node and the sums over its GPUs: what a line per node needs."""
+"""The node and the sums over its GPUs, which a line per node needs."""
 METRICS = b"/metrics"
 MOST_KNOWN = 64
-"""Connections at once that have shown the token, counted apart from the others."""
+"""Most authenticated connections at once."""
 FREE_PORTS = 1024
-"""Any user may listen on a port from here on (net.ipv4.ip_unprivileged_port_start)."""
+"""The first port on which any user may listen (net.ipv4.ip_unprivileged_port_start)."""
 _ANSWERS = (200, 404)
 """Statuses that only a caller with the token gets."""
 _COMPLAINT_S = 60.0
-"""Between two lines in the log about requests that were turned down."""
+"""Least seconds between two lines in the log about rejected requests."""
 
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
@@ -48,7 +48,7 @@ class HttpServer:
     """Serve HTTP requests in the event loop."""
 
     def __init__(self, address: str, token: Token, newest: Newest, metrics: Callable[[], tuple[bytes, str] | None]):
-        """`metrics` answers the text and its content type."""
+        """`metrics` returns the page and its content type; None before the first sample."""
         self._host, self._port = split_address(address)
         self._token = token
         self._newest = newest
@@ -56,7 +56,7 @@ class HttpServer:
         self._unauthenticated = Connections(MOST, MOST_EACH)
         self._authenticated = Connections(MOST_KNOWN, MOST_KNOWN)
         self._complained = -_COMPLAINT_S
-        self._turned_down = 0
+        self._rejected = 0
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
@@ -69,74 +69,76 @@ class HttpServer:
             log.line(
                 "",
                 "agent",
-                f"any user may take port {self._port} while no agent listens there, and be shown the operators' token: "
-                "choose one below 1024 for agent_http",
+                f"any user may listen on port {self._port} while no agent does, and receive the operators' token: "
+                "choose a port below 1024 for agent_http",
             )
 
     @property
     def port(self) -> int:
-        """Return the port in use, which the configuration does not tell if it says 0."""
+        """Return the port in use; port 0 of the configuration means any free one."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and release the port."""
         if self._server is not None:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
         address = peer[0] if peer else "?"
-        connection, room = self._unauthenticated.enter(address, writer.transport.abort), self._unauthenticated
+        connections = self._unauthenticated
+        connection = connections.add(address, writer.transport.abort)
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
         try:
             async with asyncio.timeout(REQUEST_S):
-                status, body, kind = await self._hear(conn, reader, address)
-            if status in _ANSWERS and room.leave(connection):
-                connection, room = self._authenticated.enter(address, writer.transport.abort), self._authenticated
+                status, body, kind = await self._answer(conn, reader, address)
+            if status in _ANSWERS and connections.remove(connection):
+                connections = self._authenticated
+                connection = connections.add(address, writer.transport.abort)
             async with asyncio.timeout(ANSWER_S):
                 writer.write(_reply(conn, status, body, kind))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, h11.ProtocolError):
-            pass  # too slow, gone, or pushed out by others; or no HTTP at all
+            pass  # too slow, closed, evicted, or not HTTP
         finally:
             writer.transport.abort()
-            room.leave(connection)
+            connections.remove(connection)
 
-    async def _hear(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
-        """Return status, body and content type for the one request that a connection may make."""
+    async def _answer(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
+        """Read the one request that a connection may make, and return status, body and content type of its answer."""
         try:
             request = await _request(conn, reader)
         except h11.RemoteProtocolError as error:
-            return int(error.error_status_hint), b"that was no request this agent knows\n", _TEXT
+            return int(error.error_status_hint), b"that is not a valid request\n", _TEXT
         if request.method == b"HEAD":
-            return 405, b"", _TEXT  # an answer to it has no body
+            return 405, b"", _TEXT  # the answer to HEAD has no body
         given = next((value for name, value in request.headers if name == b"authorization"), b"")
         try:
             may = self._token.is_in(given)
         except StateError as error:
-            self._complain(f"nobody is answered over HTTP: {error}")
+            self._complain(f"every HTTP request is refused: {error}")
             return 503, b"the agent cannot read its token; its log says why\n", _TEXT
         if not may:
-            self._turned_down += 1
-            self._complain(f"HTTP from {address} without the right token; {self._turned_down} such requests so far")
-            return 401, b"show the token: Authorization: Bearer TOKEN\n", _TEXT
+            self._rejected += 1
+            self._complain(f"HTTP from {address} without the right token; {self._rejected} such requests so far")
+            return 401, b"send the token: Authorization: Bearer TOKEN\n", _TEXT
         if request.method != b"GET":
             return 405, b"GET only\n", _TEXT
         return self._page(request.target)
 
     def _page(self, target: bytes) -> tuple[int, bytes, str]:
         if target == SNAPSHOT:
-            data = self._newest.everybodys()
+            data = self._newest.of_all_users()
         elif target == NODE_ONLY:
             data = self._newest.of_node()
         elif target == METRICS:
             page = self._metrics()
             return (503, NO_SAMPLE.encode(), _TEXT) if page is None else (200, *page)
         else:
-            return 404, b"there are /snapshot, /snapshot?details=no and /metrics\n", _TEXT
+            return 404, b"not found; there are /snapshot, /snapshot?details=no and /metrics\n", _TEXT
         return (503, NO_SAMPLE.encode(), _TEXT) if data is None else (200, data, _JSON)
 
     def _complain(self, text: str) -> None:
@@ -167,7 +169,7 @@ def _reply(conn: h11.Connection, status: int, body: bytes, kind: str) -> bytes:
 
 
 def split_address(text: str) -> tuple[str | None, int]:
-    """Split ADDRESS:PORT; an empty address (`:594`) means all of this host's. Raises UsageError for anything else."""
+    """Split ADDRESS:PORT; an empty address (`:594`) means all addresses of this host. Raises UsageError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise UsageError(f"agent_http = {text!r} is no ADDRESS:PORT, such as 10.0.0.5:594, [::]:594 or :594")

@@ -1,4 +1,4 @@
-"""The newest snapshot and the answers made from it, each made once per sample."""
+"""Hold the newest snapshot, and the answers made from it, each made once per sample."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..rules import visible
 from ..snapshot import Snapshot
 from .callers import Caller
 
-NO_DETAILS = "left out, as it was asked for"
+NO_DETAILS = "left out, as requested"
 
 
 class Newest:
-    """Hold the newest snapshot. Used by one thread only, the one that answers."""
+    """The newest snapshot and its answers. Used only in the thread of the event loop."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -24,7 +24,7 @@ class Newest:
         self._since = time.monotonic()
 
     def put(self, snapshot: Snapshot) -> None:
-        """Set the newest snapshot."""
+        """Set the newest snapshot and drop the answers made from the last one."""
         self._snapshot = msgspec.structs.replace(snapshot, source="agent")
         self._made = {}
         self._since = time.monotonic()
@@ -36,7 +36,7 @@ class Newest:
 
     @property
     def age_s(self) -> float:
-        """Return the seconds since the last snapshot came, or since the start if none has come."""
+        """Return the seconds since the last snapshot arrived, or since the start if there is none."""
         return time.monotonic() - self._since
 
     def add_problem(self, sentence: str) -> None:
@@ -45,25 +45,22 @@ class Newest:
             problems = (*self._snapshot.problems, sentence)
             self._snapshot, self._made = msgspec.structs.replace(self._snapshot, problems=problems), {}
 
-    def of(self, caller: Caller) -> bytes | None:
+    def of_user(self, caller: Caller) -> bytes | None:
         """Return the JSON of the caller's own part; None before the first sample."""
-        return self._cached(
+        return self.derived(
             caller.uid, lambda snapshot: snapshots.render(visible.for_user(snapshot, caller.uid, caller.user))
         )
 
-    def everybodys(self) -> bytes | None:
+    def of_all_users(self) -> bytes | None:
         """Return the JSON of the whole snapshot; None before the first sample."""
-        return self._cached("all", snapshots.render)
+        return self.derived("all", snapshots.render)
 
     def of_node(self) -> bytes | None:
         """Return the JSON of the node with the sums over its GPUs, a fiftieth of the whole."""
-        return self._cached("node", lambda snapshot: snapshots.render(without_details(snapshot)))
+        return self.derived("node", lambda snapshot: snapshots.render(without_details(snapshot)))
 
-    def derived(self, key: str, make: Callable[[Snapshot], bytes]) -> bytes | None:
-        """Return what `make` makes of the whole snapshot, made once per snapshot."""
-        return self._cached(key, make)
-
-    def _cached(self, key: object, make: Callable[[Snapshot], bytes]) -> bytes | None:
+    def derived(self, key: object, make: Callable[[Snapshot], bytes]) -> bytes | None:
+        """Return `make(snapshot)`, called once per snapshot and key; None before the first sample."""
         if self._snapshot is None:
             return None
         if key not in self._made:

@@ -1,7 +1,7 @@
 """The agent: one thread samples, the event loop answers.
 
-What hangs in the driver holds up the sampling thread and nobody else: callers still get the last snapshot, with the
-time it was taken and a sentence about it.
+A driver that hangs blocks only the sampling thread. Callers still get the last snapshot, with the time of its sample
+and a problem that says so.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .socket_server import SocketServer
 from .token import Token
 
 REMEMBER_S = 60.0
-"""The peaks and windows are written this often, and at the end: a kill -9 costs at most so much of them."""
-_ANEW_AFTER = 5
-"""Samples in a row that failed, after which the sampler is made anew: as a restart would, without one."""
+"""Seconds between two writes of peaks and windows, which are also written at the end. A SIGKILL loses no more."""
+_RECREATE_AFTER = 5
+"""Failed samples in a row after which a new sampler is made, as a restart of the agent would do."""
 _CHECK_S = 1.0
 _LATE_ROUNDS = 3
 _STUCK_S = 120.0
-"""A sample that takes longer has met a driver that hangs; then systemd is to try a restart."""
+"""A sample that takes longer hangs in the driver; then systemd's watchdog restarts the agent."""
 _COST_LOG_S = 900.0
 _END_S = 3.0
-"""For the sampling thread to finish its round when the agent is told to end."""
+"""The longest wait for the sampling thread when the agent ends."""
 STATE_FILE = "state"
 LOCK_FILE = "lock"
 
@@ -49,28 +49,24 @@ class Sampler(Protocol):
 
     def sample(self) -> Snapshot:
         """Return a snapshot of the node."""
-        ...
 
     def remember(self) -> bytes:
-        """Return windows and peaks as bytes, for a later `recall`."""
-        ...
+        """Return windows and peaks as bytes for `recall`."""
 
     def recall(self, data: bytes) -> bool:
-        """Continue from remembered windows and peaks; return False if they are of no use."""
-        ...
+        """Continue from remembered windows and peaks; return False if they are of another boot."""
 
     def close(self) -> None:
-        """Release the driver."""
-        ...
+        """Release the driver's library."""
 
 
 def say(text: str) -> None:
-    """Write a line to the agent's log: stderr, which systemd keeps."""
+    """Write a line to the agent's log: standard error, which systemd keeps."""
     log.line("", "agent", text)
 
 
 class Sampling:
-    """The thread that samples. `put` is called in it, with every snapshot."""
+    """The thread that samples. It calls `put` with every snapshot."""
 
     def __init__(
         self,
@@ -89,11 +85,11 @@ class Sampling:
         self._in_round_since: float | None = None
         self._remembered = float("-inf")
         self._said = ""
-        # A daemon: one that hangs in the driver must not keep the process from ending.
+        # A daemon thread: one that hangs in the driver must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Start to sample."""
+        """Start the sampling thread."""
         self._thread.start()
 
     def end(self) -> bool:
@@ -115,36 +111,36 @@ class Sampling:
             self._in_round_since = begin = time.monotonic()
             try:
                 if sampler is None:
-                    sampler = self._made()
+                    sampler = self._make_sampler()
                 self._put(shares.filled(sampler.sample(), shares.read(Paths())))
                 failed, rounds = 0, rounds + 1
                 self._said = ""
-            except Exception as error:  # noqa: BLE001 - whatever a driver comes up with, the next sample is taken
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises, the next sample is taken
                 failed += 1
                 self._complain(error)
-                if failed % _ANEW_AFTER == 0:
+                if failed % _RECREATE_AFTER == 0:
                     self._close(sampler)
                     sampler = None
             self._meter.round(time.monotonic() - begin, failed=failed > 0)
-            # Not with the first one, which knows no rates: what an earlier agent knew is in the file, and better.
+            # Not after the first sample, which has no rates: the file of an earlier agent is better.
             if sampler is not None and rounds > 1 and time.monotonic() - self._remembered >= REMEMBER_S:
                 self._remember(sampler)
             self._in_round_since = None
-            # Late once is not late for ever; and a sample right after a late one would have no rates.
+            # One late sample does not delay all others; a sample right after a late one would have no rates.
             due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
             self._stop.wait(due - time.monotonic())
         if sampler is not None:
             self._remember(sampler)
             self._close(sampler)
 
-    def _made(self) -> Sampler:
+    def _make_sampler(self) -> Sampler:
         sampler = self._make()
         try:
             data = state_file.read(self._file)
             if data is not None and not sampler.recall(data):
-                say("windows and peaks begin anew: those in the file are of another boot")
+                say("windows and peaks start empty: those in the file are of another boot")
         except (SlurmShareError, ValueError) as error:
-            say(f"windows and peaks begin anew: {error}")
+            say(f"windows and peaks start empty: {error}")
         return sampler
 
     def _remember(self, sampler: Sampler) -> None:
@@ -152,13 +148,13 @@ class Sampling:
         try:
             state_file.write(self._file, sampler.remember())
         except (OSError, SlurmShareError, ValueError) as error:
-            say(f"cannot write down windows and peaks: {error}")
+            say(f"cannot save windows and peaks: {error}")
 
     def _close(self, sampler: Sampler | None) -> None:
         try:
             if sampler is not None:
                 sampler.close()
-        except Exception as error:  # noqa: BLE001 - it was to go anyway
+        except Exception as error:  # noqa: BLE001 - the sampler is dropped in any case
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
@@ -179,10 +175,13 @@ async def serve(
     stop: asyncio.Event,
     ready: Callable[[SocketServer, HttpServer | None], None] = lambda _socket, _http: None,
 ) -> None:
-    """Sample and answer until `stop`. Raises StateError where the runtime folder is not the agent's to use, or another
-    agent runs there; UsageError for an agent_http that is no address."""
+    """Sample and answer until `stop` is set.
+
+    Raises StateError if the runtime folder cannot be used or another agent runs there, UsageError for an invalid
+    agent_http.
+    """
     place = Path(settings.agent_socket)
-    lock = _alone(place.parent)
+    lock = _lock(place.parent)
     try:
         loop = asyncio.get_running_loop()
         newest, meter = Newest(), cost.Meter()
@@ -208,7 +207,7 @@ async def serve(
             if http_server is not None:
                 await http_server.close()
             if not await loop.run_in_executor(None, sampling.end):
-                say("the sample that was being taken has not come back; the last minute's peaks are lost")
+                say("the last sample hangs in the driver; the peaks of the last minute are lost")
     finally:
         os.close(lock)
 
@@ -217,7 +216,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, put: Callable[[Snapshot], None], s
     try:
         loop.call_soon_threadsafe(put, snapshot)
     except RuntimeError:
-        pass  # the loop has ended; so does the agent
+        pass  # the loop has ended, and the agent ends
 
 
 async def _attend(
@@ -226,7 +225,7 @@ async def _attend(
     """Log a sampler that hangs, notify systemd's watchdog, and log the agent's cost."""
     pause = min(_CHECK_S, (systemd.watchdog_s() or _CHECK_S) / 3)
     late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _CHECK_S)
-    # The first figures soon, and then rarely.
+    # The first line after a minute, further ones every _COST_LOG_S.
     next_cost = time.monotonic() + 60.0
     while not stop.is_set():
         try:
@@ -235,7 +234,7 @@ async def _attend(
         except TimeoutError:
             pass
         if newest.age_s > late_s:
-            newest.add_problem("the agent takes no new samples since `taken`; see its log")
+            newest.add_problem("the agent has taken no sample since `taken`; see its log")
         if sampling.hangs_s < _STUCK_S:
             systemd.notify("WATCHDOG=1")
         if time.monotonic() >= next_cost:
@@ -256,12 +255,12 @@ async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpSe
     try:
         await server.open()
     except (StateError, OSError) as error:
-        say(f"no HTTP on {settings.agent_http}: {error}; restart the agent when that is put right")
+        say(f"no HTTP on {settings.agent_http}: {error}; correct that and restart the agent")
         return None
     return server
 
 
-def _alone(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     """Lock the runtime folder and return its descriptor. Raises StateError."""
     try:
         folder.mkdir(mode=0o755, exist_ok=True)
@@ -269,13 +268,13 @@ def _alone(folder: Path) -> int:
     except OSError as error:
         raise StateError(
             str(folder),
-            f"cannot be used: {error.strerror}; it is to belong to the agent's user (RuntimeDirectory= of its unit)",
+            f"cannot be used: {error.strerror}; make it the agent's user's own (RuntimeDirectory= of its unit)",
         ) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(fd)
-        raise StateError(str(folder), "another agent runs on this node and holds it") from error
+        raise StateError(str(folder), "another agent runs on this node and holds its lock") from error
     return fd
 
 

@@ -1,7 +1,7 @@
-"""Read from this node's ledger what share each job has.
+"""Read the share of each job from this node's ledger.
 
-A task's environment has it too, but that is for its user and root to read. The ledger is for the operators' group as
-well, where the site names one, and the agent is to be in that.
+A task's environment has it too, but only its user and root can read that. The ledger can also be read by the operators'
+group, in which the agent has to be.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..snapshot import JobLoad, Snapshot
 
 
 def read(paths: Paths) -> Mapping[int, LedgerJob]:
-    """Return the ledger's jobs by number; none if it cannot be read or is damaged."""
+    """Return the ledger's jobs by number; empty if the ledger cannot be read or is damaged."""
     try:
         ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
     except (OSError, StateError):

@@ -1,4 +1,4 @@
-"""The agent's local socket: every user of the node may ask, and gets their own part."""
+"""The agent's local socket: any user of the node may ask, and gets the part that the user may see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,48 +24,41 @@ MOST = 128
 MOST_EACH = 16
 """Most connections of one user."""
 QUESTION_S = 5.0
-"""For a caller to ask, and as long again to read the answer: who is slower is not waited for."""
+"""The longest wait for a caller's question, and again for the caller to read the answer."""
 _CALLER_KEPT_S = 300.0
-"""How long a user's name and groups are not asked for again."""
+"""How long a user's name and groups are cached."""
 _CALLERS_KEPT = 1024
 NO_SAMPLE = "the agent has no sample yet; ask again in a few seconds"
 
 _decoder = msgspec.json.Decoder(Question)
-_encoder = msgspec.json.Encoder()
 
 
 class SocketServer:
     """Serve the local socket in the event loop."""
 
-    def __init__(
-        self,
-        path: Path,
-        newest: Newest,
-        operators_group: str,
-        peer_uid: Callable[[socket.socket], int] = callers.peer_uid,
-    ) -> None:
+    def __init__(self, path: Path, newest: Newest, operators_group: str) -> None:
         self._path = path
         self._newest = newest
         self._operators_group = operators_group
-        self._peer_uid = peer_uid
+        self._peer_uid = callers.peer_uid
         self._connections = Connections(MOST, MOST_EACH)
         self._known: dict[int, tuple[float, Caller]] = {}
-        # The system's user database may be in a network that is down: who waits for it waits there, and nobody else.
+        # A network user database that is down blocks these threads, not the event loop.
         self._lookups = ThreadPoolExecutor(4, thread_name_prefix="users")
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen. Raises StateError if something else is at the socket's path."""
+        """Listen on the socket. Raises StateError if that fails, as for another file at the socket's path."""
         try:
             link = _bind(self._path)
         except OSError as error:
             raise StateError(
-                str(self._path), f"cannot listen: {error.strerror}; the folder is to be the agent's own"
+                str(self._path), f"cannot listen: {error.strerror}; make the folder the agent's own"
             ) from error
         self._server = await asyncio.start_unix_server(self._serve, sock=link, limit=QUESTION_MAX_BYTES, backlog=128)
 
     async def close(self) -> None:
-        """Stop listening and remove the socket, so that callers see at once that there is no agent."""
+        """Stop listening and remove the socket, so that callers get an error at once."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
@@ -78,32 +70,31 @@ class SocketServer:
         except OSError:
             writer.transport.abort()
             return
-        connection = self._connections.enter(uid, writer.transport.abort)
+        connection = self._connections.add(uid, writer.transport.abort)
         try:
             async with asyncio.timeout(QUESTION_S):
                 reply = await self._answer(uid, await reader.readline())
-            writer.write(_encoder.encode(reply) + b"\n")
+            writer.write(msgspec.json.encode(reply) + b"\n")
             async with asyncio.timeout(QUESTION_S):
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, ValueError):
-            # ValueError: a line without end. There is nobody to say it to.
-            pass
+            pass  # ValueError: the line is too long. The caller gets no answer.
         finally:
             writer.transport.abort()
-            self._connections.leave(connection)
+            self._connections.remove(connection)
 
     async def _answer(self, uid: int, line: bytes) -> Reply:
         try:
             question = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Reply(why="that was no question this agent knows; is one of the two of another release?")
+            return Reply(why="the agent does not know this question; caller and agent may be of different releases")
         caller = await self._caller(uid)
         if question.everybody and not caller.everything:
             group = f", and for members of the group {self._operators_group}" if self._operators_group else ""
-            return Reply(why=f"everybody's load is for root{group}; ask without --all for what is your own")
-        data = self._newest.everybodys() if question.everybody else self._newest.of(caller)
+            return Reply(why=f"everybody's load is for root{group}; leave out --all for your own")
+        data = self._newest.of_all_users() if question.everybody else self._newest.of_user(caller)
         return Reply(why=NO_SAMPLE) if data is None else Reply(snapshot=msgspec.Raw(data))
 
     async def _caller(self, uid: int) -> Caller:
@@ -119,7 +110,7 @@ class SocketServer:
 
 
 def _bind(path: Path) -> socket.socket:
-    """Return a listening socket for all users (0666), in place of one that an earlier agent left."""
+    """Bind the socket for all users (0666), and remove the one of an earlier agent."""
     try:
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()

@@ -1,4 +1,4 @@
-"""The agent's state across its own restart: one file in its runtime folder, which a reboot empties."""
+"""Save the agent's state across a restart, in one file of its runtime folder, which a reboot empties."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write the file whole (temporary file, then rename), mode 0600: it has all users' peaks.
-
-    Raises OSError when the folder is full or not writable.
-    """
+    """Replace the file atomically, mode 0600 because it has all users' peaks. Raises OSError."""
     aside = file.with_name(f".{file.name}.new")
-    aside.unlink(missing_ok=True)  # left by an agent that was killed in here; there is one agent at a time
+    aside.unlink(missing_ok=True)  # of an agent that was killed while writing; there is one agent at a time
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with open(fd, "wb") as stream:
@@ -31,14 +28,14 @@ def write(file: Path, data: bytes) -> None:
 
 
 def read(file: Path) -> bytes | None:
-    """Return what was written last; None without a file. Raises StateError for a file that is torn, somebody else's, or
-    cannot be read."""
+    """Return the data that was written last; None without a file. Raises StateError for a file that is damaged, belongs
+    to another user, or cannot be read."""
     whole = files.read(file, MAX_BYTES)
     if whole is None:
         return None
     head, newline, data = whole.partition(b"\n")
     if not newline or head != _MAGIC + b" " + _digest(data):
-        raise StateError(str(file), "is torn, or of another release")
+        raise StateError(str(file), "is damaged, or of another release")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Notify systemd: sd_notify(3), which is one datagram."""
+"""Notify systemd of the agent's state, as sd_notify(3) does: one datagram."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def notify(text: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send a state such as READY=1; return False if systemd does not listen, which is no error."""
+    """Send a state such as READY=1; return False if systemd does not listen."""
     place = environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return False

@@ -1,5 +1,5 @@
-"""The token that operators and Prometheus show, and the file that it is in: on the nodes for the agent, and where
-operators log in for those who ask."""
+"""The token with which operators and Prometheus authenticate: a file on the nodes for the agent, and a copy on the
+hosts from which operators ask."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ MAX_BYTES = 4096
 def read_token(file: str, least: int = MIN_BYTES) -> bytes:
     """Return the token in a file, of at least `least` bytes.
 
-    Raises OSError where it cannot be read, StateError where others than its owner and its group can read it too, or
-    where it has no such word.
+    Raises OSError if the file cannot be read, StateError if all users can read it or it holds no token.
     """
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise StateError(file, "is no file; it is to hold a token, in one line")
+            raise StateError(file, "is not a file; write a token into a file, in one line")
         if found.st_mode & 0o007:
             raise StateError(
                 file, f"is open to everybody on this host (mode {stat.S_IMODE(found.st_mode):04o}); chmod 0640"
@@ -37,7 +36,7 @@ def read_token(file: str, least: int = MIN_BYTES) -> bytes:
 
 
 class Token:
-    """The token in a file. Read at each request, which takes 20 us, so that a new one counts at once."""
+    """The token in a file. It is read at each request, which takes 20 us, so that a new token counts at once."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -53,6 +52,6 @@ class Token:
             ) from error
 
     def is_in(self, authorization: bytes) -> bool:
-        """Return whether an Authorization header has it, in the same time for every wrong one. Raises StateError."""
+        """Return whether an Authorization header holds the token, in constant time. Raises StateError."""
         kind, _, given = authorization.strip().partition(b" ")
         return hmac.compare_digest(given.strip(), self.read()) and kind.lower() == b"bearer"

@@ -1,5 +1,5 @@
-"""Read this node as its user may see it: from its agent, which has longer windows and peaks, or with a sampler in
-this process if the agent is not usable."""
+"""Read this node's load as the calling user may see it: from the agent, whose windows and peaks are longer, or from a
+sampler in this process if the agent does not answer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..snapshot import JobLoad, ProcessLoad, Snapshot
 from . import callers, client
 
 BETWEEN_S = 0.15
-"""Between the first two samples: rates are known from the second on, and GPM wants 0.1 s."""
+"""Seconds between the first two samples: the second one has rates, and GPM needs 0.1 s."""
 ASK_S = 2.0
 """The longest wait for the agent before this node is sampled without it."""
 ASK_AGAIN_S = 30.0
-"""Until an agent that did not answer is asked once more."""
+"""Seconds before an agent that did not answer is asked again."""
 OLD_INTERVALS = 3
-"""Samples that the agent may be late with before it is passed over."""
+"""Intervals after which the agent's newest sample is too old, and the node is sampled without it."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OF_ENVIRONMENT = ("slot", "cap_mib")
-"""What stands in a process's environment, which its user can read and the agent cannot."""
+"""Fields from a process's environment, which its user can read and the agent cannot."""
 
 
 class _Sampler(Protocol):
@@ -44,11 +44,11 @@ class _Kernel(Protocol):
 
 
 def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return Slurm's name of this node: as given, else as slurmd tells its tasks, else the host's. Raises
-    UsageError for what cannot be a node's name."""
+    """Return Slurm's name of this node: the option, else $SLURMD_NODENAME, else the short host name. Raises UsageError
+    for an invalid name."""
     node = option or environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
     if not _NODE.fullmatch(node):
-        raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's with --node")
+        raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's name of this node with --node")
     return node
 
 
@@ -63,11 +63,11 @@ class NodeWatcher:
         new_sampler: Callable[[str], _Sampler] | None = None,
         kernel: _Kernel | None = None,
     ) -> None:
-        """Watch the node named `node`. Tests pass `new_sampler` and `kernel`."""
+        """Watch this node, whose name in Slurm is `node`. Tests pass `new_sampler` and `kernel`."""
         self.node = node
         self.caller = processes.read_user_name(os.geteuid())
         self.agent_problem = ""
-        """Why the agent was not usable at the last read. Empty: it was, or there is no agent."""
+        """Why the last read did not use the agent; empty: it did, or there is no agent."""
         self._settings = settings
         self._new_sampler = new_sampler or _sampler
         self._sampler: _Sampler | None = None
@@ -75,9 +75,9 @@ class NodeWatcher:
         self._ask_from = float("-inf")
 
     def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
-        """Return what the named user has here; empty: all users, for root and operators.
+        """Return the named user's part of the load; an empty name means all users, for root and operators.
 
-        Raises UsageError where the caller may not see that, SlurmShareError where there is no such user.
+        Raises UsageError if the caller may not see that, SlurmShareError if there is no such user.
         """
         own = user == self.caller
         may_sample = own or self.sees_all
@@ -98,7 +98,7 @@ class NodeWatcher:
         return os.geteuid() == 0 or callers.is_operator(os.geteuid(), self._settings.operators_group)
 
     def close(self) -> None:
-        """Release the driver."""
+        """Release the driver's library."""
         if self._sampler is not None:
             self._sampler.close()
             self._sampler = None
@@ -115,7 +115,7 @@ class NodeWatcher:
         return bool(self._settings.agent_socket) and os.path.exists(self._settings.agent_socket)  # noqa: PTH110
 
     def _of_agent(self, own: bool, may_sample: bool, timeout_s: float) -> Snapshot | None:
-        """Return the agent's snapshot, or None if the agent is not usable. Raises UsageError if the caller may not
+        """Return the agent's snapshot; None if there is none that can be used. Raises UsageError if the caller may not
         sample either."""
         if not self._agent_is_there:
             self.agent_problem = ""
@@ -136,15 +136,15 @@ class NodeWatcher:
 
     def _why_not(self, seen: Snapshot) -> str:
         if seen.node != self.node:
-            return f"it answers for {shown(seen.node, 64)}; is this {self.node}?"
+            return f"it answers for node {shown(seen.node, 64)}, and this is {self.node}"
         late = time.time() - seen.taken
-        # A clock that was set back makes the agent's newest sample one of the future.
+        # After the clock was set back, the agent's newest sample is in the future.
         if abs(late) > OLD_INTERVALS * max(seen.interval_s or 0.0, self._settings.agent_interval_s):
             return f"its newest sample is {late:.0f} s old"
         return ""
 
     def _with_environments(self, seen: Snapshot) -> Snapshot:
-        """Add what the tasks' environments say, which the caller may read and the agent may not."""
+        """Add the fields from the tasks' environments, which the caller may read and the agent may not."""
         if self._kernel is None:
             self._kernel = NodeReader(self.node)
         read = self._kernel.read(one.pid for one in seen.processes).processes
@@ -158,7 +158,7 @@ class NodeWatcher:
             ),
         )
 
-    # ---- ourselves --------------------------------------------------------------------------------------------------
+    # ---- a sampler of this process ----------------------------------------------------------------------------------
 
     def _of_sampler(self) -> Snapshot:
         if self._sampler is None:
@@ -169,7 +169,7 @@ class NodeWatcher:
 
 
 def possessive(user: str) -> str:
-    """Return the user's name in the possessive, for a sentence about load."""
+    """Return the user's name in the possessive form: alice's, or everybody's for all users."""
     return f"{shown(user, 64)}'s" if user else "everybody's"
 
 
@@ -192,7 +192,7 @@ def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
 
 
 def _sampler(node: str) -> _Sampler:
-    from ..sampler import Sampler  # the driver's library is loaded only where nobody else asks it
+    from ..sampler import Sampler  # loads the driver's library, which a caller with an agent does not need
 
     return Sampler(node)
 

@@ -1,7 +1,7 @@
 """The columns of nodes, users, jobs, GPUs, processes and advice: one table for text, TSV and the dashboard.
 
 `Column` says how a quantity is read from a row, its unit, its text and which outputs have it. llload's tables and plain
-lines, TSV and CSV, the dashboard's tables, filters, help and choice of columns are made of them.
+lines, TSV and CSV, and the dashboard's tables, filters, help and choice of columns are made from them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .process_columns import PROCESSES
     from .user_columns import USERS
 
-# llload's table of nodes needs none of the other subjects' columns: each is loaded when it is asked for.
+# llload's table of nodes needs no other table: each is loaded when it is first used.
 __getattr__, __all__ = exports(
     __name__,
     names={

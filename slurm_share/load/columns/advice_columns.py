@@ -1,9 +1,9 @@
-"""The table of advice: for each running job how many tasks a node has, and how many it should have."""
+"""The columns of the table of advice: for each running job, the tasks that a node has and should have."""
 
 from __future__ import annotations
 
 from ..snapshot import Advice
-from ..text import NONE, UNKNOWN, Letter, fold, named
+from ..text import NONE, UNKNOWN, Letter, fold, named, number
 from .base import Column
 
 SIGNS = {
@@ -15,7 +15,7 @@ SIGNS = {
     "unknown": "no advice",
 }
 ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
-"""Those first that should be changed, and of these first what is in danger."""
+"""Value for sorting: jobs that should be changed come first, jobs at risk before others."""
 
 
 def job(advice: Advice) -> str:
@@ -23,13 +23,8 @@ def job(advice: Advice) -> str:
     return NONE if advice.job is None else str(advice.job)
 
 
-def number(value: int | None) -> str:
-    """Return the tasks on a node."""
-    return UNKNOWN if value is None else str(value)
-
-
 def advised(advice: Advice) -> str:
-    """Return the advised tasks on a node; without a number the verdict has it in words."""
+    """Return the advised number of tasks on a node; - if the advice has no number."""
     return NONE if advice.next is None else str(advice.next)
 
 
@@ -39,13 +34,13 @@ def _letter(advice: Advice) -> Letter:
 
 ADVICE: tuple[Column[Advice], ...] = (
     Column(
-        "job", "JOB", "Slurm's number; of an array that of all of it",
+        "job", "JOB", "Slurm's number; for an array, the array's number",
         text=job,
-        value=lambda advice: job(advice),
+        value=job,
         least=6, most=14, alias=("id",),
     ),
     Column(
-        "user", "USER", "whose",
+        "user", "USER", "the job's user",
         text=lambda advice: named(advice.user),
         value=lambda advice: advice.user or None,
         least=5, most=16, goes=4,
@@ -63,7 +58,7 @@ ADVICE: tuple[Column[Advice], ...] = (
         right=True, least=4, most=5, sorts_down=True,
     ),
     Column(
-        "verdict", "VERDICT", "more, fewer, stay; change: something else first; look: find out first",
+        "verdict", "VERDICT", "more, fewer, stay; change: change something else first; look: find the cause first",
         text=lambda advice: SIGNS[advice.verdict],
         value=lambda advice: ORDER[advice.verdict],
         least=7, most=10, letter=_letter, sorts_down=True,
@@ -75,28 +70,27 @@ ADVICE: tuple[Column[Advice], ...] = (
         least=10, most=14, goes=1, alias=("bound", "by"),
     ),
     Column(
-        "work", "WORK", "what kind of work it is",
+        "work", "WORK", "the class of the job's load, such as idle or CPU-bound",
         text=lambda advice: advice.work,
         value=lambda advice: advice.work,
         least=9, most=24, goes=2,
     ),
     Column(
-        "confidence", "CONFIDENCE", "how sure: low, medium, high",
+        "confidence", "CONFIDENCE", "low, medium, high",
         text=lambda advice: advice.confidence,
         value=lambda advice: ("none", "low", "medium", "high").index(advice.confidence),
         least=6, most=10, goes=3, alias=("sure",), sorts_down=True,
     ),
     Column(
-        "nodes", "NODES", "where it runs",
+        "nodes", "NODES", "the job's nodes",
         text=lambda advice: fold(advice.nodes) or UNKNOWN,
         value=lambda advice: fold(advice.nodes) or None,
         least=5, most=24, goes=5, alias=("node",),
     ),
     Column(
-        "sentence", "WHY", "all of it in one line",
+        "sentence", "WHY", "the advice in one sentence",
         text=lambda advice: advice.sentence,
         value=lambda advice: advice.sentence,
         least=20, most=140, goes=6, alias=("why",),
     ),
 )  # fmt: skip
-"""What is so, what should be, why."""

@@ -10,7 +10,7 @@ from ..text import UNKNOWN, Letter, Triple
 
 Row = TypeVar("Row")
 Value = float | int | str | None
-"""None: nobody could say. It is last whichever way a table is sorted, and no filter but `column=?` finds it."""
+"""None: not known. It comes last in either order, and only the filter `column=?` finds it."""
 Raw = str | int | float | bool | None
 """A field of TSV or CSV; None: empty."""
 Unit = Literal["", "%", "GB", "s"]
@@ -18,97 +18,94 @@ Output = Literal["table", "plain", "values", "dashboard"]
 """llload's tables, llload --plain, TSV and CSV, the dashboard with its filters, help and choice of columns."""
 EVERYWHERE: frozenset[Output] = frozenset({"table", "plain", "values", "dashboard"})
 GOES_FIRST = 50
-"""`goes` of a column for which nobody chose one."""
+"""`goes` of a column that sets none."""
 REST = "*"
-"""In an order of ids: the columns that it does not name."""
+"""Stands in an order of ids for all columns that the order does not name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column. Its functions are pure, quick, and called for visible rows only, `value` for every row when sorting or
-    filtering by it."""
+    """A column of a table. Its functions are pure and quick. They are called for visible rows only, except `value`,
+    which is called for every row to sort and filter."""
 
     id: str
-    """Its name in filters, in sorting and in the user's configuration: gpu, mem, user ..."""
+    """Name in filters, in sorting and in the user's configuration: gpu, mem, user ..."""
     heading: str
     doc: str
-    """Its meaning and unit, in one line, for the help and the choice of columns."""
+    """Meaning and unit, in one line, for the help and the choice of columns."""
     text: Callable[[Row], str]
-    """Returns the text of a cell: `?` where the value is not known, `-` where there is none."""
+    """Returns the text of a cell: `?` if the value is not known, `-` if there is none."""
     value: Callable[[Row], Value]
     """Returns the value for sorting and filtering, in the unit that a person would write: percent, GB, seconds."""
     unit: Unit = ""
     """The unit of `value`; a filter with another unit is refused. Empty: a count, a load, a name."""
     needs: Literal["", "details"] = ""
-    """details: nobody knows its values where of each node only a line was fetched (`Picture.details`)."""
+    """details: not known if only a line per node was fetched (`Picture.details`)."""
     outputs: frozenset[Output] = EVERYWHERE
-    """Which outputs have it."""
+    """The outputs that have the column."""
     field: str = ""
-    """Its name in TSV and CSV, that of the record's field; empty: its id."""
+    """Name in TSV and CSV, that of the record's field; empty: the id."""
     raw: Callable[[Row], Raw] | None = None
     """Returns the value for TSV and CSV, not rounded, in the unit of the record. None: as `value`."""
     table: Callable[[Row], str] | None = None
     """Returns the text for llload's tables. None: as `text`."""
     triple: Callable[[Row], Triple] | None = None
-    """TOTAL, USED, FREE, where llload's tables have all three."""
+    """Returns TOTAL, USED and FREE for a column that has all three in llload's tables."""
     plain: Callable[[Row], str] | None = None
     """Returns the text for --plain. None: heading and text."""
     is_moment: bool = False
-    """The text is a time of day, and `value` the seconds until then, below 0 for the past."""
+    """True: the text is a time of day, and `value` the seconds until then, negative for a time that is over."""
     twin: str = ""
     """Id of the column with the same quantity in another unit, for a filter that names that unit."""
     right: bool = False
-    """Numbers stand at the right."""
+    """True: aligned to the right, as numbers are."""
     least: int = 4
-    """Narrower the dashboard never draws it (columns of the terminal)."""
+    """Least width in the dashboard, in columns of the terminal."""
     keeps: int = 0
-    """So much of its text is never cut; where it says less, it is narrower (but for `least`)."""
+    """Width of the text that the dashboard never cuts; the column is narrower if its text is (but for `least`)."""
     most: int = 40
-    """Wider neither; longer text is cut with a sign."""
+    """Largest width in the dashboard; longer text is cut and marked."""
     goes: int = 0
-    """Where the dashboard is too narrow, columns are left out, the highest of these first; 0: never."""
+    """If the dashboard is too narrow, it leaves out the columns with the highest value first; 0: never."""
     letter: Callable[[Row], Letter] | None = None
-    """What marks its cell: colour where there are colours, and never colour alone, since `text` or another column says
-    the same."""
+    """Returns the mark of the cell, which is shown by colour. `text` or another column says the same."""
     bar: Callable[[Row], float | None] | None = None
-    """A bar before the text, 0.0 to 1.0 is empty to full (above is full, and marked); None: not known."""
+    """Returns the length of a bar before the text, 0.0 to 1.0; above 1.0 it is full and marked. None: not known."""
     spark: Callable[[Row], Sequence[float | None]] | None = None
-    """A sparkline instead of text, of percent on a fixed scale of 0 to 100, newest last; the dashboard's only."""
+    """Returns the percentages of a sparkline that the dashboard draws instead of text, newest last."""
     alias: tuple[str, ...] = ()
     """Further names for filters."""
     shown: bool = True
-    """Whether the dashboard has it before the user chose."""
+    """Whether the dashboard shows it by default."""
     unless_empty: bool = False
-    """Whether it is left out of tables and lines in which it has nothing to say: `text` is empty where `value` is
-    None."""
+    """True: left out of tables and lines in which no row has a value (`value` is None, `text` empty)."""
     sorts_down: bool = False
-    """Whether sorting by it begins with the largest."""
+    """Whether sorting by it starts with the largest."""
 
     @property
     def name(self) -> str:
-        """What a filter calls it first: its heading, since that is what one reads; where that is no one word, its
-        id."""
+        """Return its first name in filters: the heading, or the id if the heading is not a single word."""
         return self.id if " " in self.heading or not self.heading else self.heading.casefold()
 
     @property
     def field_name(self) -> str:
-        """Its name in TSV and CSV."""
+        """Return its name in TSV and CSV."""
         return self.field or self.id
 
     def table_of(self, row: Row) -> str:
-        """Return what llload's tables say of a row, where it has no `triple`."""
+        """Return the text of a cell in llload's tables, for a column without `triple`."""
         return self.text(row) if self.table is None else self.table(row)
 
     def raw_of(self, row: Row) -> Raw:
-        """Return what TSV and CSV have of a row."""
+        """Return the value of a row in TSV and CSV."""
         return self.value(row) if self.raw is None else self.raw(row)
 
     def says(self, row: Row) -> bool:
-        """Return whether a line of facts has it."""
+        """Return whether --plain and the dashboard's lines mention the column for a row."""
         return not self.unless_empty or self.value(row) is not None
 
     def plain_of(self, row: Row, between: str = " ") -> str:
-        """Return what --plain says of a row, such as: memory 2.0GB of 32.0GB used. `between`: heading and text."""
+        """Return the text of a row in --plain, such as: memory 2.0GB of 32.0GB used. `between`: after the heading."""
         if self.plain is not None:
             return self.plain(row)
         text = self.text(row)
@@ -116,7 +113,7 @@ class Column(Generic[Row]):
 
 
 def shown_in(output: Output, columns: Iterable[Column[Row]], order: Sequence[str] = (REST,)) -> tuple[Column[Row], ...]:
-    """Return the columns that an output has. `order`: of ids, with REST for those that it does not name."""
+    """Return the columns of an output. `order`: their ids; REST stands for all ids that it does not name."""
     found = {column.id: column for column in columns if output in column.outputs}
     rest = [column for id, column in found.items() if id not in order]
     return tuple(column for id in order for column in (rest if id == REST else [found[id]]))

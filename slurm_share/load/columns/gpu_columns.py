@@ -1,7 +1,7 @@
-"""The columns of a GPU, or of a MIG instance. A new figure of `GpuLoad` needs one line here: `_figure(...)` in GPUS.
+"""The columns of a GPU or a MIG instance. A new figure of `GpuLoad` needs one line here: `_figure(...)` in GPUS.
 
-It is then in llload --detail as table and as plain lines, in TSV and CSV, and in the dashboard's table of GPUs with its
-filters, help and choice of columns.
+llload --detail then shows it in tables and plain lines, TSV and CSV have it, and the dashboard has it in its table of
+GPUs with filters, help and choice of columns.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
 _VALUES: frozenset[Output] = frozenset({"values"})
 _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 _UNITS: dict[str, Unit] = {"_percent": "%", "_mib": "GB", "_s": "s", "_mhz": "", "_w": "", "_c": ""}
-"""End of a field's name -> unit of its column; that of megahertz, watts and degrees stands in `doc`."""
+"""End of a field's name -> unit of its column. Columns in megahertz, watts and degrees name the unit in `doc`."""
 OF_CAP_FULL = 95.0
-"""Percent of its cap, from which a task is about to end for want of memory."""
+"""Percent of its cap from which a task is about to run out of memory."""
 
 
-# --- What a cell says -------------------------------------------------------------------------------------------------
+# --- Texts of cells ---------------------------------------------------------------------------------------------------
 
 
 def load(row: GpuRow) -> str:
-    """Return the load over 5 minutes; 1.00 is always busy."""
+    """Return the mean load over 5 minutes as text; 1.00 is always busy."""
     return UNKNOWN if row.gpu is None else _load_text(row.gpu.load_percent_5min)
 
 
@@ -54,7 +54,7 @@ def _load_text(load_percent: float | None) -> str:
 
 
 def by(row: GpuRow) -> str:
-    """Return the counter from which its load is taken."""
+    """Return the counter on which the load rests: sm or util."""
     return UNKNOWN if row.gpu is None else _load_by(row.gpu) or UNKNOWN
 
 
@@ -63,12 +63,12 @@ def _load_by(gpu: GpuLoad) -> str | None:
 
 
 def now_percent(row: GpuRow) -> float | None:
-    """Return the SM activity now; utilisation if the driver does not give it."""
+    """Return the SM activity since the sample before; utilisation if the driver does not report it."""
     return None if row.gpu is None else row.gpu.load_percent
 
 
 def users(row: GpuRow) -> str:
-    """Return the users with a task on it; + stands for others who are not shown."""
+    """Return the users with a task on it; `+others` stands for users who are not shown."""
     if row.gpu is None or not row.knows_tasks:
         return UNKNOWN
     found = ",".join(named(user) for user in _users_of(row))
@@ -99,22 +99,22 @@ def memory(row: GpuRow) -> str:
 
 
 def booked(row: GpuRow) -> str:
-    """Return what packed runs have booked of its memory; empty where none has."""
+    """Return the memory that packed runs have booked on it; empty if none has."""
     return "" if row.gpu is None or row.gpu.booked_mib is None else gigabytes(row.gpu.booked_mib)
 
 
 def rate_per_s(row: GpuRow) -> float | None:
-    """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
+    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
     return rates.per_s(rates.of_gpu(row.gpu, row.tasks))
 
 
 def rate(row: GpuRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, or with where it is from."""
+    """Return that rate as text, `with_source`: with its source."""
     return rates.text(rates.of_gpu(row.gpu, row.tasks), with_source=with_source)
 
 
 def held(row: GpuRow) -> list[str]:
-    """Return for which tasks packed runs keep it free, a few words each."""
+    """Return the tasks for which packed runs keep it free, such as: held for task 17 since 14:02."""
     gpu, node = row.gpu, row.node.node
     taken = 0.0 if node.snapshot is None else node.snapshot.taken
     return [
@@ -140,13 +140,13 @@ def _memory_triple(row: GpuRow) -> tuple[str, str, str]:
 
 
 def _memory_plain(row: GpuRow) -> str:
-    total, used, _ = ("unknown" if shown_text == UNKNOWN else shown_text for shown_text in _memory_triple(row))
+    total, used, _ = ("unknown" if cell == UNKNOWN else cell for cell in _memory_triple(row))
     return f"memory {used} of {total} used"
 
 
 def note(row: GpuRow) -> str:
-    """Letters, a GPU's problem, who else is on it, why a node is silent; which GPUs are idle has a column of its own in
-    the table of nodes."""
+    """Return the note of the dashboard: flags, the GPU's problem, others' memory, or why the node is silent. The table
+    of nodes has a column of its own for idle GPUs."""
     node = row.node.node
     if row.gpu is not None:
         return _note_of(row, row.gpu, [code for code in row.codes if code[0] == "v"])
@@ -154,7 +154,7 @@ def note(row: GpuRow) -> str:
         return " ".join([*row.codes, why_silent(node)])
     sums = node.snapshot.gpu_sums
     if sums is not None:
-        return f"{sums.count} GPUs, not each by itself from this source"
+        return f"{sums.count} GPUs; this source has only their sums"
     if node.snapshot.hidden_gpus:
         return f"{node.snapshot.hidden_gpus} GPUs that only others use"
     return " ".join([*row.codes, "no GPU answers"])
@@ -176,7 +176,7 @@ def _note_of(row: GpuRow, gpu: GpuLoad, said: list[str]) -> str:
     return " ".join(said)
 
 
-# --- How a column is made ---------------------------------------------------------------------------------------------
+# --- Making columns ---------------------------------------------------------------------------------------------------
 
 
 def _of_gpu(read: Callable[[GpuLoad], float | None], row: GpuRow) -> float | None:
@@ -189,7 +189,7 @@ def _written(read: Callable[[GpuLoad], float | None], write: Callable[[float], s
 
 
 def _counter(field: str, row: GpuRow) -> str:
-    """A driver that has GPM for this GPU gives all of it or says why not; one that has none has nothing to say."""
+    """Return a GPM counter as text: `-` if the driver has no GPM for this GPU, `?` if it has and did not report it."""
     if row.gpu is None:
         return UNKNOWN
     none = NONE if row.gpu.sm_percent_windows is None and row.gpu.activity == Activity() else UNKNOWN
@@ -198,11 +198,10 @@ def _counter(field: str, row: GpuRow) -> str:
 
 def _figure(
     field: str, heading: str, doc: str, *, id: str = "", sign: str = "",
-    outputs: frozenset[Output] = EVERYWHERE, goes: int = GOES_FIRST, shown: bool = True,
+    outputs: frozenset[Output] = EVERYWHERE, goes: int = GOES_FIRST,
 ) -> Column[GpuRow]:  # fmt: skip
-    """Return the column of a figure of GpuLoad, or of its Activity. Text and unit follow from the end of the field's
-    name; the column's id is the name without it. `sign`: what stands behind the number, where it is no unit of that
-    kind."""
+    """Return the column of a figure of GpuLoad or its Activity. The end of the field's name gives text and unit, the
+    rest of the name is the column's id. `sign`: text after the number, for a unit that the end does not give."""
     end, unit = next(((end, unit) for end, unit in _UNITS.items() if field.endswith(end)), ("", ""))
     of_activity = field in Activity.__struct_fields__
 
@@ -221,7 +220,7 @@ def _figure(
         id or field.removesuffix(end), heading, doc,
         text=partial(_counter, field) if of_activity else partial(_written, read, write),
         value=partial(_of_gpu, value), raw=partial(_of_gpu, read), unit=unit, field=field, outputs=outputs,
-        right=True, least=max(4, len(heading)), most=max(7, len(heading)), goes=goes, shown=shown, sorts_down=True,
+        right=True, least=max(4, len(heading)), most=max(7, len(heading)), goes=goes, sorts_down=True,
     )  # fmt: skip
 
 
@@ -247,7 +246,7 @@ def _hundredth(percent: float | None) -> float | None:
 
 
 def _field(field: str, doc: str, raw: Callable[[GpuLoad], Raw]) -> Column[GpuRow]:
-    """Return a column that only TSV and CSV have."""
+    """Return a column that only TSV and CSV have, from a field of GpuLoad."""
 
     def value(row: GpuRow) -> Raw:
         return None if row.gpu is None else raw(row.gpu)
@@ -273,13 +272,13 @@ GPUS: tuple[Column[GpuRow], ...] = (
         outputs=_ON_SCREEN, least=8, most=32, alias=("node", "host"),
     ),
     Column(
-        "gpu", "GPU", "its number on the node; of a MIG instance with the profile",
+        "gpu", "GPU", "the GPU's number on the node; with the profile for a MIG instance",
         text=lambda row: row.name or UNKNOWN,
         value=lambda row: None if row.gpu is None else row.gpu.index,
         outputs=_NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
     ),
     Column(
-        "user", "USERS", "who has a task on it",
+        "user", "USERS", "users with a task on the GPU",
         text=users,
         value=lambda row: known(users(row)),
         table=lambda row: joined(_users_of(row)),
@@ -287,7 +286,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         outputs=_NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
     ),
     Column(
-        "job", "JOBS", "Slurm's numbers of the jobs on it",
+        "job", "JOBS", "Slurm's numbers of the jobs on the GPU",
         text=jobs,
         value=lambda row: known(jobs(row)),
         table=lambda row: joined(_jobs_of(row)),
@@ -295,7 +294,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         outputs=_NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
     ),
     Column(
-        "tasks", "TASKS", "programs on it; MPS's own are none",
+        "tasks", "TASKS", "programs on the GPU, without MPS's own",
         text=lambda row: str(len(row.tasks)) if row.knows_tasks else UNKNOWN,
         value=lambda row: len(row.tasks) if row.knows_tasks else None,
         table=lambda row: str(len(row.tasks)),
@@ -332,7 +331,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         unit="GB", twin="mem", right=True, least=9, most=14, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
-        "booked", "BOOKED", "memory that packed runs have booked (llsub --pack); there only where one has",
+        "booked", "BOOKED", "memory that packed runs (llsub --pack) have booked; shown only if one has",
         text=booked,
         value=lambda row: None if row.gpu is None else gb(row.gpu.booked_mib),
         field="booked_mib", raw=lambda row: None if row.gpu is None else row.gpu.booked_mib,
@@ -341,8 +340,8 @@ GPUS: tuple[Column[GpuRow], ...] = (
     ),
     Column(
         "rate", "RATE",
-        "units of work a second, a minute or an hour of its tasks together, as their launcher measures it; there only "
-        "where all of them count the same",
+        "units of work a second, a minute or an hour of its tasks together, as their launcher measures it; shown only "
+        "if all of them count the same unit",
         text=rate,
         value=rate_per_s,
         table=lambda row: rate(row, with_source=True) or NONE,
@@ -357,14 +356,14 @@ GPUS: tuple[Column[GpuRow], ...] = (
         outputs=_ON_SCREEN,
         unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
     ),
-    _figure("occupancy_percent", "OCC", "warps resident, of those that fit, percent (occupancy)",
+    _figure("occupancy_percent", "OCC", "resident warps in percent of those that fit (occupancy)",
             id="occ", outputs=_NOT_PLAIN, goes=11),
-    _figure("tensor_percent", "TENSOR", "tensor cores at work, percent", outputs=_NOT_PLAIN, goes=12),
+    _figure("tensor_percent", "TENSOR", "tensor cores in use, percent", outputs=_NOT_PLAIN, goes=12),
     _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=_NOT_PLAIN, goes=10),
     _figure("power_w", "WATT", "power, W", id="watt", outputs=_NOT_PLAIN, goes=7),
     _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=_NOT_PLAIN, goes=8),
     Column(
-        "note", "NOTE", f"a GPU's problem, for which task a packed run keeps it free, others' memory; {ABOUT_NOTE}",
+        "note", "NOTE", f"the GPU's problem, the task for which it is kept free, others' memory; {ABOUT_NOTE}",
         text=note,
         value=note,
         table=llload_note,
@@ -373,7 +372,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
         alias=("flags",), sorts_down=True,
     ),
     Column(
-        "name", "NAME", "its model",
+        "name", "NAME", "the GPU's model",
         text=lambda row: UNKNOWN if row.gpu is None else row.gpu.name,
         value=lambda row: None if row.gpu is None else row.gpu.name,
         plain=lambda row: "" if row.gpu is None else row.gpu.name,
@@ -382,21 +381,21 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _mean(1, 14),
     _mean(15, 15),
     Column(
-        "uuid", "UUID", "the driver's own name of it",
+        "uuid", "UUID", "the driver's identifier of the GPU",
         text=lambda row: UNKNOWN if row.gpu is None else row.gpu.uuid,
         value=lambda row: None if row.gpu is None else row.gpu.uuid,
         outputs=frozenset({"values", "dashboard"}), least=8, most=44, goes=16, shown=False,
     ),
-    _field("mig_of", "of a MIG instance: its GPU's UUID", lambda gpu: gpu.mig_of),
+    _field("mig_of", "UUID of the GPU that a MIG instance is part of", lambda gpu: gpu.mig_of),
     _field("load_over_s", "how long the load was measured, seconds",
            lambda gpu: None if gpu.load_percent_windows is None else gpu.load_percent_windows.over_s),
     _figure("utilization_percent", "UTIL", "utilisation, percent", outputs=_VALUES),
     _figure("sm_percent", "SM", "multiprocessors with work, percent", outputs=_VALUES),
-    _figure("fp64_percent", "FP64", "FP64 units at work, percent", outputs=_VALUES),
-    _figure("fp32_percent", "FP32", "FP32 units at work, percent", outputs=_VALUES),
-    _figure("fp16_percent", "FP16", "FP16 units at work, percent", outputs=_VALUES),
+    _figure("fp64_percent", "FP64", "FP64 units in use, percent", outputs=_VALUES),
+    _figure("fp32_percent", "FP32", "FP32 units in use, percent", outputs=_VALUES),
+    _figure("fp16_percent", "FP16", "FP16 units in use, percent", outputs=_VALUES),
     _field("memory_mib", "memory of the GPU", lambda gpu: gpu.memory_total_mib),
-    _field("memory_free_mib", "memory that nobody uses", _memory_free_mib),
+    _field("memory_free_mib", "free memory", _memory_free_mib),
     _field("others_mib", "memory of processes that are not shown", lambda gpu: gpu.others_mib),
     _field("held_for", "the task for which a packed run keeps it free",
            lambda gpu: next((one.held_for for one in gpu.bookings if one.held_for is not None), None)),
@@ -408,6 +407,6 @@ GPUS: tuple[Column[GpuRow], ...] = (
         value=_is_idle,
         outputs=_VALUES,
     ),
-    _field("problem", "why it is not to be used", lambda gpu: gpu.problem),
+    _field("problem", "why the GPU cannot be used", lambda gpu: gpu.problem),
 )  # fmt: skip
-"""In the dashboard's order; the bars first where it is narrow. llload has orders of its own (`load/output/`)."""
+"""The columns in the dashboard's order, bars first. llload has its own order (`load/output/`)."""

@@ -1,4 +1,4 @@
-"""The table of jobs: Slurm's columns, what each job's tasks use, and how many of them there should be."""
+"""The columns of the table of jobs: Slurm's facts, what each job's tasks use, and how many tasks it should run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..text import (
     time_text,
 )
 from .base import Column, Output
-from .carried import CarriedColumns
+from .usage_columns import UsageColumns
 
 _TABLE: frozenset[Output] = frozenset({"table"})
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
@@ -34,12 +34,12 @@ _ON_SCREEN = _TABLE | _DASHBOARD
 
 
 def job_id(row: JobRow) -> str:
-    """Return the job's number as in squeue; for an array in one line with the number of elements: 77 x12."""
+    """Return the job's number as in squeue; for an array in one line, with the number of elements: 77 x12."""
     return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
 
 
 def state(row: JobRow) -> str:
-    """Return the state as in squeue's ST; for an array how many of each: 12R 3PD."""
+    """Return the state as in squeue's ST; for an array, the elements in each state: 12R 3PD."""
     if not row.states:
         return UNKNOWN
     if len(row.states) == 1:
@@ -56,7 +56,7 @@ def nodes(row: JobRow) -> str:
 
 
 def place(row: JobRow) -> str:
-    """Return squeue's NODELIST(REASON); for an array in one line the nodes of all elements."""
+    """Return squeue's NODELIST(REASON); for an array in one line, the nodes of all elements."""
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)
     return UNKNOWN if row.job is None else queue.place_of(row.job)
@@ -78,23 +78,24 @@ def tasks(row: JobRow) -> str:
 
 
 def has_no_gpu(row: JobRow) -> bool:
-    """Return whether Slurm gave it no GPU and no process is on one: its tasks are counted on GPUs, so not known."""
+    """Return whether Slurm gave it no GPU and none of its processes is on one. Tasks are counted on GPUs, so the number
+    of its tasks is not known."""
     return row.gpus == 0 and not row.tasks.value
 
 
 def _here(row: JobRow) -> JobLoad:
-    """Return what the only node of a row says: llload has a line for each job on each node."""
+    """Return the load on the row's only node: llload has a line for each node of a job."""
     return row.loads[0][1]
 
 
 def rate_per_s(loads: Sequence[JobLoad]) -> float | None:
-    """Return the rate of work of a job on these nodes; None where its tasks do not all show one, or count unlike
-    things."""
+    """Return the sum of the tasks' rates of work on these nodes; None if one has no rate, or they count different
+    units."""
     return rates.per_s(rates.of_jobs(load.progress for load in loads))
 
 
 def rate(loads: Sequence[JobLoad], *, with_source: bool = False) -> str:
-    """Return that rate as text, or with where it is from."""
+    """Return that rate as text, `with_source`: with its source."""
     return rates.text(rates.of_jobs(load.progress for load in loads), with_source=with_source)
 
 
@@ -108,7 +109,7 @@ def _or_none(value: int | None) -> str:
 
 
 def nppn(advice: Advice | None) -> str:
-    """Return the tasks on a node, now and advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
+    """Return the tasks on a node and the advice: 4 -> 8; 8 stay; 8 change; 8 look; or 8 without an advice."""
     if advice is None:
         return NONE
     now = UNKNOWN if advice.now is None else str(advice.now)
@@ -117,7 +118,7 @@ def nppn(advice: Advice | None) -> str:
     return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
 
 
-_carried = CarriedColumns(has_no_gpu)
+_usage = UsageColumns(has_no_gpu)
 
 JOBS: tuple[Column[JobRow], ...] = (
     Column(
@@ -129,7 +130,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         least=6, most=18, alias=("id", "jobid"),
     ),
     Column(
-        "user", "USER", "whose",
+        "user", "USER", "the job's user",
         text=lambda row: named(row.user),
         value=lambda row: row.user or None,
         table=lambda row: _here(row).user,
@@ -137,7 +138,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         least=5, most=16, goes=6,
     ),
     Column(
-        "name", "NAME", "as the user called it",
+        "name", "NAME", "the job's name",
         text=lambda row: row.name if row.job is not None else UNKNOWN,
         value=lambda row: row.name if row.job is not None else None,
         table=lambda row: row.name,
@@ -152,21 +153,21 @@ JOBS: tuple[Column[JobRow], ...] = (
         least=7, most=14, goes=7, alias=("st",),
     ),
     Column(
-        "time", "TIME", "how long it runs",
+        "time", "TIME", "how long it has run",
         text=lambda row: time_text(row.runs_s) if row.job is not None else UNKNOWN,
         value=lambda row: row.runs_s,
         outputs=_DASHBOARD,
         unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
     Column(
-        "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
+        "start", "START", "when it started; for a waiting job, when Slurm expects it to start",
         text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
         outputs=_DASHBOARD,
         unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
     ),
     Column(
-        "nodes", "NODES", "how many it has; 1/2: of two one says something",
+        "nodes", "NODES", "number of its nodes; 1/2: one of two answered",
         text=nodes,
         value=lambda row: len(row.node_names),
         outputs=_DASHBOARD,
@@ -181,29 +182,29 @@ JOBS: tuple[Column[JobRow], ...] = (
         right=True, least=5, most=11, goes=3, sorts_down=True,
     ),
     replace(
-        _carried.gpus("GPUs that it has, over all its nodes", 9),
+        _usage.gpus("GPUs that it has, over all its nodes", 9),
         outputs=_ON_SCREEN, table=lambda row: str(len(_here(row).gpus)),
     ),
-    replace(_carried.idle("GPUs that it holds and leaves idle"), outputs=_ON_SCREEN, table=_idle_here),
+    replace(_usage.idle("GPUs that it holds and leaves idle"), outputs=_ON_SCREEN, table=_idle_here),
     replace(
-        _carried.gpu(
-            "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
-            "for as busy as the others"
+        _usage.gpu(
+            "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? counts silent nodes "
+            "as busy as the others"
         ),
         outputs=_DASHBOARD,
     ),
     replace(
-        _carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
+        _usage.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
         outputs=_ON_SCREEN, table=lambda row: load_text(_here(row).gpu_load),
     ),
     replace(
-        _carried.gmem("GPU memory of its processes", 2),
+        _usage.gmem("GPU memory of its processes", 2),
         outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).gpu_memory_mib),
     ),
     Column(
         "rate", "RATE",
-        "units of work a second, a minute or an hour of its tasks together, as their launchers measure it; there only "
-        "where all of them count the same",
+        "units of work a second, a minute or an hour of its tasks together, as their launchers measure it; shown only "
+        "if all of them count the same unit",
         text=lambda row: rate([load for _, load in row.loads]),
         value=lambda row: rate_per_s([load for _, load in row.loads]),
         table=lambda row: rate([_here(row)], with_source=True) or NONE,
@@ -217,7 +218,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         outputs=_ON_SCREEN,
         unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
     ),
-    replace(_carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"), outputs=_DASHBOARD),
+    replace(_usage.cpu("CPU time in percent of the CPUs that it has; 88%? as for the GPUs"), outputs=_DASHBOARD),
     Column(
         "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
         text=lambda row: NONE if row.is_waiting else summed_load(row.cpu),
@@ -226,7 +227,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
     ),
     replace(
-        _carried.mem("host memory without page cache", 4),
+        _usage.mem("host memory without page cache", 4),
         outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).memory_mib),
     ),
     Column(
@@ -252,7 +253,7 @@ JOBS: tuple[Column[JobRow], ...] = (
         outputs=_DASHBOARD,
         least=8, most=30, goes=8, alias=("node", "reason"),
     ),
-    replace(_carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16), outputs=_DASHBOARD),
+    replace(_usage.note(f"of its nodes, {ABOUT_NOTE}", 16, 16), outputs=_DASHBOARD),
     Column(
         "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
         text=lambda row: NONE if row.share is None else str(row.share),
@@ -262,14 +263,14 @@ JOBS: tuple[Column[JobRow], ...] = (
         right=True, least=5, most=6, goes=17, sorts_down=True,
     ),
     Column(
-        "triple", "TRIPLE", "where llsub made it: nodes, tasks on each, threads of each",
+        "triple", "TRIPLE", "for a job of llsub: nodes, tasks on each, threads of each",
         text=lambda row: row.triple or NONE,
         value=lambda row: row.triple or NONE,
         outputs=_ON_SCREEN,
         least=6, most=14, goes=18,
     ),
     Column(
-        "partition", "PARTITION", "Slurm's",
+        "partition", "PARTITION", "the job's partition",
         text=lambda row: UNKNOWN if row.job is None else row.job.partition,
         value=lambda row: None if row.job is None else row.job.partition,
         outputs=_DASHBOARD,
@@ -294,4 +295,3 @@ JOBS: tuple[Column[JobRow], ...] = (
         outputs=_TABLE, right=True,
     ),
 )  # fmt: skip
-"""Identity, then what it does, then what to do about it. A job has no history of its own."""

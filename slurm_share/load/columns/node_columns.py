@@ -1,5 +1,5 @@
-"""The table of nodes: LLload's line for each, with bars. The names are those that `llload --sort` knows, and
-more; `memory`, `cores`, `gpus` and `gpumem` mean what stands under these headings here: what is in use."""
+"""The columns of the table of nodes: LLload's columns, and bars. The dashboard knows the names of `llload --sort` and
+more; its `memory`, `cores`, `gpus` and `gpumem` are what is in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def cpu_percent(row: NodeRow) -> float | None:
-    """Return the load average of 5 minutes in percent of its CPUs."""
+    """Return the load average over 5 minutes in percent of the node's CPUs."""
     return percent(row.figures.load, row.figures.cpus)
 
 
@@ -66,8 +66,8 @@ def gpu_memory_percent(row: NodeRow) -> float | None:
 
 
 def users(row: NodeRow) -> str:
-    """Who has something on it; ? of a node that Slurm has given away where only its own figures are known. Of a silent
-    one Slurm's queue says it."""
+    """Return the users with a job or a process on the node; for a silent node, those in Slurm's queue. `?`: Slurm has
+    given its CPUs away, and only the sums of the node are known."""
     snapshot = row.node.snapshot
     return _or_unknown(row, row.queued_users if snapshot is None else tuple(one.user for one in snapshot.users))
 
@@ -85,19 +85,20 @@ def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
 
 
 def state(row: NodeRow) -> str:
-    """Return Slurm's states, the first in small letters: allocated+drain."""
+    """Return the node's states in Slurm, in small letters: allocated+drain."""
     slurm = row.node.slurm
     return UNKNOWN if slurm is None else "+".join(slurm.states).lower() or UNKNOWN
 
 
 def by(row: NodeRow) -> str:
-    """Return the counter from which its GPU load is taken."""
-    shown_text = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
-    return NONE if row.figures.gpus == 0 else shown_text[row.figures.gpu_load_by]
+    """Return the counter on which the GPU load rests."""
+    texts = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
+    return NONE if row.figures.gpus == 0 else texts[row.figures.gpu_load_by]
 
 
 def note(row: NodeRow, with_util: bool = False) -> str:
-    """Letters, and why a node is silent: llload's last column. `with_util`: and that its load is utilisation."""
+    """Return llload's last column: the flags, and why a silent node is silent. `with_util`: name utilisation if the GPU
+    load rests on it."""
     said = list(row.codes)
     if with_util and row.figures.gpu_load_by in ("util", "both"):
         said.append("util")
@@ -107,21 +108,17 @@ def note(row: NodeRow, with_util: bool = False) -> str:
 
 
 def rate_per_s(row: NodeRow) -> float | None:
-    """Return the rate of work of its tasks together; None where they do not all show one, or count unlike things."""
+    """Return the sum of its tasks' rates of work; None if one has no rate, or they count different units."""
     return rates.per_s(None if row.node.snapshot is None else rates.of_node(row.node.snapshot))
 
 
 def rate(row: NodeRow, *, with_source: bool = False) -> str:
-    """Return that rate as text, or with where it is from."""
+    """Return that rate as text, `with_source`: with its source."""
     return rates.text(None if row.node.snapshot is None else rates.of_node(row.node.snapshot), with_source=with_source)
 
 
-def _gpu_only(shown_text: str, row: NodeRow) -> str:
-    return NONE if row.figures.gpus == 0 else shown_text
-
-
-def _plain(shown_text: str) -> str:
-    return {UNKNOWN: "unknown", NONE: "none"}.get(shown_text, shown_text)
+def _plain(text: str) -> str:
+    return {UNKNOWN: "unknown", NONE: "none"}.get(text, text)
 
 
 def _used_of(label: str, cells: Triple) -> str:
@@ -129,8 +126,20 @@ def _used_of(label: str, cells: Triple) -> str:
     return f"{label}: {used} of {total} used, {free} free"
 
 
+def _cores(row: NodeRow) -> Triple:
+    return core_text(row.figures)
+
+
 def _memory(row: NodeRow) -> Triple:
     return memory_text(row.figures.memory_mib, row.figures.memory_used_mib)
+
+
+def _gpu_counts(row: NodeRow) -> Triple:
+    return (NONE, NONE, NONE) if row.figures.gpus == 0 else gpu_count_text(row.figures)
+
+
+def _gpu_memory(row: NodeRow) -> Triple:
+    return gpu_memory_text(row.figures)
 
 
 def _gpu_memory_plain(row: NodeRow) -> str:
@@ -149,7 +158,7 @@ def _joined_of(row: NodeRow, read: Callable[[Snapshot], Sequence[object]]) -> st
 
 
 def _unless_partial(row: NodeRow, value: int | None) -> int | None:
-    """Return the value; None if the sum lacks a GPU, since a column of numbers has no room for the sign."""
+    """Return the value; None if the sum lacks a GPU, since a number has no room for a `?`."""
     return None if row.figures.partial_gpu_memory else value
 
 
@@ -167,12 +176,47 @@ def _gpu_load(row: NodeRow, read: Callable[[Means], float]) -> float | None:
 
 
 def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRow]:
-    """Return a column that only TSV and CSV have."""
+    """Return a column that only TSV and CSV have, from a field of the row."""
     return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=_VALUES)
 
 
 def _letter(of: str, row: NodeRow) -> Letter:
     return letter_of(row.codes, of)
+
+
+def _percent(
+    id: str, heading: str, doc: str, read: Callable[[NodeRow], float | None], of: str, twin: str = ""
+) -> Column[NodeRow]:
+    """Return a column of the dashboard with the bar of a percentage. `of`: the letter of its flags."""
+
+    def text(row: NodeRow) -> str:
+        return NONE if of in ("g", "v") and row.figures.gpus == 0 else percent_text(read(row))
+
+    return Column(
+        id, heading, doc, text=text, value=read, outputs=_DASHBOARD, bar=lambda row: share(read(row)),
+        unit="%", twin=twin, right=True, least=9, most=18, letter=partial(_letter, of), sorts_down=True,
+    )  # fmt: skip
+
+
+def _part(
+    id: str, heading: str, doc: str, figure: str, triple: Callable[[NodeRow], Triple], at: int, goes: int
+) -> Column[NodeRow]:
+    """Return the column of one part of a triple, a field of the row's figures. The dashboard hides it by default."""
+
+    def raw(row: NodeRow) -> int | None:
+        found: int | None = getattr(row.figures, figure)
+        return _unless_partial(row, found) if figure == "gpu_memory_free_mib" else found
+
+    def value(row: NodeRow) -> float | None:
+        found: int | None = getattr(row.figures, figure)
+        if not figure.endswith("_mib"):
+            return found
+        return None if figure.startswith("gpu_") and row.figures.gpus == 0 else gb(found)
+
+    return Column(
+        id, heading, doc, text=lambda row: triple(row)[at], value=value, field=figure, raw=raw, outputs=_VALUES_TOO,
+        unit="GB" if figure.endswith("_mib") else "", right=True, goes=goes, shown=False, sorts_down=True,
+    )  # fmt: skip
 
 
 NODES: tuple[Column[NodeRow], ...] = (
@@ -193,20 +237,13 @@ NODES: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "cores_used", "CORES", "CPUs that jobs have / CPUs of the node",
-        text=lambda row: of_text(core_text(row.figures)),
+        text=lambda row: of_text(_cores(row)),
         value=lambda row: row.figures.cpus_used,
-        triple=lambda row: core_text(row.figures), plain=lambda row: _used_of("cores", core_text(row.figures)),
+        triple=_cores, plain=lambda row: _used_of("cores", _cores(row)),
         field="cpus_used",
         right=True, least=5, most=11, goes=9, sorts_down=True,
     ),
-    Column(
-        "cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node",
-        text=lambda row: percent_text(cpu_percent(row)),
-        value=cpu_percent,
-        outputs=_DASHBOARD,
-        bar=lambda row: share(cpu_percent(row)),
-        unit="%", right=True, least=9, most=18, letter=partial(_letter, "c"), sorts_down=True,
-    ),
+    _percent("cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node", cpu_percent, "c"),
     Column(
         "load", "LOAD", "load average over 5 minutes: CPUs that work, or are waited for",
         text=lambda row: load_text(row.figures.load),
@@ -214,17 +251,10 @@ NODES: tuple[Column[NodeRow], ...] = (
         field="load5", plain=lambda row: f"load: {_plain(load_text(row.figures.load))}",
         twin="cpu", right=True, least=5, most=8, goes=6, letter=partial(_letter, "c"), sorts_down=True,
     ),
-    Column(
-        "mem", "MEM", "host memory in use, without page cache, in percent",
-        text=lambda row: percent_text(memory_percent(row)),
-        value=memory_percent,
-        outputs=_DASHBOARD,
-        bar=lambda row: share(memory_percent(row)),
-        unit="%", twin="memory_used", right=True, least=9, most=18, letter=partial(_letter, "m"), sorts_down=True,
-    ),
+    _percent("mem", "MEM", "host memory in use, without page cache, in percent", memory_percent, "m", "memory_used"),
     Column(
         "memory_used", "MEMORY", "host memory in use / all of it, GB",
-        text=lambda row: of_text(memory_text(row.figures.memory_mib, row.figures.memory_used_mib)),
+        text=lambda row: of_text(_memory(row)),
         value=lambda row: gb(row.figures.memory_used_mib),
         triple=_memory, plain=lambda row: _used_of("memory", _memory(row)),
         field="memory_used_mib", raw=lambda row: row.figures.memory_used_mib,
@@ -232,7 +262,7 @@ NODES: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpus_used", "GPUS", "GPUs that jobs have, whole or in part / GPUs of the node",
-        text=lambda row: _gpu_only(of_text(gpu_count_text(row.figures)), row),
+        text=lambda row: of_text(_gpu_counts(row)),
         value=lambda row: row.figures.gpus_used,
         triple=lambda row: gpu_count_text(row.figures),
         plain=lambda row: _used_of("GPUs", gpu_count_text(row.figures)),
@@ -240,8 +270,9 @@ NODES: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpus_idle", "IDLE", f"GPUs that running jobs hold and leave idle; {ABOUT_IDLE}",
-        text=lambda row: _gpu_only(
-            idle_text(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
+        text=lambda row: (
+            NONE if row.figures.gpus == 0
+            else idle_text(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle)
         ),
         value=lambda row: row.figures.gpus_idle if row.figures.gpus != 0 else None,
         raw=lambda row: None if row.figures.partial_gpus_idle else row.figures.gpus_idle,
@@ -249,14 +280,7 @@ NODES: tuple[Column[NodeRow], ...] = (
         needs="details", right=True, least=4, most=5, goes=4, letter=partial(_letter, "i"), alias=("idle",),
         sorts_down=True,
     ),
-    Column(
-        "gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node",
-        text=lambda row: _gpu_only(percent_text(gpu_percent(row)), row),
-        value=gpu_percent,
-        outputs=_DASHBOARD,
-        bar=lambda row: share(gpu_percent(row)),
-        unit="%", right=True, least=9, most=18, letter=partial(_letter, "g"), sorts_down=True,
-    ),
+    _percent("gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node", gpu_percent, "g"),
     Column(
         "gpu_load", "GPULOAD", "sum over the GPUs: 2.00 is two fully busy; 1.20? is without those that did not say",
         text=lambda row: gpu_load_text(row.figures),
@@ -273,19 +297,12 @@ NODES: tuple[Column[NodeRow], ...] = (
         outputs=_VALUES_TOO,
         least=4, most=7, goes=4,
     ),
-    Column(
-        "gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent",
-        text=lambda row: _gpu_only(percent_text(gpu_memory_percent(row)), row),
-        value=gpu_memory_percent,
-        outputs=_DASHBOARD,
-        bar=lambda row: share(gpu_memory_percent(row)),
-        unit="%", twin="gpumem_used", right=True, least=9, most=18, letter=partial(_letter, "v"), sorts_down=True,
-    ),
+    _percent("gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent", gpu_memory_percent, "v", "gpumem_used"),
     Column(
         "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
-        text=lambda row: of_text(gpu_memory_text(row.figures)),
+        text=lambda row: of_text(_gpu_memory(row)),
         value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
-        triple=lambda row: gpu_memory_text(row.figures), plain=_gpu_memory_plain,
+        triple=_gpu_memory, plain=_gpu_memory_plain,
         field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
     ),
@@ -324,71 +341,17 @@ NODES: tuple[Column[NodeRow], ...] = (
         outputs=_VALUES_TOO,
         least=5, most=20, goes=14,
     ),
-    Column(
-        "all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them",
-        text=lambda row: core_text(row.figures)[0],
-        value=lambda row: row.figures.cpus,
-        field="cpus",
-        outputs=_VALUES_TOO,
-        right=True, goes=15, shown=False, sorts_down=True,
-    ),
-    Column(
-        "cores_free", "COREFREE", "CPUs that no job has and one could have",
-        text=lambda row: core_text(row.figures)[2],
-        value=lambda row: row.figures.cpus_free,
-        field="cpus_free",
-        outputs=_VALUES_TOO,
-        right=True, goes=16, shown=False, sorts_down=True,
-    ),
-    Column(
-        "all_memory", "ALLMEM", "host memory of the node, GB",
-        text=lambda row: memory_text(row.figures.memory_mib, row.figures.memory_used_mib)[0],
-        value=lambda row: gb(row.figures.memory_mib),
-        field="memory_mib", raw=lambda row: row.figures.memory_mib,
-        outputs=_VALUES_TOO,
-        unit="GB", right=True, goes=17, shown=False, sorts_down=True,
-    ),
-    Column(
-        "memory_free", "MEMFREE", "host memory that nobody uses, but for page cache, GB",
-        text=lambda row: memory_text(row.figures.memory_mib, row.figures.memory_used_mib)[2],
-        value=lambda row: gb(row.figures.memory_free_mib),
-        field="memory_free_mib", raw=lambda row: row.figures.memory_free_mib,
-        outputs=_VALUES_TOO,
-        unit="GB", right=True, goes=18, shown=False, sorts_down=True,
-    ),
-    Column(
-        "all_gpus", "ALLGPUS", "GPUs of the node",
-        text=lambda row: _gpu_only(gpu_count_text(row.figures)[0], row),
-        value=lambda row: row.figures.gpus,
-        field="gpus",
-        outputs=_VALUES_TOO,
-        right=True, goes=19, shown=False, sorts_down=True,
-    ),
-    Column(
-        "gpus_free", "GPUFREE", "GPUs that no job has and one could have",
-        text=lambda row: _gpu_only(gpu_count_text(row.figures)[2], row),
-        value=lambda row: row.figures.gpus_free,
-        outputs=_VALUES_TOO,
-        right=True, goes=20, shown=False, sorts_down=True,
-    ),
-    Column(
-        "all_gpumem", "ALLGPUMEM", "GPU memory of the node, GB",
-        text=lambda row: gpu_memory_text(row.figures)[0],
-        value=lambda row: gb(row.figures.gpu_memory_mib) if row.figures.gpus != 0 else None,
-        field="gpu_memory_mib", raw=lambda row: row.figures.gpu_memory_mib,
-        outputs=_VALUES_TOO,
-        unit="GB", right=True, goes=21, shown=False, sorts_down=True,
-    ),
-    Column(
-        "gpumem_free", "GPUMEMFREE", "GPU memory that nobody uses, GB",
-        text=lambda row: gpu_memory_text(row.figures)[2],
-        value=lambda row: gb(row.figures.gpu_memory_free_mib) if row.figures.gpus != 0 else None,
-        field="gpu_memory_free_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_free_mib),
-        outputs=_VALUES_TOO,
-        unit="GB", right=True, goes=22, shown=False, sorts_down=True,
-    ),
-    _field("answered", "whether it said something", lambda row: row.node.snapshot is not None),
-    _field("why", "why it said nothing", lambda row: row.node.why or None),
+    _part("all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them", "cpus", _cores, 0, 15),
+    _part("cores_free", "COREFREE", "CPUs that no job has and one could have", "cpus_free", _cores, 2, 16),
+    _part("all_memory", "ALLMEM", "host memory of the node, GB", "memory_mib", _memory, 0, 17),
+    _part("memory_free", "MEMFREE", "host memory that nobody uses, but for page cache, GB", "memory_free_mib",
+          _memory, 2, 18),
+    _part("all_gpus", "ALLGPUS", "GPUs of the node", "gpus", _gpu_counts, 0, 19),
+    _part("gpus_free", "GPUFREE", "GPUs that no job has and one could have", "gpus_free", _gpu_counts, 2, 20),
+    _part("all_gpumem", "ALLGPUMEM", "GPU memory of the node, GB", "gpu_memory_mib", _gpu_memory, 0, 21),
+    _part("gpumem_free", "GPUMEMFREE", "GPU memory that nobody uses, GB", "gpu_memory_free_mib", _gpu_memory, 2, 22),
+    _field("answered", "whether it answered", lambda row: row.node.snapshot is not None),
+    _field("why", "why it did not answer", lambda row: row.node.why or None),
     _field("load1", "load average over 1 minute", lambda row: _load(row, 0)),
     _field("load15", "load average over 15 minutes", lambda row: _load(row, 2)),
     _field("cpu_cores", "CPU time since the sample before, in cores",
@@ -400,4 +363,4 @@ NODES: tuple[Column[NodeRow], ...] = (
     _field("hidden_gpus", "GPUs that only others use",
            lambda row: None if row.node.snapshot is None else row.node.snapshot.hidden_gpus),
 )  # fmt: skip
-"""In LLload's order, each figure of it with the bar in front that says how much of the node that is."""
+"""The columns in LLload's order, each figure after the bar of its percentage."""

@@ -1,4 +1,4 @@
-"""The table of what is on a node's GPUs: each GPU, its slots with who is in them, processes without a slot."""
+"""The columns of the table of a node's GPUs: each GPU, its slots with their processes, and processes without a slot."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from ..rules import rates
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..snapshot import TaskProgress
-from ..text import (
-    NONE,
-    UNKNOWN,
-    gb,
-    gigabytes,
-    known,
-    load_text,
-    named,
-    percent_text,
-    share,
-)
+from ..text import NONE, UNKNOWN, gb, gigabytes, known, load_text, named, percent_text, share
 from . import gpu_columns
 from .base import EVERYWHERE, Column, Output, Raw
 
@@ -37,7 +27,7 @@ def slot(row: SlotRow) -> str:
 
 
 def task(row: SlotRow) -> str:
-    """Return the number of a process in its step; for a GPU, how many tasks there are."""
+    """Return the task's number in its step; for a GPU, the number of its tasks."""
     if row.kind == "gpu":
         return gpus_count(row)
     if row.process is None:
@@ -46,7 +36,7 @@ def task(row: SlotRow) -> str:
 
 
 def gpus_count(row: SlotRow) -> str:
-    """Return the number of programs on the GPU: 4 tasks."""
+    """Return the number of tasks on the GPU, such as: 4 tasks."""
     count = len(row.on.tasks)
     return f"{count} task{'' if count == 1 else 's'}"
 
@@ -69,7 +59,7 @@ def job(row: SlotRow) -> str:
 
 
 def load_percent(row: SlotRow) -> float | None:
-    """Return the load since the sample before, which is the same time for a GPU and its processes."""
+    """Return the load since the sample before, of a process or of the GPU."""
     if row.kind == "gpu":
         return gpu_columns.now_percent(row.on)
     return None if row.process is None or row.process.on is None else row.process.on.sm_percent
@@ -81,19 +71,19 @@ def load(row: SlotRow) -> str:
 
 
 def memory_mib(row: SlotRow) -> int | None:
-    """In use."""
+    """Return the GPU memory in use, of a process or of the GPU."""
     if row.kind == "gpu":
         return None if row.on.gpu is None else row.on.gpu.memory_used_mib
     return None if row.process is None or row.process.on is None else row.process.on.memory_mib
 
 
 def peak_mib(row: SlotRow) -> int | None:
-    """Return the highest memory seen of a process."""
+    """Return the highest GPU memory that was seen of the process."""
     return None if row.process is None or row.process.on is None else row.process.on.peak_mib
 
 
 def most_mib(row: SlotRow) -> int | None:
-    """Return the memory limit: of a GPU its memory, of a task its cap, and without a cap the GPU's memory."""
+    """Return the limit of GPU memory: the task's cap, or the GPU's memory for a task without a cap and for a GPU."""
     total = None if row.on.gpu is None else row.on.gpu.memory_total_mib
     return total if row.kind == "gpu" else row.cap_mib or total
 
@@ -104,7 +94,7 @@ def memory_percent(row: SlotRow) -> float | None:
 
 
 def memory(row: SlotRow) -> str:
-    """In use."""
+    """Return the GPU memory in use as text."""
     return NONE if row.kind == "slot" and row.process is None else gigabytes(memory_mib(row))
 
 
@@ -116,19 +106,19 @@ def cap(row: SlotRow) -> str:
 
 
 def name(row: SlotRow) -> str:
-    """Return the program's name; for a GPU its model."""
+    """Return the program's name; for a GPU, its model."""
     if row.kind == "gpu":
         return UNKNOWN if row.on.gpu is None else row.on.gpu.name
     return FREE if row.process is None else row.process.process.name
 
 
 def progress(row: SlotRow) -> TaskProgress | None:
-    """Return what the launcher of llsub says of its task."""
+    """Return the progress of the process's task, as the launcher of llsub reports it."""
     return None if row.process is None else row.process.process.progress
 
 
 def rate_per_s(row: SlotRow) -> float | None:
-    """Return the rate of work: of a task its own, of a GPU that of its tasks together where all count the same."""
+    """Return the task's rate of work; for a GPU, the sum of its tasks' rates if all count the same unit."""
     if row.kind == "gpu":
         return rates.per_s(rates.of_gpu(row.on.gpu, row.on.tasks))
     one = progress(row)
@@ -136,7 +126,7 @@ def rate_per_s(row: SlotRow) -> float | None:
 
 
 def rate(row: SlotRow, *, with_source: bool = False) -> str:
-    """Return the rate as text: 51/s, or with where it is from 51/s log; paused; empty where there is none."""
+    """Return the rate as text: 51/s, with its source 51/s log, paused, or empty if there is none."""
     if row.kind == "gpu":
         return rates.text(rates.of_gpu(row.on.gpu, row.on.tasks), with_source=with_source)
     one = progress(row)
@@ -146,7 +136,7 @@ def rate(row: SlotRow, *, with_source: bool = False) -> str:
 
 
 def speed_ratio(row: SlotRow) -> float | None:
-    """Return the speed of a task as a part of its speed alone."""
+    """Return the task's speed as a ratio of its speed alone on a GPU."""
     one = progress(row)
     return None if one is None else one.speed_ratio
 
@@ -157,14 +147,14 @@ def _speed(row: SlotRow) -> str:
 
 
 def _of_progress(field: str, row: SlotRow) -> Raw:
-    """Return a field of its progress as TSV has it: 0 and empty texts are none there."""
+    """Return a field of the task's progress for TSV; None for an empty text."""
     one = progress(row)
     value: Raw = None if one is None else getattr(one, field)
     return None if value == "" else value
 
 
 def _progress_field(field: str, doc: str, id: str = "") -> Column[SlotRow]:
-    """Return a column of TSV and CSV."""
+    """Return a column that only TSV and CSV have, from a field of the task's progress."""
     return Column(
         id or field, field.upper(), doc,
         text=lambda row: str(_of_progress(field, row)),
@@ -174,7 +164,7 @@ def _progress_field(field: str, doc: str, id: str = "") -> Column[SlotRow]:
 
 
 def _told(field: str, row: SlotRow) -> Raw:
-    """Return a field of the process's record."""
+    """Return a field of the process's record; None for a free slot and for a GPU."""
     value: Raw = None if row.process is None else getattr(row.process.process, field)
     return value
 
@@ -209,7 +199,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         right=True, least=4, most=9, goes=5,
     ),
     Column(
-        "user", "USER", "who is in it, or whose it is",
+        "user", "USER", "the user of the process, or of the slot's job",
         text=user,
         value=lambda row: known(user(row)),
         table=_user_name, plain=_user_name, raw=partial(_told, "user"),
@@ -244,8 +234,8 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "rate", "RATE",
-        "units of work a second, a minute or an hour, as its launcher measures it (its page says from what); of a GPU "
-        "the sum where all its tasks count the same; paused: its launcher has stopped it",
+        "units of work a second, a minute or an hour, as its launcher measures it (its page names the source); for a "
+        "GPU the sum, if all its tasks count the same unit; paused: its launcher has stopped it",
         text=rate,
         value=rate_per_s,
         table=lambda row: rate(row, with_source=True) or NONE,
@@ -254,7 +244,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         right=True, least=4, most=18, goes=2, sorts_down=True, unless_empty=True,
     ),
     Column(
-        "speed", "SPEED", "how fast it is now, as a part of its speed alone on a GPU",
+        "speed", "SPEED", "its speed now as a ratio of its speed alone on a GPU",
         text=_speed,
         value=speed_ratio,
         table=lambda row: _speed(row) or NONE,
@@ -278,7 +268,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
     ),
     Column(
-        "peak", "PEAK", "the most GPU memory that was seen since it came",
+        "peak", "PEAK", "the most GPU memory that was seen since it started",
         text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)),
         value=lambda row: gb(peak_mib(row)),
         field="gpu_memory_peak_mib", raw=peak_mib,
@@ -302,7 +292,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
     ),
     Column(
-        "pid", "PID", "the process's number on the node",
+        "pid", "PID", "the process id on the node",
         text=lambda row: NONE if row.process is None else str(row.process.process.pid),
         value=partial(_told, "pid"),
         outputs=_NOT_PLAIN,
@@ -316,7 +306,7 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         least=4, most=12, goes=11,
     ),
     Column(
-        "name", "NAME", "the program; of a GPU its model",
+        "name", "NAME", "the program; for a GPU, its model",
         text=name,
         value=lambda row: known(name(row)),
         raw=partial(_told, "name"),
@@ -336,20 +326,20 @@ PROCESSES: tuple[Column[SlotRow], ...] = (
         field="sm_percent", outputs=frozenset({"table", "values"}), unit="%", right=True,
     ),
     Column(
-        "uid", "UID", "the number of its user",
+        "uid", "UID", "the user id",
         text=lambda row: "" if row.process is None else str(row.process.process.uid),
         value=partial(_told, "uid"),
         outputs=frozenset({"values"}),
     ),
     Column(
-        "uuid", "UUID", "the driver's own name of its GPU",
+        "uuid", "UUID", "the driver's identifier of its GPU",
         text=lambda row: UNKNOWN if row.process is None or row.process.on is None else row.process.on.uuid,
         value=lambda row: None if row.process is None or row.process.on is None else row.process.on.uuid,
         outputs=frozenset({"values"}),
     ),
-    _progress_field("rate_source", "where its rate is from: progress, log, output, finished"),
-    _progress_field("units", "the work that its program says it has done"),
-    _progress_field("is_paused", "whether its launcher has stopped it for its neighbours"),
+    _progress_field("rate_source", "the source of its rate: progress, log, output, finished"),
+    _progress_field("units", "the work that its program reports as done"),
+    _progress_field("is_paused", "whether its launcher has paused it for the other tasks on its GPU"),
     _progress_field("task", "number of its task in its run of llsub", id="run_task"),
 )  # fmt: skip
-"""Where, who, how busy, how full; then what llload --processes has. llload has rows of processes alone."""
+"""The dashboard's columns in its order, then those of llload --processes, which has rows of processes only."""

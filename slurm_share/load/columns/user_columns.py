@@ -1,18 +1,11 @@
-"""The table of users: what each has, and how busy it is."""
+"""The columns of the table of users: what each user has, and how busy it is."""
 
 from __future__ import annotations
 
 from ..rules.job_rows import UserRow
-from ..text import (
-    ABOUT_NOTE,
-    NONE,
-    UNKNOWN,
-    named,
-    of_text,
-    summed_count,
-)
+from ..text import ABOUT_NOTE, NONE, UNKNOWN, named, of_text, summed_count
 from .base import Column
-from .carried import CarriedColumns
+from .usage_columns import UsageColumns
 
 
 def jobs(row: UserRow) -> str:
@@ -42,7 +35,7 @@ def advice(row: UserRow) -> str:
     return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)
 
 
-_carried = CarriedColumns(has_no_gpu)
+_usage = UsageColumns(has_no_gpu)
 
 USERS: tuple[Column[UserRow], ...] = (
     Column(
@@ -58,19 +51,19 @@ USERS: tuple[Column[UserRow], ...] = (
         right=True, least=4, most=9, sorts_down=True,
     ),
     Column(
-        "nodes", "NODES", "nodes with a job or a process of the user; 2/3: of three two say something",
+        "nodes", "NODES", "nodes with a job or a process of the user; 2/3: two of three answered",
         text=nodes,
         value=lambda row: len(row.node_names),
         right=True, least=5, most=9, goes=2, sorts_down=True,
     ),
-    _carried.gpus("GPUs that the user's jobs have; without Slurm those with a process on them", 3),
-    _carried.idle("GPUs that the user's jobs hold and leave idle"),
-    _carried.gpu(
-        "GPU load in percent of the GPUs that the user has; 88%? takes silent nodes for as busy as the others"
+    _usage.gpus("GPUs that the user's jobs have; without Slurm those with a process on them", 3),
+    _usage.idle("GPUs that the user's jobs hold and leave idle"),
+    _usage.gpu(
+        "GPU load in percent of the GPUs that the user has; 88%? counts silent nodes as busy as the others"
     ),
-    _carried.gpu_load("sum over GPUs: 2.00 is two fully busy; 1.20? is without nodes that did not say", 5),
-    _carried.gmem("GPU memory in use", 4),
-    _carried.cpu("CPU time in percent of the CPUs that the user has; 88%? as that of the GPUs"),
+    _usage.gpu_load("sum over GPUs: 2.00 is two fully busy; 1.20? is without silent nodes", 5),
+    _usage.gmem("GPU memory in use", 4),
+    _usage.cpu("CPU time in percent of the CPUs that the user has; 88%? as for the GPUs"),
     Column(
         "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
         text=lambda row: NONE if row.is_waiting else of_text(
@@ -83,7 +76,7 @@ USERS: tuple[Column[UserRow], ...] = (
         value=lambda row: row.cpu.value,
         twin="cpu", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
-    _carried.mem("host memory of the user's jobs", 6),
+    _usage.mem("host memory of the user's jobs", 6),
     Column(
         "processes", "PROCS", "processes on GPUs",
         text=lambda row: NONE if has_no_gpu(row) else summed_count(row.processes),
@@ -96,6 +89,5 @@ USERS: tuple[Column[UserRow], ...] = (
         value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
         least=6, most=18, goes=7, sorts_down=True,
     ),
-    _carried.note(f"of the user's nodes, {ABOUT_NOTE}", 1, 20),
+    _usage.note(f"of the user's nodes, {ABOUT_NOTE}", 1, 20),
 )  # fmt: skip
-"""GPUs before CPUs: they are what is short."""

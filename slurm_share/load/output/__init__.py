@@ -1,1 +1,1 @@
-"""What llload prints of a survey: tables, plain lines, TSV and CSV. Values in, lines out."""
+"""llload's outputs of a survey: tables, plain lines, TSV and CSV. Values in, lines out."""

@@ -13,29 +13,21 @@ from ..columns.node_columns import note
 from ..rules.gpu_rows import GpuRow, process_slots
 from ..rules.job_rows import JobRow
 from ..rules.node_rows import NodeRow
-from ..snapshot import (
-    Survey,
-)
-from ..text import (
-    NONE,
-    UNKNOWN,
-    Triple,
-    cut,
-    wrapped,
-)
+from ..snapshot import Survey
+from ..text import NONE, UNKNOWN, Triple, cut, wrapped
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a column stands, and how it gives way where the terminal is narrow; see `terminal.Column`."""
+    """The place of a column in a table, and what happens to it in a narrow terminal; see `terminal.Column`."""
 
     id: str
     goes: int = 0
     shrinks_to: int | None = None
     right: bool | None = None
-    """None: as the column has it."""
+    """None: `right` of the column."""
 
 
 _GPUS = (
@@ -64,17 +56,17 @@ _GPUS = (
 
 
 class _Table(Generic[Row]):
-    """A table of llload: which columns, where each stands, and its lines."""
+    """A table of llload: its columns in order, and their text."""
 
     def __init__(self, columns: Sequence[Column[Row]], places: Sequence[_Place]) -> None:
-        """`places`: those of columns that are not named are that of REST."""
+        """`places`: in order; REST stands for the columns that they do not name."""
         self._given = places
         by_id = {place.id: place for place in places}
         self.columns = shown_in("table", columns, [place.id for place in places])
         self._places = [by_id.get(column.id) or by_id[REST] for column in self.columns]
 
     def without_empty(self, rows: Sequence[Row]) -> _Table[Row]:
-        """Return the table without the columns that are left out where they say nothing of any of the rows."""
+        """Return the table without the `unless_empty` columns that have no value in any of the rows."""
         gone = {one.id for one in self.columns if one.unless_empty and not any(one.says(row) for row in rows)}
         if not gone:
             return self
@@ -82,12 +74,12 @@ class _Table(Generic[Row]):
         return _Table(columns, [place for place in self._given if place.id not in gone])
 
     def cells(self, row: Row) -> list[str | Triple]:
-        """Return what the line of a row says."""
+        """Return the cells of a row's line."""
         return [column.triple(row) if column.triple else column.table_of(row) for column in self.columns]
 
     def laid_out(self, lines: Sequence[Sequence[str | Triple]], width: int) -> tuple[list[str], list[str]]:
-        """Return (lines with the headings first, headings that were left out). Where even the columns that stay are too
-        wide, there is a sign at the end of the line."""
+        """Return (lines with the headings first, headings that were left out). A line that is still too long is cut and
+        marked."""
         heads = [
             terminal.Column(
                 f"{column.heading} - USED = FREE" if column.triple else column.heading,
@@ -103,18 +95,19 @@ class _Table(Generic[Row]):
 
 
 _GPU_TABLE = _Table(columns.GPUS, _GPUS)
-"""Load is a mean over 5 minutes, 1.0 is a GPU that is always busy; NOW, OCC, TENSOR and DRAM are percent."""
+"""LOAD is a mean over 5 minutes, 1.0 is always busy; NOW, OCC, TENSOR and DRAM are percent."""
 
 
 def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:
-    """(lines with the headings first, headings that were left out): a line for each GPU, or for a node without any."""
+    """Return (lines with the headings first, headings that were left out): a line per GPU, and per node without
+    GPUs."""
     gpus = [[] if row.node.snapshot is None else [GpuRow(row, gpu) for gpu in row.node.snapshot.gpus] for row in rows]
     table = _GPU_TABLE.without_empty([one for some in gpus for one in some])
     lines: list[list[str | Triple]] = []
     for row, some in zip(rows, gpus, strict=True):
         lines += [table.cells(one) for one in some]
         if not some:
-            # Slurm may know that it has none; else nobody says.
+            # Without a snapshot, only Slurm knows whether the node has GPUs.
             sign = NONE if row.figures.gpus == 0 else UNKNOWN
             said = note(row) if row.node.snapshot is None else ""
             lines.append([row.name, *[sign] * (len(table.columns) - 2), said])
@@ -122,7 +115,7 @@ def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]
 
 
 def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
-    """Return the cells of one column as text, triples as equations with their parts below one another."""
+    """Return the cells of one column as text, triples as equations with aligned parts."""
     triples = [cell for cell in cells if not isinstance(cell, str)]
     widths = [max((len(triple[at]) for triple in triples), default=0) for at in range(3)]
     return [
@@ -180,7 +173,7 @@ _PROCESS_TABLE = _Table(
 
 
 def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
-    """Return the table of jobs, a line for each node of a job; no lines where there is none."""
+    """Return the table of jobs, a line per node of a job; empty without jobs."""
     queued = {job.job_id: job for job in survey.jobs}
     found = []
     for row in rows:
@@ -198,7 +191,7 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
-    """Return the table of processes, a line for each GPU of a process; a sentence where there is none in the survey."""
+    """Return the table of processes, a line per GPU of a process; a sentence if the survey has no process."""
     found = [one for row in rows for one in process_slots(row)]
     if found:
         table = _PROCESS_TABLE.without_empty(found)

@@ -12,31 +12,24 @@ from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
-from ..text import (
-    UNKNOWN,
-    count_text,
-    fold,
-    is_or_are,
-    why_silent,
-    wrapped,
-)
+from ..text import UNKNOWN, count_text, fold, why_silent, wrapped
 from .view import View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
 ORDER = ("fewer", "change", "look", "more", "stay", "unknown")
-"""Verdicts, those first that should be looked at."""
+"""Verdicts, most urgent first."""
 CAUSES = ("change", "look")
 """Verdicts that no bound decides."""
 STALE_S = 60.0
-"""Figures older than this are called old: an agent samples every few seconds."""
+"""Age from which figures are marked as old: an agent samples every few seconds."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
-"""A word of a shell, its quotes included."""
+"""A word of a shell command, with its quotes."""
 _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
 
 
 def header(survey: Survey, view: View, width: int) -> list[str]:
-    """Return the head: cluster, user, nodes, time as LLSC prints them, and a banner where something is simulated."""
+    """Return the head: cluster, user, nodes and time as LLSC prints them, and a banner if anything is simulated."""
     where = terminal.safe(survey.cluster) or "this machine"
     running = f" (running slurm {terminal.safe(survey.slurm_version)})" if survey.slurm_version else ""
     who = "all users" if survey.everybody else terminal.safe(survey.user)
@@ -56,15 +49,16 @@ def header(survey: Survey, view: View, width: int) -> list[str]:
 
 
 def banner(survey: Survey) -> str:
-    """Return the warning that figures are simulated; empty: they are not."""
-    is_demo = survey.source == "demo" or survey.slurm_version == "simulated"  # of a recording its source is no more
+    """Return the warning that figures are simulated; empty if they are not."""
+    is_demo = survey.source == "demo" or survey.slurm_version == "simulated"  # the source of a recording is "replay"
     if is_demo or any(node.snapshot and node.snapshot.source == "demo" for node in survey.nodes):
         return DEMO
     return SIMULATED if survey.simulated else ""
 
 
 def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
-    """Return the foot: who answered, what the letters mean, source and age of the figures; advice last."""
+    """Return the foot: nodes that did not answer, the meaning of the letters, source and age of the figures; advice
+    last."""
     whole = view.whole or survey
     said = [f"... {view.more}"] if view.more else []
     if view.chosen and not view.more:
@@ -73,9 +67,8 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
     hidden = [node.name for node in whole.nodes if node.snapshot is not None and node.snapshot.hidden_gpus]
     if hidden:
         count = sum(node.snapshot.hidden_gpus for node in whole.nodes if node.snapshot is not None)
-        said.append(
-            f"{count_text(count, 'GPU')} on {fold(hidden)} {is_or_are(count)} used by others only and not shown"
-        )
+        verb = "is" if count == 1 else "are"
+        said.append(f"{count_text(count, 'GPU')} on {fold(hidden)} {verb} used by others only and not shown")
     said += _problems(survey)
     said += _idle_gpus(survey)
     letters = {code for row in rows for code in row.codes}
@@ -90,7 +83,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
 
 
 def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
-    """Return a line for each job, those first that should be changed."""
+    """Return a line for each of the `most` jobs that are most urgent."""
     ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
     said = [
         f"advice{'' if advice.job is None else f' for job {advice.job}'}: {terminal.safe(advice.sentence)}"
@@ -101,7 +94,7 @@ def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
 
 
 def silence(survey: Survey) -> list[str]:
-    """Return how many nodes answered if not all did, and why the others are silent."""
+    """Return how many nodes answered and why the others are silent; empty if all answered."""
     if survey.answered == len(survey.nodes):
         return []
     why: dict[str, list[str]] = {}
@@ -113,7 +106,7 @@ def silence(survey: Survey) -> list[str]:
 
 
 def _problems(survey: Survey) -> list[str]:
-    """Return what does not work on nodes that answered."""
+    """Return the problems of nodes that answered, each with its nodes."""
     found: dict[str, list[str]] = {}
     for node in survey.nodes:
         if node.snapshot is None:
@@ -124,23 +117,23 @@ def _problems(survey: Survey) -> list[str]:
             if gpu.problem is not None:
                 found.setdefault(f"GPU {gpu.index}: {terminal.safe(gpu.problem)}", []).append(node.name)
         if node.slurm is not None and not node.slurm.answers:
-            found.setdefault("it answers, but not to Slurm", []).append(node.name)
+            found.setdefault("answers, but Slurm says that it does not respond", []).append(node.name)
     return [f"{fold(names)}: {problem}" for problem, names in found.items()]
 
 
 IDLE_LINES = 5
-"""Jobs with idle GPUs that are named below the table; --sort gpus_idle, --detail and --json have the others."""
+"""Most jobs with idle GPUs that are named below the table; --sort gpus_idle, --detail and --json have all."""
 
 
 def _idle_gpus(survey: Survey) -> list[str]:
-    """Return a line for each job that leaves GPUs idle, the worst first."""
+    """Return a line for each of the jobs with the most idle GPUs."""
     found = [terminal.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
     return [*found[:IDLE_LINES], f"... and {count_text(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
 def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
-    """Return what GPU load means here, which depends on the driver."""
+    """Return which counter GPU load rests on, and over what time."""
     known = [row.figures for row in rows if row.figures.gpu_load_by]
     if not known:
         return []
@@ -171,7 +164,7 @@ def _source_text(survey: Survey) -> str:
 
 
 def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
-    """Return what to run next, with the arithmetic."""
+    """Return the advice in full: its sentence, the bounds with their arithmetic, and the lines to submit again."""
     said: list[str] = []
     for advice in found:
         lines: list[str] = []
@@ -197,15 +190,15 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
 
 
 def resubmit_head(advice: Advice) -> str:
-    """Return the heading of the lines that submit a job again; without such lines, what to change in the submission."""
+    """Return the heading of the lines that submit a job again; without such lines, the options to change."""
     if not advice.resubmit:
         ways = ", or ".join(advice.change)
-        return f"submit it as before, but with {ways} (no whole line: it is not known here how it was submitted)"
+        return f"submit it as before, but with {ways} (how it was submitted is not known here)"
     return "submit it again:" if len(advice.resubmit) == 1 else "submit it again, with one of:"
 
 
 def shell_lines(line: str, width: int) -> list[str]:
-    """Return a shell's line, broken with backslashes to fit the width, so that it can be copied as it is."""
+    """Return a shell command, broken with backslashes to fit the width, so that it can be copied."""
     words, said = _WORD.findall(line), "   "
     lines = []
     for word in words:

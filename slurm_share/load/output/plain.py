@@ -1,4 +1,4 @@
-"""llload without columns, for a screen reader: `label: value`, one fact a line."""
+"""llload --plain, for screen readers: `label: value`, one fact a line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from ..rules import flags as flagging
 from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import OnGpu, Survey
-from ..text import (
-    why_silent,
-)
+from ..text import why_silent
 from .notes import banner, footer, header
 from .view import View
 
@@ -22,12 +20,12 @@ _OF_PROCESS = columns.shown_in("plain", columns.PROCESSES)
 
 
 def as_plain(survey: Survey, view: View) -> list[str]:
-    """Return the survey as `label: value`, for a screen reader: one fact a line, a blank line between nodes."""
+    """Return the survey as lines of `label: value`, with a blank line between nodes."""
     lines = [line for line in (banner(view.whole or survey),) if line]
     lines += header(survey, View(whole=view.whole), terminal.WIDE)[len(lines) :]
     rows = [row_of(node) for node in survey.nodes]
     if not rows:
-        return [*lines, *view.nobody]
+        return [*lines, *view.if_empty]
     for row in rows:
         lines += ["", *_plain_node(row, view)]
     return [*lines, "", *footer(survey, view, [])]

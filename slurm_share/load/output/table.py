@@ -14,13 +14,7 @@ from ..columns import Column
 from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
-from ..text import (
-    Triple,
-    count_text,
-    cut,
-    filled,
-    wrapped,
-)
+from ..text import Triple, count_text, cut, filled, worst, wrapped
 from .notes import footer, header
 from .view import View
 
@@ -36,9 +30,9 @@ def as_lines(survey: Survey, view: View, width: int) -> list[str]:
         return _table(rows, view, width)[0][1:] if rows else []
     head = header(survey, view, width)
     if not rows:
-        return [*head, *wrapped(view.nobody, width)]
+        return [*head, *wrapped(view.if_empty, width)]
     if view.detail or view.jobs or view.processes:
-        from . import detail  # the table of nodes does without the columns of jobs and processes
+        from . import detail  # loads the columns of jobs and processes, which the table of nodes does not need
     lines, left_out = detail.gpu_table(rows, width) if view.detail else _table(rows, view, width)
     parts = [*head, *lines]
     if view.jobs:
@@ -68,7 +62,7 @@ def fitted(survey: Survey, view: View, width: int, height: int | None) -> list[s
         said = f"{count_text(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
         lines = as_lines(shown, replace(view, more=said if cut else "", whole=view.whole or survey), width)
         if len(lines) > height and len(view.advice) > 1 < view.advice_lines:
-            view = replace(view, advice_lines=1)  # nodes are what was asked for
+            view = replace(view, advice_lines=1)  # nodes take precedence over advice
             continue
         if len(lines) <= height or len(shown.nodes) <= 1:
             return lines if len(lines) <= height else [*lines[: height - 1], "…"]
@@ -84,11 +78,11 @@ def _first(survey: Survey, count: int) -> Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Equation:
-    """`TOTAL - USED = FREE`, three columns of the paper."""
+    """`TOTAL - USED = FREE`, three columns of LLload."""
 
     column: Column[NodeRow]
     widths: tuple[int, int, int]
-    """The paper's, at least."""
+    """Least widths, those of LLload."""
 
 
 _BY_ID = {column.id: column for column in columns.NODES}
@@ -98,13 +92,13 @@ _GPUS = _Equation(_BY_ID["gpus_used"], (5, 5, 4))
 _GPUMEM = _Equation(_BY_ID["gpumem_used"], (6, 5, 5))
 _LOAD = (_BY_ID["load"], 7)
 _GPU_LOAD = (_BY_ID["gpu_load"], 4)
-"""Widths of LLload's two columns LOAD. All of these are those of its output in MIT SuperCloud's documentation
-("Monitoring System and Job Status")."""
+"""A column and its width. Source of all widths: LLload's output in MIT SuperCloud's documentation ("Monitoring System
+and Job Status")."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Which of the paper's columns there is room for."""
+    """A choice of LLload's columns that fits some width."""
 
     roomy: bool
     free: bool
@@ -126,7 +120,7 @@ _SHAPES = (
     _Shape(False, False, frozenset({"GPUS"})),
     _Shape(False, False, frozenset()),
 )
-"""From the paper's own down to what a narrow terminal shows. FREE goes first: it is the difference of the other two."""
+"""From LLload's own down to that of a narrow terminal. FREE goes first: it is the difference of the other two."""
 
 
 def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], list[str]]:
@@ -138,7 +132,7 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
     notes = [note_of(row, mixed and view.gpus) for row in rows]
     host = max([HOST_LEAST, *map(cell_len, names)])
     note = max(map(cell_len, notes), default=0)
-    # The letters are never cut; what follows them may be, and is said in full below the table.
+    # The letters are never cut. The text after them may be, and stands in full below the table.
     letters = [" ".join(row.codes) for row in rows]
     least = max((len(one) + (2 if one != said else 0) for one, said in zip(letters, notes, strict=True)), default=0)
     if note:
@@ -161,15 +155,15 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
             line = f"{line} {cut('NOTE' if place == 0 else notes[place - 1], note)}"
         line = line.rstrip()
         line = cut(line, width)
-        if place and view.color and rows[place - 1].worst:
-            line = f"{_PAINT[rows[place - 1].worst]}{line}{_OFF}"
+        if place and view.color and (letter := worst(rows[place - 1].codes)):
+            line = f"{_PAINT[letter]}{line}{_OFF}"
         lines.append(line)
     left_out = [heading for heading in shape.left_out if view.gpus or heading != "GPUS"]
     return lines, left_out
 
 
 def _parts(rows: Sequence[NodeRow], gpus: bool) -> dict[str, list[Triple]]:
-    """Return the cells of each column, not yet aligned; a load is the first of its three."""
+    """Return the cells of each column, not yet aligned; a load is the first of three, the others empty."""
     chosen = [_CORES.column, _LOAD[0], _MEMORY.column]
     chosen += [_GPUS.column, _GPU_LOAD[0], _GPUMEM.column] if gpus else []
     return {

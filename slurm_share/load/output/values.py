@@ -1,4 +1,4 @@
-"""llload for programs: raw numbers in TSV or CSV, one row for each node, GPU or process. Unknown is an empty field."""
+"""llload --tsv and --csv: raw numbers, one row for each node, GPU or process. An unknown value is an empty field."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ _PROCESSES = columns.shown_in(
         *("cap", "cpu", "memory", columns.REST),
     ),
 )
-"""In orders that programs may count on: a new column comes last."""
+"""Columns in an order on which programs may rely: a new column comes last."""
 HEADINGS: dict[Of, tuple[str, ...]] = {
     "nodes": (*_START, *(column.field_name for column in _NODES), *_END),
     "gpus": (*_START, *(column.field_name for column in _GPUS), *_END),
     "processes": (*_START, *(column.field_name for column in _PROCESSES), *_END),
 }
 _FORMULA = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection")."""
+"""Characters with which a spreadsheet's formula begins (OWASP, "CSV Injection")."""
 
 
 def rows(survey: Survey, of: Of) -> Iterator[tuple[Value, ...]]:
-    """Return one row for each subject; silent nodes are in the rows of nodes only."""
+    """Yield one row for each node, GPU or process; silent nodes have rows of nodes only."""
     make = {"nodes": _node, "gpus": _gpus, "processes": _processes}[of]
     when = _time(survey.taken)
     for node in survey.nodes:
@@ -96,13 +96,14 @@ def _processes(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
 
 
 def as_tsv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
-    """Return a line for each row; characters that would break a line or a field are escaped."""
+    """Yield a line for each row; characters that would break a line or a field are escaped."""
     for row in found:
         yield "\t".join(terminal.safe(_text(value)) for value in row)
 
 
 def as_csv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
-    """Return the rows as CSV; a text that a spreadsheet would calculate gets an apostrophe in front."""
+    """Yield a line of CSV for each row; text that a spreadsheet would take for a formula gets an apostrophe in
+    front."""
     for row in found:
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow([_harmless(value) for value in row])

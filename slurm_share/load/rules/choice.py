@@ -1,4 +1,4 @@
-"""Which nodes and jobs of a survey are shown, and in which order."""
+"""Choose the nodes and jobs of a survey to show, and their order."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Choice(Struct, frozen=True, kw_only=True):
     """Which nodes of a survey are shown, and in which order."""
 
     nodes: tuple[str, ...] = ()
-    """Only these; none: all."""
+    """Only these nodes; empty: all."""
     flagged: bool = False
-    """Only those that have a flag."""
+    """Only nodes with a flag."""
     sort: tuple[str, bool] | None = None
-    """(column of `figures.COLUMNS` or `figures.HOSTNAME`, downwards)."""
+    """(column of `figures.COLUMNS` or `figures.HOSTNAME`, whether the largest comes first)."""
     top: int | None = None
-    """So many: the first by `sort`, else those with the highest CPU load per CPU."""
+    """Only that many nodes: the first by `sort`, else those with the highest CPU load per CPU."""
 
 
 def choose(survey: Survey, choice: Choice) -> tuple[Survey, str]:
-    """Return (the survey with the chosen nodes in their order, why not all of them). Raises UsageError for a node that
-    is not in it."""
+    """Return (the survey with the chosen nodes in order, why some are left out). Raises UsageError for a node that is
+    not in the survey."""
     nodes, why = survey.nodes, []
     if choice.nodes:
         missing = [name for name in choice.nodes if name not in {node.name for node in nodes}]
@@ -49,8 +49,8 @@ def choose(survey: Survey, choice: Choice) -> tuple[Survey, str]:
 
 
 def of_jobs(survey: Survey, jobs: Sequence[str], *, must_be: bool) -> Survey:
-    """Return what a recording has of these jobs; all of it, where none is named. `must_be`: raise UsageError for one
-    that is not there."""
+    """Return the survey with only these jobs; with all if none is named. `must_be`: raise UsageError for a job that is
+    not in the survey."""
     if not jobs:
         return survey
     missing = set(jobs).difference(*(job.names for job in survey.jobs))

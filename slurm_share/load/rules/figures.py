@@ -1,4 +1,4 @@
-"""What one line of llload says of a node, as numbers: the sums over its GPUs, and what Slurm has given away."""
+"""Compute the figures of llload's line for a node: sums over its GPUs, and what Slurm has given to jobs."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from ..snapshot import GpuLoad, NodeLoad, ProcessLoad, Snapshot
 from . import idle
 
 LoadBy = Literal["sm", "util", "both", ""]
-"""What GPU load rests on: SM activity, utilisation (an upper bound of it), some of each, nothing."""
+"""The counter on which GPU load rests: SM activity, utilisation (an upper bound of it), both (some GPUs each), none."""
 
 
 CLOSED = KEPT_BACK | {"DOWN", "DRAIN", "FAIL", "ERROR", "UNKNOWN", "FUTURE"}
-"""Slurm's words for nodes that start no job now: nothing of them is free, whatever is left over."""
+"""Slurm's states of nodes that start no job now, so that nothing of them is free."""
 
 
 class Figures(Struct, frozen=True, gc=False, kw_only=True):
-    """One node. None: nobody could say; nothing is rounded."""
+    """The figures of one node, not rounded. None: not known."""
 
     name: str
     cpus: int | None = None
-    """As Slurm counts them; where it is not asked, hardware threads."""
+    """CPUs as Slurm counts them; without Slurm, hardware threads."""
     cpus_used: int | None = None
-    """Given to jobs, whosever they are; None: no Slurm."""
+    """CPUs of all jobs; None: no Slurm."""
     load: float | None = None
-    """Load average over 5 minutes: the node's own; Slurm's (up to two minutes old) where its sampler is silent."""
+    """Load average over 5 minutes: the node's own; Slurm's (up to two minutes old) if the sampler is silent."""
     memory_mib: int | None = None
     memory_used_mib: int | None = None
-    """Measured, without page cache."""
+    """Measured use, without page cache."""
     gpus: int | None = None
     gpus_used: int | None = None
-    """GPUs that somebody has, whole or a part; None: no Slurm."""
+    """GPUs that jobs have, whole or in part; None: no Slurm."""
     gpus_idle: int | None = None
-    """GPUs that running jobs hold and leave idle (`idle.py`); None: of none of those held it is known."""
+    """GPUs that running jobs hold and leave idle (`idle.py`); None: not known for any of them."""
     gpu_load: float | None = None
-    """Sum over the GPUs, 2.0 is two fully busy: the mean over 5 minutes, or over as much as was measured of them."""
+    """Sum over the GPUs, 2.0 is two fully busy: mean over 5 minutes, or over the time that was measured."""
     gpu_load_by: LoadBy = ""
     gpu_load_over_s: float = 0.0
-    """How long the youngest of these means was measured, at most 300 s."""
+    """The shortest time over which one of these means was measured, at most 300 s."""
     gpu_memory_mib: int | None = None
     gpu_memory_used_mib: int | None = None
     is_open: bool = True
     """False: Slurm starts no job there now, so nothing is free."""
     partial_gpu_load: bool = False
-    """True: some GPU did not say, and the sum is without it."""
+    """True: the load of some GPU is not known, and the sum is without it."""
     partial_gpu_memory: bool = False
     partial_gpus_idle: bool = False
-    """True: of some GPUs that are held it is not known."""
+    """True: it is not known for some of the held GPUs."""
 
     @property
     def cpus_free(self) -> int | None:
-        """Return the CPUs that a job could get; None if not known, or if no job can start there."""
+        """Return the CPUs that a job could get; None: not known, or no job can start there."""
         return _less(self.cpus, self.cpus_used) if self.is_open else None
 
     @property
     def memory_free_mib(self) -> int | None:
-        """Return the host memory that is not in use; page cache counts as free."""
+        """Return the host memory that is not in use. Page cache counts as free."""
         return _less(self.memory_mib, self.memory_used_mib)
 
     @property
     def gpus_free(self) -> int | None:
-        """Return the GPUs that a job could get; None if not known, or if no job can start there."""
+        """Return the GPUs that a job could get; None: not known, or no job can start there."""
         return _less(self.gpus, self.gpus_used) if self.is_open else None
 
     @property
@@ -77,12 +77,12 @@ class Figures(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def load_per_cpu(self) -> float | None:
-        """Return the load per CPU given to jobs, 1.0 is all of them busy; None: none is, or not known."""
+        """Return the load per CPU that jobs have, 1.0 is all busy; None: no job has any, or not known."""
         return _ratio(self.load, self.cpus if self.cpus_used is None else self.cpus_used)
 
     @property
     def load_per_gpu(self) -> float | None:
-        """Return the load per GPU given to jobs; None: none is, or not known."""
+        """Return the load per GPU that jobs have; None: no job has any, or not known."""
         return _ratio(self.gpu_load, self.gpus if self.gpus_used is None else self.gpus_used)
 
 
@@ -95,12 +95,12 @@ def _ratio(load: float | None, over: int | None) -> float | None:
 
 
 def percent(part: float | None, whole: float | None) -> float | None:
-    """Return the percentage, which may exceed 100; None if either is not known or the whole is 0."""
+    """Return the part in percent of the whole, above 100 possible; None if either is not known or the whole is 0."""
     return 100.0 * part / whole if part is not None and whole else None
 
 
 def figures(node: NodeLoad) -> Figures:
-    """Return the figures of one node."""
+    """Return the figures of a node from Slurm's record and its snapshot."""
     slurm, snapshot = node.slurm, node.snapshot
     if snapshot is None:
         if slurm is None:
@@ -121,7 +121,7 @@ def figures(node: NodeLoad) -> Figures:
         )
     sums, shown = snapshot.sums, snapshot.whole_gpus
     count = slurm.gpus if slurm is not None else sums.count + snapshot.hidden_gpus
-    # A node whose driver is silent has GPUs that nobody can add up; one without GPUs has a sum, and it is 0.
+    # The sums of a node whose driver does not answer are not known; those of a node without GPUs are 0.
     silent = bool(count) and not sums.count
     if snapshot.gpu_sums is None:
         spans = [
@@ -164,7 +164,7 @@ def _is_open(slurm: SlurmNode) -> bool:
 
 
 def tasks_on(snapshot: Snapshot, gpu: GpuLoad) -> tuple[ProcessLoad, ...]:
-    """Return the programs on a GPU, without MPS's own daemons and servers."""
+    """Return the programs on a GPU, without the daemons and servers of MPS."""
     return tuple(
         one
         for one in snapshot.processes
@@ -191,12 +191,12 @@ COLUMNS: dict[str, Callable[[Figures], float | None]] = {
     "gpumem_used": lambda one: one.gpu_memory_used_mib,
     "gpumem_free": lambda one: one.gpu_memory_free_mib,
 }
-"""What nodes can be sorted by, besides `hostname`."""
+"""Columns by which nodes can be sorted, in addition to HOSTNAME."""
 HOSTNAME = "hostname"
 
 
 def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[NodeLoad, ...]:
-    """Return the nodes sorted by `hostname` or one of COLUMNS; those where it is not known come last."""
+    """Return the nodes sorted by HOSTNAME or one of COLUMNS; nodes without a known value come last."""
     if column == HOSTNAME:
         return tuple(sorted(nodes, key=lambda node: natural(node.name), reverse=down))
     value = COLUMNS[column]
@@ -213,8 +213,7 @@ def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[Nod
 
 
 def busiest(nodes: Iterable[NodeLoad], count: int) -> tuple[NodeLoad, ...]:
-    """Return the `count` nodes with the highest load per CPU, so that a full small node comes before a
-    large one that is half full."""
+    """Return the `count` nodes with the highest load per CPU: a full small node comes before a half-full large one."""
 
     def key(node: NodeLoad) -> float:
         one = figures(node)

@@ -1,4 +1,4 @@
-"""Which nodes deserve a look: those outside LLSC's bands of load, and those with a problem. Values in, letters out."""
+"""Flag nodes that are outside LLSC's bands of load or have a problem. Values in, flags out."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...core.text import counted
 from ..snapshot import GpuSums, NodeLoad
 from .figures import Figures, figures
 from .thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
 MEMORY_FULL = 0.95
-"""Part of host memory in use, above which a node is about to kill processes. Ours: LLSC has no figure for it."""
+"""Ratio of host memory in use above which a node is about to kill processes. Ours: LLSC has no figure for it."""
 GPU_MEMORY_FULL = 0.98
-"""Part of one GPU's memory: 2 percent is what a share's caps keep back (settings.memory_reserve_percent). Ours."""
+"""Ratio of one GPU's memory in use. Ours: the caps of a share reserve 2 percent (settings.memory_reserve_percent)."""
 ROUNDING = 0.5
-"""Percent: a load that prints as the bound is within it."""
+"""Percent: a load that is printed like the bound counts as within the band."""
 
 NO_DRIVER = "NVIDIA driver"
-"""In what a sampler says of a node without one."""
+"""Text that a sampler's problem contains for a node without a driver."""
 
 Letter = Literal["L", "H", "!"]
 Of = Literal["c", "g", "i", "m", "v", "n"]
 
 
 class Flag(Struct, frozen=True, gc=False):
-    """One thing about a node that is not as it should be."""
+    """One finding about a node: a load outside its band, or a problem."""
 
     of: Of
     """c: CPU load, g: GPU load, i: idle GPUs, m: host memory, v: GPU memory, n: the node."""
@@ -37,7 +38,7 @@ class Flag(Struct, frozen=True, gc=False):
 
     @property
     def code(self) -> str:
-        """Return the code that a table shows, such as gL."""
+        """Return the two letters that a table shows, such as gL."""
         return self.of + self.letter
 
 
@@ -54,7 +55,7 @@ MEANINGS = {
 
 
 def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
-    """What is to be said of a node; `known`: its figures, where the caller has them. What is unknown is no reason."""
+    """Return the flags of a node. An unknown value gives none. `known`: the node's figures, if the caller has them."""
     one = figures(node) if known is None else known
     found: list[Flag] = [
         *_outside("c", one.load_per_cpu, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
@@ -69,7 +70,7 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     killed = [job for job in snapshot.jobs if job.memory_kills]
     if killed:
         found += [
-            Flag("m", "!", f"job {job.job}: {job.memory_kills} processes ended for want of host memory")
+            Flag("m", "!", f"job {job.job}: {counted(job.memory_kills or 0, 'process')} ended for want of host memory")
             for job in killed
         ]
     for gpu in snapshot.gpus:
@@ -85,25 +86,25 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
             found.append(Flag("v", "!", why, gpu.uuid))
     if snapshot.gpu_sums is not None:
         found += _of_sums(snapshot.gpu_sums)
-    # Without Slurm nobody knows whether there should be GPUs: then the missing driver is a sentence and no alarm.
+    # Without Slurm it is not known whether the node should have GPUs, so a missing driver is no flag.
     found += [Flag("n", "!", problem) for problem in problems(node) if one.gpus or NO_DRIVER not in problem]
     if node.slurm is not None and not node.slurm.answers:
-        found.append(Flag("n", "!", "Slurm does not hear of it"))
+        found.append(Flag("n", "!", "it does not answer Slurm"))
     return tuple(found)
 
 
 def _of_sums(sums: GpuSums) -> list[Flag]:
-    """Return the flags of a node of which only sums over its GPUs are known."""
+    """Return the flags from the sums over a node's GPUs."""
     found = []
     if sums.unusable:
-        found.append(Flag("n", "!", f"{sums.unusable} of {sums.count} GPUs not to be used"))
+        found.append(Flag("n", "!", f"{sums.unusable} of {sums.count} GPUs cannot be used"))
     if sums.fullest_ratio is not None and sums.fullest_ratio > GPU_MEMORY_FULL:
         found.append(Flag("v", "!", f"the fullest GPU has {100 * sums.fullest_ratio:.0f} % of its memory in use"))
     return found
 
 
 def _idle(node: NodeLoad) -> list[Flag]:
-    """Return one flag for each job and GPU."""
+    """Return a flag for each idle GPU of each job."""
     why = f"below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min"
     return [
         Flag("i", "L", f"GPU {one.index}: idle, job {one.job} of {one.user} holds it ({why})", one.uuid)
@@ -113,7 +114,7 @@ def _idle(node: NodeLoad) -> list[Flag]:
 
 
 def problems(node: NodeLoad) -> tuple[str, ...]:
-    """Return what does not work on a node. Without GPUs, which Slurm knows, it needs no driver."""
+    """Return the problems of a node. A node without GPUs by Slurm needs no driver."""
     if node.snapshot is None:
         return ()
     needs_driver = node.slurm is None or node.slurm.gpus > 0
@@ -123,7 +124,8 @@ def problems(node: NodeLoad) -> tuple[str, ...]:
 def _outside(
     of: Of, share: float | None, band: tuple[float, float], what: str, load: float | None, is_use_known: bool
 ) -> list[Flag]:
-    """Nothing is too low where nobody knows whether anybody has it: an idle workstation."""
+    """Return a flag if the load is outside its band. It is never too low if it is not known whether a job has the node,
+    as on a workstation."""
     if share is None or load is None:
         return []
     low, high = band
@@ -131,8 +133,3 @@ def _outside(
     if percent <= high + ROUNDING and (percent >= low - ROUNDING or not is_use_known):
         return []
     return [Flag(of, "L" if percent < low else "H", f"{what} {load:.2f} is {percent:.0f} % of what is in use")]
-
-
-def codes(found: tuple[Flag, ...]) -> tuple[str, ...]:
-    """Return each code once, in order."""
-    return tuple(dict.fromkeys(flag.code for flag in found))

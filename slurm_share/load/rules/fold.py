@@ -1,8 +1,7 @@
-"""From what is seen now and what was seen before to a Snapshot: rates, windows, peaks and sums.
+"""Compute a Snapshot from the present readings and the history: rates, windows, peaks and sums.
 
-`fold` is a step of a walk: it takes what is known of the past and gives the next one, which can be kept over a restart
-of the sampler (`history.py`): clocks are the kernel's monotonic one, so that a clock that is set moves nothing, and
-counters of another boot are not taken up.
+`fold` takes the history and returns the next one, which can be stored over a restart of the sampler (`history.py`).
+Times are of the kernel's monotonic clock, which nobody can set; counters of another boot are not continued.
 """
 
 from __future__ import annotations
@@ -16,46 +15,29 @@ import msgspec
 from ...mps.records import MPS_NAME
 from ...node.gpu_figures import WINDOWED
 from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
-from ..snapshot import (
-    GpuLoad,
-    GpuUser,
-    JobLoad,
-    Means,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from ..snapshot import GpuLoad, GpuUser, JobLoad, Means, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import job_progress, windows
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
-from .sums import (
-    ONE_SAMPLE,
-    SHORTEST_S,
-    add_up,
-    most,
-    rate,
-    uuids,
-)
+from .sums import ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids
 from .windows import Series
 
 GAP_S = 60.0
-"""Further apart, two samples do not say what was in between: the time is not counted as watched, and a reading of a
-moment stands for no more than this."""
+"""Longest gap between two samples, in seconds, that counts as watched; a reading stands for no longer time."""
 HELD_S = 1.0
-"""The driver leaves out what used little in its last sampling period, a second at most: so long, and in the round after
-at least, a process keeps the use it had."""
+"""Seconds, and at least one sample, for which a process keeps its last use of SM time. The driver leaves out processes
+with little use in its last sampling period, which is at most a second."""
 KEPT_S = windows.KEPT_S
 """How long the last user of a GPU is remembered, seconds."""
-_SOMEBODY = -1
-"""Stands for a uid: a process that exists and cannot be read (hidepid)."""
+_HIDDEN_UID = -1
+"""Stands for the uid of a process that exists and cannot be read (hidepid)."""
 
 
 def fold(
     so_far: NodeHistory, host: HostNow, driver: DriverNow, node: str, version: str = ""
 ) -> tuple[NodeHistory, Snapshot]:
-    """Return the history with this sample in it, and the Snapshot of now."""
+    """Return the history with this sample, and the Snapshot of this moment."""
     now = host.at
     if so_far.boot_id != host.boot_id or (so_far.at is not None and so_far.at > now):
         so_far = NodeHistory()
@@ -74,7 +56,7 @@ def fold(
     if cpu_cores is None:
         unknown.setdefault("cpu_cores", ONE_SAMPLE)
     if driver.version is None:
-        unknown["driver"] = driver.problems[0] if driver.problems else "the driver does not say"
+        unknown["driver"] = driver.problems[0] if driver.problems else UNREPORTED
     so_far = NodeHistory(
         boot_id=host.boot_id,
         at=now,
@@ -112,9 +94,9 @@ def fold(
 def _gpu_histories(
     so_far: NodeHistory, host: HostNow, gpus: Iterable[GpuNow], now: float, dt: float | None
 ) -> dict[str, GpuHistory]:
-    # MPS's own processes may be root's, and stay when the user's have gone.
+    # The processes of MPS may be root's, and stay after the user's processes ended.
     owners = {one.pid: one.uid for one in host.processes if not one.name.startswith(MPS_NAME)}
-    owners |= dict.fromkeys(host.hidden, _SOMEBODY)
+    owners |= dict.fromkeys(host.hidden, _HIDDEN_UID)
     found = {
         uuid: history
         for uuid, history in so_far.gpus.items()
@@ -137,7 +119,7 @@ def _gpu_histories(
 
 
 def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[int, Stay]:
-    """Return who is on a GPU; a user who is not there while another is has gone."""
+    """Return the stays of the users on a GPU. The stay of a user who left ends when another user is on it."""
     found = {uid: Stay(stays[uid].since if uid in stays else now, now) for uid in sorted(there)}
     return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
 
@@ -153,7 +135,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
     if gpu.mig_of is not None:
         unknown["minor"] = "a MIG instance has none of its own"
     elif gpu.minor is None:
-        unknown.setdefault("minor", "the driver does not say")
+        unknown.setdefault("minor", UNREPORTED)
     there = {process.pid for process in host.processes} | set(host.hidden)
     hidden = frozenset(host.hidden)
     listed = [process for process in gpu.processes or () if process.pid in there]
@@ -168,7 +150,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
         "users": tuple(
             GpuUser(uid=uid, **_means(history, now, stay.since))
             for uid, stay in history.stays.items()
-            if uid != _SOMEBODY
+            if uid != _HIDDEN_UID
         ),
         "unused_s": None if listed or gpu.processes is None else _unused_s(history, now),
         "unknown": unknown,
@@ -177,7 +159,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
 
 
 def _means(history: GpuHistory, now: float, since: float = -math.inf) -> dict[str, Means | None]:
-    """Return the windows of GpuLoad and GpuUser, by the field's name."""
+    """Return the windows of GpuLoad and GpuUser by field name. `since`: start of the user's stay."""
     return {
         one.windows: None if (series := getattr(history, one.windows)) is None else windows.means(series, now, since)
         for one in WINDOWED
@@ -185,7 +167,7 @@ def _means(history: GpuHistory, now: float, since: float = -math.inf) -> dict[st
 
 
 def _unused_s(history: GpuHistory, now: float) -> float:
-    """Return the seconds for which a GPU that is free now has been free, at most those for which it was measured."""
+    """Return how long a GPU without processes has been unused, at most the time that was measured."""
     measured = max(
         (means.over_s for means in _means(history, now).values() if means is not None),
         default=0.0,
@@ -210,13 +192,13 @@ def _processes(
         if gpu.process_sm is not None
     }
     owners = {job.job: job.uid for job in host.jobs}
-    # A process of a GPU that does not answer in this round is not gone: what is known of it is kept a while.
+    # A GPU may not answer at one sample, so the history of its processes is kept for a while.
     histories = {pid: history for pid, history in so_far.processes.items() if now - history.at <= GAP_S}
     found = []
     for process in host.processes:
         history = histories.get(process.pid)
         if history is not None and history.start_ticks != process.start_ticks:
-            history = None  # the number has been given to another
+            history = None  # the pid belongs to another process now
         unknown = dict(process.unknown)
         held: dict[str, Held] = {}
         shown = []
@@ -234,10 +216,10 @@ def _processes(
                 else:
                     sm = 0.0
             else:
-                unknown["gpus.sm_percent"] = gpu.unknown.get("sm_percent", "the driver does not say")
+                unknown["gpus.sm_percent"] = gpu.unknown.get("sm_percent", UNREPORTED)
             peak = most(before.peak_mib, memory_mib)
             if memory_mib is None:
-                unknown["gpus.memory_mib"] = "the driver does not say"
+                unknown["gpus.memory_mib"] = UNREPORTED
             held[gpu.uuid] = Held(peak, sm_was, sm_at)
             shown.append(OnGpu(uuid=gpu.uuid, memory_mib=memory_mib, peak_mib=peak, sm_percent=sm))
         since = None if history is None or dt is None else now - history.at
@@ -245,7 +227,7 @@ def _processes(
         if cpu_cores is None:
             unknown["cpu_cores"] = ONE_SAMPLE
         if process.memory_mib is None:
-            unknown["memory_mib"] = "the kernel does not say"
+            unknown["memory_mib"] = "the kernel does not report it"
         gone = {} if history is None else {uuid: one for uuid, one in history.gpus.items() if uuid not in held}
         histories[process.pid] = ProcessHistory(process.start_ticks, now, process.cpu_s, {**gone, **held})
         found.append(_process(process, tuple(shown), cpu_cores, owners, unknown))
@@ -259,7 +241,8 @@ def _process(
     owners: Mapping[int, int],
     unknown: dict[str, str],
 ) -> ProcessLoad:
-    """A job is believed where it is the process's own user's; the process's own word only for a job that is here."""
+    """Return the record of a process. Its job counts only if it belongs to the same user; a job that only the process
+    itself names counts only if the job is on this node."""
     owner = None if process.job is None else owners.get(process.job)
     believed = owner == process.uid or (owner is None and not process.is_own_claim)
     return ProcessLoad(
@@ -312,7 +295,7 @@ def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]
         if value is None:
             key = unknown_of.get(field, field)
             whys = [*(process.unknown for process in processes), *(job.unknown for job in jobs)]
-            unknown[field] = next((why[key] for why in whys if key in why), "not told")
+            unknown[field] = next((why[key] for why in whys if key in why), "not reported")
     memory, load, host = sums["gpu_memory_mib"], sums["gpu_load"], sums["memory_mib"]
     return UserLoad(
         uid=uid,

@@ -1,5 +1,4 @@
-"""The lines of GPUs: the GPU itself, the slots of the shares on it with what is in each, its processes. Values in,
-values out."""
+"""Make the rows of GPUs: the GPU itself, the slots of the shares on it, its processes. Values in, values out."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from .node_rows import NodeRow
 
 
 class GpuRow(Struct, frozen=True, dict=True):
-    """One GPU, or one MIG instance; or a node of whose GPUs nobody says anything."""
+    """A GPU or a MIG instance; or a node whose GPUs are not known."""
 
     node: NodeRow
     gpu: GpuLoad | None = None
@@ -28,20 +27,20 @@ class GpuRow(Struct, frozen=True, dict=True):
 
     @property
     def name(self) -> str:
-        """Return the name that llload prints: 0, or for an instance 0 1g.10gb."""
+        """Return the name that llload prints: 0, or 0 1g.10gb for a MIG instance."""
         if self.gpu is None:
             return ""
         return str(self.gpu.index) + (f" {self.gpu.name.rpartition(' ')[2]}" if self.gpu.mig_of else "")
 
     @cached_property
     def tasks(self) -> tuple[ProcessLoad, ...]:
-        """Return the number of programs on it, without MPS's own."""
+        """Return the programs on it, without those of MPS."""
         snapshot = self.node.node.snapshot
         return () if self.gpu is None or snapshot is None else tasks_on(snapshot, self.gpu)
 
     @property
     def knows_tasks(self) -> bool:
-        """Return False if the driver counts processes on it, and none was fetched."""
+        """Return whether the processes on it are known: False if it has some and none was fetched."""
         snapshot = self.node.node.snapshot
         return self.gpu is not None and snapshot is not None and (bool(snapshot.processes) or not self.gpu.clients)
 
@@ -59,8 +58,8 @@ class GpuRow(Struct, frozen=True, dict=True):
 
 
 def gpu_rows(nodes: Iterable[NodeRow], users: Collection[str] = (), jobs: Collection[int] = ()) -> list[GpuRow]:
-    """A line for each GPU, and one for each node with GPUs of which there is no figure. `users`, `jobs`: only GPUs with
-    a process of theirs."""
+    """Return a row for each GPU, and for each node whose GPUs are not known. `users`, `jobs`: only GPUs with a process
+    of one of these."""
     found = [row for node in nodes for row in _gpus_of(node)]
     if not users and not jobs:
         return found
@@ -86,7 +85,7 @@ class ProcessRow(Struct, frozen=True):
     node: NodeRow
     process: ProcessLoad
     on: OnGpu | None = None
-    """None: it is on no GPU that is shown."""
+    """Its use of the GPU; None: it is on no GPU that is shown."""
     gpu: GpuLoad | None = None
 
     @property
@@ -121,16 +120,16 @@ def process_rows(node: NodeRow, processes: Sequence[ProcessLoad] | None = None) 
 
 
 class SlotRow(Struct, frozen=True):
-    """A line below a GPU: one slot of a share with what is in it, or a process that has none; or the GPU itself."""
+    """A row below a GPU: a slot of a share with its process, or a process without a slot; or the GPU itself."""
 
     on: GpuRow
     kind: Literal["gpu", "slot", "process"]
     number: int | None = None
     """Number of the slot among those of its job on the node."""
     job: JobLoad | None = None
-    """None: its process is in no job."""
+    """The job of the slot or the process; None: no job."""
     process: ProcessRow | None = None
-    """None: nobody is in this slot."""
+    """The process; None: the slot is free."""
 
     @property
     def key(self) -> str:
@@ -146,13 +145,13 @@ class SlotRow(Struct, frozen=True):
 
     @property
     def cap_mib(self) -> int | None:
-        """Return the memory cap of its task; None: no cap, or not known."""
+        """Return the memory cap of its process; None: no cap, or not known."""
         return None if self.process is None else self.process.process.cap_mib
 
 
 def slot_rows(row: GpuRow, *, with_gpu: bool = False) -> list[SlotRow]:
-    """What is on a GPU: the slots of each job in order, then processes without one, MPS's own last. `with_gpu`: with a
-    line for the GPU itself above them."""
+    """Return the rows of a GPU: the slots of each job in order, then processes without a slot, those of MPS last.
+    `with_gpu`: a row for the GPU itself first."""
     found = [SlotRow(row, "gpu")] if with_gpu else []
     snapshot, gpu = row.node.node.snapshot, row.gpu
     if snapshot is None or gpu is None:
@@ -191,9 +190,11 @@ def _in_order(row: SlotRow) -> tuple[bool, bool, int, int, int]:
 
 
 def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
-    """The slots of a job that are on this GPU: slot i is on GPU i mod G of those that the job was granted, whose order
-    the node does not tell. It follows from the slots that are taken, and where the job has all GPUs from theirs; a free
-    slot of which neither says anything is on no GPU."""
+    """Return the slots of a job that are on this GPU.
+
+    Slot i is on GPU i mod G of the job's GPUs, whose order the node does not report. It follows from the processes in
+    slots, and from the GPUs' order if the job has all of them. Else the GPU of a free slot is not known.
+    """
     if not job.slots:
         return ()
     count = job.slots // job.share if job.share and job.slots % job.share == 0 else len(job.gpus)
@@ -204,7 +205,7 @@ def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
         if one.job != job.job or one.slot is None or not one.gpus:
             continue
         if seen.setdefault(one.slot % count, one.gpus[0].uuid) != one.gpus[0].uuid:
-            return ()  # these slots were dealt in another way
+            return ()  # the slots were distributed in another way
     if len(set(seen.values())) < len(seen):
         return ()
     whole = [each.uuid for each in sorted(snapshot.whole_gpus, key=lambda each: each.index)]

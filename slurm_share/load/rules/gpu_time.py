@@ -1,4 +1,4 @@
-"""Decide how much of the load of its GPUs a job or a user has: one figure, the same that the GPU shows in its line."""
+"""Compute the part of the GPUs' load that a job or a user has, from the same figure that the GPU's line shows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .history import GpuHistory
 
 
 class GpuTime:
-    """The load of each GPU over the last five minutes (SM activity, else utilisation; where only now is known, now),
-    and how it is divided among the processes on it: as the driver divides SM time among them."""
+    """The load of each GPU over the last five minutes (SM activity, else utilisation; without windows, the present
+    load), divided among its processes as the driver divides SM time."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class GpuTime:
         hidden: Collection[int],
         now: float,
     ) -> None:
-        """`hidden`: pids on GPUs that cannot be looked at."""
+        """`hidden`: pids of processes on GPUs that cannot be read."""
         self._gpus, self._histories, self._hidden, self._now = gpus, histories, hidden, now
         self._there: dict[str, list[tuple[int, OnGpu]]] = {}
         for process in processes:
@@ -32,14 +32,14 @@ class GpuTime:
                     self._there.setdefault(on.uuid, []).append((process.pid, on))
 
     def of(self, processes: Sequence[ProcessLoad], since: float | None) -> float | None:
-        """Return the load due to these processes: 2.0 is two GPUs fully busy, 0.0 where they are on none.
+        """Return the load of these processes: 2.0 is two GPUs fully busy, 0.0 if they are on none. None: not known.
 
-        Nothing before `since` counts, on the kernel's monotonic clock. None: the driver does not say.
+        `since`: start of the time that counts, on the kernel's monotonic clock.
         """
         return self._sum(processes, lambda uuid: since)
 
     def of_user(self, uid: int, processes: Sequence[ProcessLoad]) -> float | None:
-        """Return the load due to all processes of a user, on each GPU since the user came to it."""
+        """Return the load of all processes of a user, on each GPU since the user came to it."""
 
         def since(uuid: str) -> float | None:
             stay = self._histories[uuid].stays.get(uid) if uuid in self._histories else None
@@ -68,7 +68,8 @@ class GpuTime:
         return None if gpu is None else gpu.load_percent
 
     def _part(self, uuid: str, pids: Collection[int]) -> float | None:
-        """0.0 to 1.0; None: others are there, and the driver does not divide its time."""
+        """Return the processes' part of the GPU's load, 0.0 to 1.0; None: others are on it, and the driver does not
+        divide SM time."""
         there = self._there.get(uuid, [])
         gpu = self._gpus.get(uuid)
         hidden = [one.pid for one in (gpu.processes if gpu is not None else None) or () if one.pid in self._hidden]
@@ -81,5 +82,5 @@ class GpuTime:
         used = {one.pid: one.sm_percent for one in (gpu.process_sm if gpu is not None else None) or ()}
         whole = sum(percent or 0.0 for percent in percents) + sum(used.get(pid, 0.0) for pid in hidden)
         if whole <= 0:
-            return len(mine) / (len(there) + len(hidden))  # all of them were idle a moment ago
+            return len(mine) / (len(there) + len(hidden))  # all of them are idle: equal parts
         return sum(on.sm_percent or 0.0 for on in mine) / whole

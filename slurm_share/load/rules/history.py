@@ -1,4 +1,4 @@
-"""What a sampler remembers of a node: windows, peaks and counters, and how they are stored."""
+"""The history that a sampler keeps of a node: windows, peaks and counters, and its stored form."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .windows import Series
 
 VERSION = 1
 """Version of the stored form; other versions are rejected."""
-ORIGIN = "what the sampler remembered"
+ORIGIN = "the sampler's stored history"
 
 
 class Held(Struct, frozen=True):
-    """What the sampler remembers of a process on one GPU."""
+    """The history of a process on one GPU."""
 
     peak_mib: int | None = None
     sm_percent: float = field(default=0.0, name="sm")
@@ -23,7 +23,7 @@ class Held(Struct, frozen=True):
 
 
 class ProcessHistory(Struct, frozen=True):
-    """A process at its last sample."""
+    """A process as it was at its last sample."""
 
     start_ticks: int
     at: float
@@ -32,7 +32,7 @@ class ProcessHistory(Struct, frozen=True):
 
 
 class JobHistory(Struct, frozen=True, kw_only=True):
-    """A job while it is on this node."""
+    """The history of a job on this node."""
 
     uid: int
     at: float
@@ -40,39 +40,39 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     cpu_cores_windows: Series = field(default=Series(), name="cpu")
     kills: int | None = None
     kills_seen: int = 0
-    """The counter as it stood: of cgroup v1 it loses what a step's group had when that goes."""
+    """The counter at the last sample. With cgroup v1 it drops when a step's group is removed."""
     peak_mib: int | None = None
     host_peak_mib: int | None = None
-    """Peak of host memory of one task's processes on GPUs."""
+    """Peak of the host memory of one task's processes on GPUs."""
     host_mean_mib: int | None = None
-    """The highest mean of the job's memory over its tasks, while the most of them were there."""
+    """The highest mean of the job's memory over its tasks, while the most of them ran."""
     task_keys: tuple[str, ...] = field(default=(), name="seats")
-    """Keys of the latest tasks, so that a task seen again is not counted twice."""
+    """Keys of the latest tasks, so that a task is not counted twice. `seats`: the name in earlier releases' files."""
     measured: int = 0
     at_once: int = 0
     measured_s: float = 0.0
     since: float | None = None
-    """When it was first seen here; None: a sampler of an older release wrote this down."""
+    """When it was first seen on this node; None: stored by an older release."""
 
 
 class Stay(Struct, frozen=True):
     """The time a user has been on a GPU."""
 
     since: float
-    """When the user was first seen on it; a time without anybody in between does not end it."""
+    """When the user was first seen on it. Time during which nobody is on it does not end the stay."""
     at: float
-    """When last."""
+    """When the user was last seen on it."""
 
 
 class GpuHistory(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=True):
     """The load of a GPU over the last minutes."""
 
     stays: dict[int, Stay] = field(default_factory=dict)
-    """By uid: the users on it, or the last one."""
+    """uid -> stay, of the users on it, or of the last ones."""
 
 
 class NodeHistory(Struct, frozen=True, kw_only=True):
-    """What a sampler remembers of its node. The first one is `NodeHistory()`."""
+    """The history of a node. `NodeHistory()` is that of a new sampler."""
 
     version: int = VERSION
     boot_id: str = ""
@@ -85,16 +85,16 @@ class NodeHistory(Struct, frozen=True, kw_only=True):
 
 
 def render(history: NodeHistory) -> bytes:
-    """Return the history as JSON."""
+    """Return the history as JSON, for `recall`."""
     return msgspec.json.encode(history)
 
 
 def recall(data: bytes, boot_id: str) -> NodeHistory | None:
-    """Return the history from its JSON; None if it is of another boot. Raises StateError for other data."""
+    """Parse a history from JSON; None if it is of another boot. Raises StateError for other data."""
     try:
         history = msgspec.json.decode(data, type=NodeHistory)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StateError(ORIGIN, f"not what a sampler writes down: {error}") from error
+        raise StateError(ORIGIN, f"is not a history: {error}") from error
     if history.version != VERSION:
         raise StateError(ORIGIN, f"written by another release (form {history.version}; this one knows {VERSION})")
     return history if history.boot_id == boot_id else None

@@ -1,12 +1,11 @@
-"""Which GPUs running jobs hold and leave idle. Values in, values out.
+"""Judge which GPUs running jobs hold and leave idle. Values in, values out.
 
-A GPU is idle for a job that holds it where its utilisation, a mean over the last ten minutes, is below 5 percent
-(`thresholds.HELD_IDLE`), or where no process has been on it for so long. Utilisation and not SM activity: it is an
-upper bound of it, so a GPU on which some kernel runs is never called idle. A MIG instance has no utilisation, and SM
-activity stands in.
+A GPU is idle for a job that holds it if its mean utilisation over the last ten minutes is below 5 percent
+(`thresholds.HELD_IDLE`), or if no process was on it in that time. Utilisation is an upper bound of SM activity, so a
+GPU on which kernels run is never called idle. A MIG instance has no utilisation, and SM activity is used.
 
-Unknown is unknown: less than ten minutes were measured, the job runs for less, or the driver does not say. A GPU that
-did enough in the minutes that were measured is not idle, whatever it did before.
+It is not known if less than ten minutes were measured, the job has run for less, or the driver does not report it. A
+GPU that did enough in the minutes that were measured is not idle.
 """
 
 from __future__ import annotations
@@ -19,24 +18,16 @@ from ...core import nodelist
 from ...core.errors import UsageError
 from ...core.text import span_text
 from ...slurm.records import QueuedJob
-from ..snapshot import (
-    GpuLoad,
-    HeldGpu,
-    JobLoad,
-    Means,
-    NodeLoad,
-    Snapshot,
-    Survey,
-)
+from ..snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, Snapshot, Survey
+from .sums import UNREPORTED
 from .thresholds import HELD_IDLE, HELD_IDLE_S
 
 FIVE_S, MOST_S = 300.0, 900.0
-"""Windows of Means."""
+"""Lengths of the windows of Means that are used here."""
 
 
 def judged(survey: Survey) -> Survey:
-    """Say of each node which GPUs its running jobs hold, and whether they are idle (`NodeLoad.held_gpus`). A survey in
-    which that is said already is judged anew."""
+    """Return the survey with the GPUs that running jobs hold, and whether they are idle (`NodeLoad.held_gpus`)."""
     if not any(node.snapshot is not None and node.snapshot.gpus for node in survey.nodes):
         return survey
     queue = _queue_of_nodes(survey.jobs)
@@ -49,10 +40,9 @@ def judged(survey: Survey) -> Survey:
 def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: float) -> tuple[HeldGpu, ...] | None:
     """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known.
 
-    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run (it is
-    suspended, or ending) holds none.
-
-    queued: Slurm's jobs there, each with the place of the node in its list of nodes. now: Unix time.
+    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run, because it
+    is suspended or ends, holds none. `queued`: Slurm's jobs on the node, each with the index of the node in its list.
+    `now`: Unix time.
     """
     snapshot = node.snapshot
     if snapshot is None or (snapshot.gpu_sums is not None and not snapshot.gpus):
@@ -73,7 +63,7 @@ def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: floa
 
 
 def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
-    """Return whether a GPU is idle that a job has held for that many seconds, and why it is not known (then None)."""
+    """Return (whether a GPU that a job has held for that many seconds is idle, why that is not known)."""
     if gpu.problem is not None:
         return None, gpu.problem
     if job_runs_s is None or job_runs_s < HELD_IDLE_S:
@@ -84,14 +74,14 @@ def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
     if gpu.unused_s is not None and gpu.unused_s >= HELD_IDLE_S:
         return True, ""
     if means is None:
-        return None, gpu.unknown.get("utilization") or "the driver does not say"
+        return None, gpu.unknown.get("utilization") or UNREPORTED
     if _least(means) >= HELD_IDLE:
         return False, ""
     return None, f"measured for {span_text(means.over_s)} of 10 min"
 
 
 def _least(means: Means) -> float:
-    """Return the lowest possible mean over ten minutes: the GPU did nothing while it was not measured."""
+    """Return the lowest possible mean over ten minutes, as if the GPU did nothing while it was not measured."""
     known_s = min(means.over_s, MOST_S)
     sums = [means.m5 * min(known_s, FIVE_S)]
     if known_s <= HELD_IDLE_S:
@@ -100,7 +90,7 @@ def _least(means: Means) -> float:
 
 
 def _age_s(record: tuple[QueuedJob, int] | None, load: JobLoad | None, now: float) -> float | None:
-    """Return the seconds since the job began, by Slurm; else those for which it was measured, which are no more."""
+    """Return the seconds since the job started by Slurm; else those for which it was measured, which are fewer."""
     if record is not None and record[0].start is not None:
         return now - record[0].start
     return None if load is None else load.measured_s
@@ -132,7 +122,7 @@ def _queue_of_nodes(jobs: Iterable[QueuedJob]) -> Mapping[str, Sequence[tuple[Qu
         try:
             names = nodelist.unfold(job.nodes)
         except UsageError:
-            continue  # a list that is no list
+            continue  # the list of nodes cannot be parsed
         for place, name in enumerate(names):
             found.setdefault(name, []).append((job, place))
     return found
@@ -142,7 +132,7 @@ def _queue_of_nodes(jobs: Iterable[QueuedJob]) -> Mapping[str, Sequence[tuple[Qu
 
 
 def count(held: Iterable[HeldGpu]) -> tuple[int | None, bool]:
-    """Return how many different GPUs are idle, and whether some are not known; (None, False): none is known."""
+    """Return (number of idle GPUs, whether some are not known); (None, False) if none is known."""
     verdicts: dict[str, bool | None] = {}
     for one in held:
         if one.idle is not None or one.uuid not in verdicts:
@@ -154,7 +144,7 @@ def count(held: Iterable[HeldGpu]) -> tuple[int | None, bool]:
 
 
 def sentences(survey: Survey) -> list[str]:
-    """Return a sentence for each job with idle GPUs, those with the most first: which GPUs, where, and whose job."""
+    """Return a sentence for each job with idle GPUs, those with the most first: its user, the GPUs and their nodes."""
     of_job: dict[tuple[int, str], dict[str, list[HeldGpu]]] = {}
     for node in survey.nodes:
         for one in node.held_gpus or ():

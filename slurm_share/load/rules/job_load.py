@@ -1,4 +1,4 @@
-"""What the jobs of a node use, from what is seen now and what was seen of them before."""
+"""Compute the load of a node's jobs from the present readings and their history."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..snapshot import JobLoad, ProcessLoad
 from . import windows
 from .gpu_time import GpuTime
 from .history import JobHistory, NodeHistory
-from .sums import ONE_SAMPLE, add_up, first_known, most, uuids
+from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids
 
 KEPT_S = windows.KEPT_S
-"""How long a job without a process here is remembered, seconds: it may be between two steps."""
+"""How long a job without a process on the node is remembered, seconds: it may be between two steps."""
 MAX_TASKS = 1024
-"""Tasks of a job that are told apart when they come again; with more, one that comes again late counts as another."""
+"""Most tasks of a job that are recognised when they appear again; a further one counts as new."""
 MAX_GONE = 256
-"""Jobs that are remembered though they are not here."""
+"""Most jobs that are remembered after they left the node."""
 
 
 class _Member(Struct, frozen=True):
-    """A process of a job: its record, and what was read of it."""
+    """A process of a job: its record, and the kernel's reading of it."""
 
     shown: ProcessLoad
     read: ProcessNow
@@ -38,8 +38,8 @@ def fold_jobs(
     dt: float | None,
     watched: float,
 ) -> tuple[tuple[JobLoad, ...], dict[int, JobHistory]]:
-    """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the sample
-    before, `watched`: of that, what counts as seen."""
+    """Return the present jobs and their histories. `on_gpus`: the GPUs' load. `dt`: seconds since the sample before.
+    `watched`: the part of them that counts as watched."""
     members: dict[int, list[_Member]] = {}
     for shown, read in zip(processes, host.processes, strict=True):
         if shown.job is not None:
@@ -57,7 +57,7 @@ def fold_jobs(
         job = present[number]
         history = histories.get(number)
         if history is not None and history.uid != job.uid:
-            history = None  # Slurm's numbers have begun anew
+            history = None  # Slurm's job numbers have started again
         own = [member for member in members.get(number, []) if member.shown.uid == job.uid]
         load, histories[number] = _job(job, history, own, on_gpus, so_far.at, now, dt, watched)
         found.append(load)
@@ -83,7 +83,7 @@ def _job(
     unknown = dict(job.unknown)
     before = JobHistory(uid=job.uid, at=now, since=now) if history is None else history
     cpu_cores = None
-    # Only over the round just gone: what it used while it was not looked at is nobody's rate.
+    # Only if the last sample had the job too: over a gap there is no rate.
     if history is not None and dt is not None and history.at == last:
         cpu_cores = _job_rate(job.cpu_s, history.cpu_s, dt)
     if cpu_cores is None:
@@ -104,17 +104,16 @@ def _job(
     for member in tasks:
         by_task.setdefault(member.read.task_key or f"pid {member.shown.pid}", []).append(member)
     peak, host_peak = before.peak_mib, before.host_peak_mib
-    untold = False
+    is_unreported = False
     for of_task in by_task.values():
         memory = add_up(on.memory_mib for member in of_task for on in member.shown.gpus)
-        untold = untold or memory is None
+        is_unreported = is_unreported or memory is None
         peak = most(peak, memory)
         host_peak = most(host_peak, add_up(member.read.own_mib for member in of_task))
     host_mean = before.host_mean_mib
     if by_task and job.memory_mib is not None and len(by_task) >= before.at_once:
-        # The largest has no less than the mean; so what they hold in other processes and in /dev/shm counts, too. With
-        # fewer tasks than there were, what is there is not theirs alone: it was made by all, or is made for those to
-        # come.
+        # The largest task has at least the mean, which includes other processes and /dev/shm. With fewer tasks than
+        # before, the memory may also belong to tasks that have ended.
         mean = job.memory_mib // len(by_task)
         host_mean = mean if len(by_task) > before.at_once else most(host_mean, mean)
     new = [task_key for task_key in by_task if task_key not in before.task_keys]
@@ -123,12 +122,12 @@ def _job(
     gpu_memory = add_up(on.memory_mib for member in members for on in member.shown.gpus)
     gpu_load = on_gpus.of([member.shown for member in members], before.since)
     if gpu_memory is None:
-        unknown["gpu_memory_mib"] = "the driver does not say what each process has"
+        unknown["gpu_memory_mib"] = "the driver does not report the memory of each process"
     if gpu_load is None:
         reasons = (member.shown.unknown.get("gpus.sm_percent") for member in members)
-        unknown["gpu_load"] = next((why for why in reasons if why), "the driver does not say")
+        unknown["gpu_load"] = next((why for why in reasons if why), UNREPORTED)
     if peak is None:
-        unknown["task_peak_mib"] = "the driver does not say" if untold else "no task has been on a GPU"
+        unknown["task_peak_mib"] = UNREPORTED if is_unreported else "no task has been on a GPU"
     shown_host_peak = most(host_peak, host_mean)
     if shown_host_peak is None:
         unknown["task_host_peak_mib"] = "no task has been on a GPU"
@@ -138,7 +137,7 @@ def _job(
         if value is None:
             closed = any("slot" in member.shown.unknown for member in tasks)
             unknown[field] = (
-                "its tasks' environment is for their user and root to read" if closed else "no task here says so"
+                "only their user and root can read its tasks' environments" if closed else "no task here names it"
             )
     measured_s = before.measured_s + (watched if history is not None else 0.0)
     after = JobHistory(
@@ -182,8 +181,8 @@ def _job(
 
 
 def _job_rate(now: Mapping[str, float] | None, before: Mapping[str, float] | None, dt: float) -> float | None:
-    """Cores from counters that come and go: one that is new has counted since the last sample, one that has gone counts
-    no more. A job's own cgroup that went back is another one of the same name."""
+    """Return the cores in use by counters that appear and vanish. A new one has counted since the last sample. None if
+    the job's own cgroup went back: it is another one of the same name."""
     if now is None or before is None:
         return None
     if now.keys() == before.keys() == {"cgroup"} and now["cgroup"] < before["cgroup"]:

@@ -1,4 +1,4 @@
-"""What the tasks of a job get done together on a node, from what its launchers say. Values in, values out."""
+"""Add up the progress of a job's tasks on a node, as its launchers report it. Values in, values out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAD_OF_NORMAL = 0.6745
 
 
 def with_progress(jobs: Sequence[JobLoad], runs: Sequence[RunProgress]) -> tuple[JobLoad, ...]:
-    """Return the jobs with what their own users' launchers say of them."""
+    """Return the jobs with the progress that their own users' launchers report."""
     if not runs:
         return tuple(jobs)
     found = []
@@ -26,7 +26,7 @@ def with_progress(jobs: Sequence[JobLoad], runs: Sequence[RunProgress]) -> tuple
 
 
 def of_runs(runs: Sequence[RunProgress]) -> JobProgress:
-    """Return what the launchers of one job say together; `runs` has at least one."""
+    """Return the progress of one job from its launchers, at least one."""
     tasks = [task for run in runs for task in run.tasks]
     rated = [task for task in tasks if task.rate_per_s is not None]
     speeds = [task.speed_ratio for task in tasks if task.speed_ratio is not None]
@@ -50,8 +50,8 @@ def of_runs(runs: Sequence[RunProgress]) -> JobProgress:
 
 
 def total_per_s(tasks: Sequence[TaskProgress]) -> float | None:
-    """Return the sum of the rates of these tasks; None where one has none, or where they do not all count the same:
-    units of different commands are not added. A paused task does nothing."""
+    """Return the sum of the tasks' rates; None if one has no rate, or they count the units of different commands. A
+    paused task does nothing."""
     tasks = [task for task in tasks if not task.is_paused]
     rates = [task.rate_per_s for task in tasks if task.rate_per_s is not None]
     if not tasks or len(rates) < len(tasks):
@@ -62,13 +62,13 @@ def total_per_s(tasks: Sequence[TaskProgress]) -> float | None:
 
 
 def _spread_per_s(tasks: Sequence[TaskProgress]) -> float | None:
-    """Return the median absolute deviation of the sum over windows, as though they were normal and independent."""
+    """Return the median absolute deviation of the sum over windows, if they are normal and independent."""
     if total_per_s(tasks) is None or any(task.rate_error_per_s is None for task in tasks):
         return None
     return MAD_OF_NORMAL * math.sqrt(sum((task.rate_error_per_s or 0.0) ** 2 * task.rate_windows for task in tasks))
 
 
 def _only(values: Iterable[str]) -> str:
-    """Return the value that all have; empty where they differ or there is none."""
+    """Return the value if all are equal; empty if they differ or there is none."""
     found = set(values)
     return next(iter(found)) if len(found) == 1 else ""

@@ -1,7 +1,7 @@
-"""The rows of users and jobs, made of one sample. Values in, values out; a row of a node is in `node_rows`, those of
-GPUs and processes are in `gpu_rows`.
+"""Make the rows of users and jobs. Values in, values out. The rows of nodes are in `node_rows`, those of GPUs and
+processes in `gpu_rows`.
 
-Making a row is quick and thinking it out is not: what a cell needs is worked out when that cell is drawn or sorted by.
+A row computes the value of a cell only when the cell is drawn or sorted by, so making rows is quick.
 """
 
 from __future__ import annotations
@@ -32,17 +32,14 @@ class Picture(Protocol):
     @property
     def survey(self) -> Survey:
         """Return the survey, with its jobs."""
-        ...
 
     @property
     def nodes(self) -> Sequence[NodeRow]:
         """Return a row for each node."""
-        ...
 
     @property
     def advice(self) -> Sequence[Advice]:
         """Return the advice for its running jobs."""
-        ...
 
 
 class Sum(Struct, frozen=True):
@@ -50,44 +47,44 @@ class Sum(Struct, frozen=True):
 
     value: float | None
     partial: bool = False
-    """True: some did not say, and the sum is without them."""
+    """True: some figures are not known, and the sum is without them."""
 
     @property
     def mib(self) -> int | None:
-        """Return the sum in MiB."""
+        """Return the sum as whole MiB."""
         return None if self.value is None else int(self.value)
 
 
 def summed(values: Iterable[float | None], *, is_all: bool = True) -> Sum:
-    """`is_all` False: there are more, which nobody asked or nobody answered for."""
+    """Return the sum of the known values. `is_all` False: there are further values that are not known."""
     found = list(values)
     known = [value for value in found if value is not None]
     return Sum(sum(known) if known else None, bool(known) and (not is_all or len(known) < len(found)))
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What some nodes carry of a job or of a user, and what Slurm has given to it."""
+class UsageRow:
+    """The load of a job or a user on its nodes, and what Slurm has given to it."""
 
     records: tuple[QueuedJob, ...] = ()
-    """Slurm's: of an array in one line several; none where Slurm did not say."""
+    """Slurm's records: several for an array in one line; none if Slurm has none."""
     loads: Sequence[tuple[NodeRow, JobLoad | UserLoad]] = ()
-    """What each node says."""
+    """The load on each node that answered."""
     held: tuple[HeldGpu, ...] = ()
-    """GPUs that its running jobs hold, also on nodes where nothing of it runs."""
+    """GPUs that its running jobs hold, also on nodes without a process of it."""
     now: float = 0.0
-    """When the picture was taken, Unix time."""
+    """Unix time of the survey."""
     is_own: bool = False
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """Return the names of its nodes: those that Slurm says, and those that report it."""
+        """Return the names of its nodes: those in Slurm's records, and those that report it."""
         named = [name for one in self.records for name in nodes_of(one)]
         return tuple(dict.fromkeys([*named, *(row.name for row, _ in self.loads)]))
 
     @cached_property
     def measured(self) -> int:
-        """Return how many of these nodes answered."""
+        """Return how many of its nodes answered."""
         return len({row.name for row, _ in self.loads})
 
     @property
@@ -102,12 +99,12 @@ class Carried:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether Slurm has given it no node yet: it uses nothing, and that is known."""
+        """Return whether Slurm has given it no node yet, so that it is known to use nothing."""
         return bool(self.records) and not self.loads and not any(one.nodes for one in self.records)
 
     @cached_property
     def gpus(self) -> int | None:
-        """Return the GPUs given, over all nodes; where Slurm does not say, those with a process on them."""
+        """Return the GPUs that Slurm gave, over all nodes; without Slurm, those with a process on them."""
         if self.is_waiting:
             return 0
         known = [one.gpus for one in self.records if one.nodes and one.gpus is not None]
@@ -117,7 +114,7 @@ class Carried:
 
     @cached_property
     def cpus(self) -> int | None:
-        """Return the CPUs given, over all nodes."""
+        """Return the CPUs that Slurm gave, over all nodes."""
         if self.is_waiting:
             return 0
         known = [one.cpus for one in self.records if one.nodes and one.cpus is not None]
@@ -125,7 +122,7 @@ class Carried:
 
     @cached_property
     def idle_gpus(self) -> Sum:
-        """Return how many GPUs are held and left idle."""
+        """Return the number of GPUs that are held and idle."""
         found, is_partial = idle.count(self.held)
         known = len({one.uuid for one in self.held})
         if not known and self.gpus:
@@ -139,32 +136,32 @@ class Carried:
 
     @property
     def gpu_percent(self) -> float | None:
-        """Return the load of the GPUs given, on nodes that answered, in percent."""
+        """Return the load in percent of the GPUs that it has on nodes that answered."""
         return percent(self.gpu_load.value, (self.gpus or 0) * self.part_measured)
 
     @cached_property
     def gpu_memory(self) -> Sum:
-        """MiB."""
+        """Return the GPU memory in use, in MiB."""
         return summed((load.gpu_memory_mib for _, load in self.loads), is_all=self.is_whole)
 
     @cached_property
     def cpu(self) -> Sum:
-        """Return the cores in use."""
+        """Return the CPU time in cores, over all nodes."""
         return summed((load.cpu_cores for _, load in self.loads), is_all=self.is_whole)
 
     @property
     def cpu_percent(self) -> float | None:
-        """Return the load of the CPUs given, on nodes that answered, in percent."""
+        """Return the load in percent of the CPUs that it has on nodes that answered."""
         return percent(self.cpu.value, (self.cpus or 0) * self.part_measured)
 
     @cached_property
     def memory(self) -> Sum:
-        """Host memory, MiB."""
+        """Return the host memory in use, in MiB."""
         return summed((load.memory_mib for _, load in self.loads), is_all=self.is_whole)
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
-        """Return the codes of its nodes, each once."""
+        """Return the codes of its nodes' flags, each once."""
         return tuple(dict.fromkeys(code for row, _ in self.loads for code in row.codes))
 
 
@@ -172,19 +169,19 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class JobRow(Carried):
+class JobRow(UsageRow):
     """A job, or all elements of an array in one line."""
 
     loads: tuple[tuple[NodeRow, JobLoad], ...] = ()
     number: int = 0
-    """Slurm's, of the record; of an array in one line, what its elements have in common."""
+    """Slurm's job number of the record; for an array in one line, the array's number."""
     is_array: bool = False
-    """All of an array in one line."""
+    """True: an array in one line."""
     advice: Advice | None = None
 
     @property
     def job(self) -> QueuedJob | None:
-        """Return Slurm's record; for an array in one line, that of its first element. None: only nodes know it."""
+        """Return Slurm's record; for an array in one line, that of its first element. None: Slurm has none."""
         return self.records[0] if self.records else None
 
     @property
@@ -201,12 +198,12 @@ class JobRow(Carried):
 
     @property
     def name(self) -> str:
-        """Return the job's name."""
+        """Return the job's name; empty: not known."""
         return "" if self.job is None else self.job.name
 
     @cached_property
     def states(self) -> dict[str, int]:
-        """As squeue's column ST -> how many elements; empty: Slurm does not say."""
+        """Return state, as in squeue's column ST -> number of elements; empty without Slurm."""
         found: dict[str, int] = {}
         for one in self.records:
             state = queue.state_of(one)
@@ -215,21 +212,22 @@ class JobRow(Carried):
 
     @property
     def runs_s(self) -> float | None:
-        """Seconds since it began; of an array since its first element here did. None: it waits, or nobody says."""
+        """Return the seconds since it started, or since an array's first running element did; None: it waits, or not
+        known."""
         starts = [one.start for one in self.records if one.start is not None and one.nodes]
         return max(0.0, self.now - min(starts)) if starts else None
 
     @property
     def starts(self) -> float | None:
-        """Unix time: when it began, of an array when its first element here did; of one that waits, when Slurm expects
-        it to. None: nobody says."""
+        """Return the Unix time at which it started, or an array's first running element did; for a waiting job, the
+        time that Slurm expects. None: not known."""
         began = [one.start for one in self.records if one.start is not None and one.nodes]
         expected = [one.start for one in self.records if one.start is not None and not one.nodes]
         return min(began or expected, default=None)
 
     @cached_property
     def kills(self) -> Sum:
-        """Return how many processes the kernel ended because its memory was full."""
+        """Return the number of processes that the kernel ended because the job's memory was full."""
         return summed((load.memory_kills for _, load in self.loads), is_all=self.is_whole)
 
     @cached_property
@@ -256,18 +254,18 @@ class JobRow(Carried):
 
     @cached_property
     def peak_mib(self) -> int | None:
-        """Return the most GPU memory that one task was seen with; None: no task was measured."""
+        """Return the highest GPU memory of one task; None: no task was measured."""
         return max((load.task_peak_mib for _, load in self.loads if load.task_peak_mib is not None), default=None)
 
     @property
     def tasks_measured(self) -> int:
-        """Return the number of tasks that the peaks rest on."""
+        """Return the number of tasks on which the peaks rest."""
         return sum(load.tasks_measured for _, load in self.loads)
 
 
 def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[JobRow]:
-    """One's own first, else in Slurm's order. `arrays`: all elements of an array are one line. `user`: only of this
-    one."""
+    """Return a row for each job, the viewer's own first, else in Slurm's order. `arrays`: all elements of an array are
+    one row. `user`: only this user's jobs."""
     survey = picture.survey
     loads: dict[int, list[tuple[NodeRow, JobLoad]]] = defaultdict(list)
     for row in picture.nodes:
@@ -299,7 +297,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
                 advice=advice.get(first.array or first.job_id),
             )
         )
-    for number, pairs in loads.items():  # Slurm was asked before it began, or is not asked at all
+    for number, pairs in loads.items():  # a job that started after Slurm was asked, or without Slurm
         own = pairs[0][1].user == survey.user
         found.append(
             JobRow(
@@ -362,7 +360,7 @@ def elements_of(job: QueuedJob) -> int:
     try:
         spans = queue.parse_elements(job.waiting.partition("%")[0])
     except UsageError:
-        return 1  # Slurm cuts long lists off
+        return 1  # Slurm cuts long lists
     return sum((last - first) // step + 1 for first, last, step in spans)
 
 
@@ -370,26 +368,26 @@ def elements_of(job: QueuedJob) -> int:
 
 
 @dataclass(frozen=True)
-class UserRow(Carried):
-    """A user, over all nodes."""
+class UserRow(UsageRow):
+    """A user with the load on all nodes."""
 
     loads: tuple[tuple[NodeRow, UserLoad], ...] = ()
     user: str = ""
     advice: tuple[Advice, ...] = ()
     """Advice for the user's running jobs."""
     is_told: bool = True
-    """Whether Slurm said which jobs there are."""
+    """Whether Slurm's jobs are known."""
 
     @cached_property
     def running(self) -> int:
-        """Return how many jobs have nodes; each element of an array counts."""
+        """Return the number of jobs with nodes; each element of an array counts."""
         if not self.records:
             return len({job for _, load in self.loads for job in load.jobs})
         return sum(bool(one.nodes) for one in self.records)
 
     @cached_property
     def waiting(self) -> int:
-        """Return how many jobs wait for nodes."""
+        """Return the number of jobs that wait for nodes."""
         return sum(elements_of(one) for one in self.records if not one.nodes)
 
     @cached_property
@@ -399,7 +397,7 @@ class UserRow(Carried):
 
 
 def user_rows(picture: Picture) -> list[UserRow]:
-    """Return a row per user, the viewer's own first; in a view of own nodes it is there even without a job."""
+    """Return a row for each user, the viewer first. In a view of own nodes, the viewer has a row even without a job."""
     survey = picture.survey
     records: dict[str, list[QueuedJob]] = defaultdict(list)
     loads: dict[str, list[tuple[NodeRow, UserLoad]]] = defaultdict(list)

@@ -1,8 +1,7 @@
-"""Several samples of one node at nearly the same time, each of which sees other GPUs, as one: snapshots in, snapshot
-out.
+"""Merge several snapshots of one node, taken at nearly the same time by samplers that see different GPUs.
 
-Under ConstrainDevices a step's sampler sees the GPUs of its own job, and of every process only what it has on those.
-What belongs to the node, to a job's cgroup or to a process itself is in every one of the samples, and counted once.
+Under ConstrainDevices a step's sampler sees only the GPUs of its own job. Figures of the node, of a job's cgroup or of
+a process itself are in each of the snapshots and count once.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from . import sums
 
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """Return the newest snapshot, with what only the others see. All are of one node; there is at least one."""
+    """Return the newest snapshot with what only the others see. All are of one node; there is at least one."""
     newest, *others = sorted(snapshots, key=lambda snapshot: -snapshot.taken)
     if not others:
         return newest
@@ -44,8 +43,8 @@ def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def _renumbered(gpus: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:
-    """In their order on the node. The driver counts from 0 in every step, so that the same number may come twice; then
-    the number of the device file takes its place."""
+    """Return the GPUs in their order on the node. In a step the driver counts from 0, so an index may occur twice; then
+    the number of the device file replaces it."""
     found = list(gpus)
     whole = [gpu for gpu in found if gpu.mig_of is None]
     if len({gpu.index for gpu in whole}) < len(whole) and all(gpu.minor is not None for gpu in found):
@@ -59,8 +58,8 @@ def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]
         for one in snapshot.processes:
             more = tuple(on for on in one.gpus if on.uuid in new)
             if more:
-                known = found.get((one.pid, one.start_ticks))
                 key = (one.pid, one.start_ticks)
+                known = found.get(key)
                 found[key] = replace(one, gpus=more) if known is None else replace(known, gpus=known.gpus + more)
     return tuple(found.values())
 
@@ -106,7 +105,7 @@ _Part = TypeVar("_Part", JobLoad, UserLoad)
 
 
 def _together(known: _Part, more: _Part) -> dict[str, Any]:
-    """The figures that are of the GPUs which each sample sees, of both samples, as the `Metric` of each says."""
+    """Return the figures that depend on the visible GPUs, of both samples together, as `Metric.together` says."""
     found: dict[str, Any] = {}
     for one in measured(type(known)):
         ours, theirs = getattr(known, one.name), getattr(more, one.name)
@@ -120,7 +119,8 @@ def _together(known: _Part, more: _Part) -> dict[str, Any]:
 
 
 def _sum(known: float | None, more: float | None, had: Sequence[str]) -> float | None:
-    """Add up; a part that is not known makes the sum not known. A sample without GPUs has no part in it."""
+    """Return the sum; None if a part is not known. `had`: the GPUs of the first part, which counts only if it has
+    any."""
     if known is None or more is None:
         return None if had else more
     return known + more

@@ -1,4 +1,4 @@
-"""A node of a survey with what is worked out of it: a line of llload, a row of the dashboard."""
+"""The row of a node: its record with figures and flags, for llload and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .flags import Flag
 
 
 class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A node with the figures and flags of its line, computed by the process that reads."""
+    """A node with its figures and flags, computed by the process that reads the survey."""
 
     node: NodeLoad
     figures: Figures
     flags: tuple[Flag, ...] = ()
     queued_users: tuple[str, ...] = ()
-    """Users with jobs there by Slurm's queue, for a node that is silent."""
+    """Users with jobs there by Slurm's queue, for a silent node."""
     queued_jobs: tuple[str, ...] = ()
-    """And which, as squeue writes them."""
+    """Jobs there by Slurm's queue, as squeue writes them, for a silent node."""
 
     @property
     def name(self) -> str:
@@ -30,12 +30,6 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
     def codes(self) -> tuple[str, ...]:
         """Return each flag's code once, as in llload's NOTE: gL, m!."""
         return tuple(dict.fromkeys(flag.code for flag in self.flags))
-
-    @property
-    def worst(self) -> str:
-        """Return the letter that colours the line: ! before H before L; empty: none."""
-        letters = {flag.letter for flag in self.flags}
-        return next((letter for letter in "!HL" if letter in letters), "")
 
 
 def row_of(node: NodeLoad) -> NodeRow:

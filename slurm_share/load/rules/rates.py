@@ -1,7 +1,6 @@
-"""Rates of work added up: of the tasks on a GPU, of the jobs on a node, of a job on its nodes. Values in, values out.
+"""Add up rates of work: of the tasks on a GPU, the jobs on a node, a job on its nodes. Values in, values out.
 
-A sum is there only where everything in it counts the same thing; epochs of one program and images of another are not
-added.
+Rates are added only if all of them count the same unit: epochs of one program and images of another are not added.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from .job_progress import total_per_s
 
 
 class RateSum(Struct, frozen=True):
-    """Units of work a second of several tasks, and where the count is from."""
+    """The units of work a second of several tasks, and the source of the count."""
 
     per_s: float
     source: str
 
 
 def per_s(found: RateSum | None) -> float | None:
-    """Return a sum as a number; None: there is none."""
+    """Return a sum as a number; None without a sum."""
     return None if found is None else found.per_s
 
 
 def text(found: RateSum | None, *, with_source: bool = False) -> str:
-    """Return a sum as text, or with where it is from; empty: there is none."""
+    """Return a sum as text, `with_source`: with its source; empty without a sum."""
     return "" if found is None else rate_text(found.per_s, found.source if with_source else "")
 
 
 def of_gpu(gpu: GpuLoad | None, processes: Sequence[ProcessLoad]) -> RateSum | None:
-    """Return the rate of the programs on a GPU. None: one of them shows no progress, works on further GPUs, counts
-    something else, or is not shown."""
+    """Return the rate of the programs on a GPU; None if one of them reports no progress, works on further GPUs, counts
+    another unit, or is not shown."""
     if gpu is None or gpu.others_mib:
         return None
     tasks = {}
@@ -49,14 +48,14 @@ def of_gpu(gpu: GpuLoad | None, processes: Sequence[ProcessLoad]) -> RateSum | N
 
 
 def of_node(snapshot: Snapshot) -> RateSum | None:
-    """Return the rate of all that jobs of llsub do on a node; None where another program is on one of its GPUs."""
+    """Return the rate of the jobs of llsub on a node; None if another program is on one of its GPUs."""
     if any(gpu.others_mib for gpu in snapshot.gpus):
         return None
     return of_jobs(job.progress for job in snapshot.jobs)
 
 
 def of_jobs(found: Iterable[JobProgress | None]) -> RateSum | None:
-    """Return the rate of several jobs together, or of one on several nodes."""
+    """Return the rate of several jobs together, or of one job on several nodes."""
     known = list(found)
     told = [one for one in known if one is not None and one.rate_per_s is not None]
     if not told or len(told) < len(known):
@@ -67,7 +66,7 @@ def of_jobs(found: Iterable[JobProgress | None]) -> RateSum | None:
 
 
 def joined(loads: Sequence[JobLoad]) -> JobProgress | None:
-    """Return what the elements of an array, or one job, get done on a node together; None: no launcher says."""
+    """Return the progress of a job, or of an array's elements together, on a node; None if no launcher reports it."""
     known = [load.progress for load in loads if load.progress is not None]
     if not known or len(known) < len(loads):
         return None

@@ -1,8 +1,8 @@
-"""Which steps to start so that every GPU of a user's jobs is seen: jobs in, steps out.
+"""Choose the steps to start so that every GPU of a user's jobs is seen: jobs in, steps out.
 
-One step sees a node, whatever runs there, but under ConstrainDevices only the GPUs of its own job. So the fewest steps
-are wanted that have all (node, GPU) of the jobs among them. That is a set cover; the greedy choice is at most a
-logarithm worse than the best one, and here nearly always the best.
+A step sees all of a node, but under ConstrainDevices only the GPUs of its own job. The fewest steps are wanted that
+together see every (node, GPU) of the jobs. That is a set cover; the greedy choice is at most a logarithmic factor worse
+than the best, and here nearly always the best.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_STEPS = {
     "RESIZING": "the job's size is changing",
     "REQUEUED": "the job was put back into the queue",
 }
-"""States in which a job that has nodes takes no step, and what is said of its nodes then."""
+"""State in which a job with nodes takes no step -> why its nodes are silent."""
 
 _Seen = tuple[str, int | None]
 """A node's GPU; None: the node itself."""
@@ -32,14 +32,14 @@ class Step(Struct, frozen=True):
     """A step to start, with one task on each of its nodes."""
 
     job: int
-    """As srun's --jobid takes it: of a heterogeneous job, the number of its first component."""
+    """The number for srun's --jobid; for a heterogeneous job, that of its first component."""
     component: int | None
     """Component of a heterogeneous job (--het-group); None for other jobs."""
     start: int | None
-    """The job's: a job that was requeued and runs again is another one."""
+    """Start time of the job: a job that was requeued and runs again is another one."""
     nodes: tuple[str, ...]
     gres: str
-    """What to ask for on each node (--gres)."""
+    """The request on each node (--gres)."""
 
 
 class _Choice(Struct, frozen=True):
@@ -58,8 +58,11 @@ def choose(
     running: Collection[Step] = (),
     failed: Collection[Step] = (),
 ) -> tuple[Step, ...]:
-    """Steps that see all that `jobs` have on `nodes`. One that is `running` is kept as long as it is of use; what has
-    `failed` is not tried again, and another job's step on these nodes takes its place where there is one."""
+    """Return the steps that see everything that `jobs` have on `nodes`.
+
+    A `running` step is kept while it is useful. A `failed` step is not tried again; if possible, another job's step on
+    its nodes takes its place.
+    """
     wanted = frozenset(nodes)
     lost = {(_key(step), node) for step in failed for node in step.nodes}
     choices = [choice for job in jobs if is_ready(job) for choice in _choices(job, wanted, lost)]
@@ -73,12 +76,12 @@ _Key = tuple[int, int | None, int | None, str]
 
 
 def _key(step: Step) -> _Key:
-    """What two steps on different nodes may have in common."""
+    """Return the fields that two steps of one job on different nodes may have in common."""
     return step.job, step.component, step.start, step.gres
 
 
 def _choices(job: QueuedJob, wanted: frozenset[str], lost: Collection[tuple[_Key, str]]) -> Iterator[_Choice]:
-    """One for each number of GPUs that the job has on a node: a step has the same request on all of its nodes."""
+    """Yield a choice for each number of GPUs that the job has on a node: a step has one request for all its nodes."""
     names = nodelist.unfold(job.nodes)
     indexes = _indexes(job, len(names))
     groups: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
@@ -99,21 +102,22 @@ def _indexes(job: QueuedJob, count: int) -> Sequence[tuple[int, ...]]:
     if job.gpu_indexes and len(job.gpu_indexes) == count:
         return job.gpu_indexes
     if job.gpu_indexes is None and job.gpus and count and job.gpus % count == 0:
-        # How many is known and not which: those of nobody else, so far as the choice goes.
+        # The GPUs are counted but not known: use numbers that no other job has.
         return [tuple(-(job.job_id * 64 + number) - 1 for number in range(job.gpus // count))] * count
     return [()] * count
 
 
 def _gres(job: QueuedJob, gpus: Sequence[int]) -> str:
     if not gpus:
-        return "none"  # a job that asked for GPUs by its whole hands its request to a step that says nothing
-    # A step of a job with shards is refused any gpu. One shard opens its GPU, and a job has the shards of one GPU
-    # (but for MULTIPLE_SHARING_GRES_PJ).
+        return "none"  # without --gres, a step inherits the request of a job that asked for GPUs as a whole
+    # A step of a job with shards cannot have a gpu. One shard opens its GPU, and a job has the shards of one GPU
+    # (except with MULTIPLE_SHARING_GRES_PJ).
     return "shard:1" if job.has_shards else f"gpu:{len(gpus)}"
 
 
 def _still_right(running: Collection[Step], choices: Sequence[_Choice], wanted: frozenset[str]) -> list[_Choice]:
-    """Also where some of its nodes are no longer asked for: to start it anew without them would cost more."""
+    """Return the running steps that are still useful, also with nodes that are no longer wanted: a new step costs
+    more."""
     right = []
     for step in running:
         for choice in choices:
@@ -125,7 +129,7 @@ def _still_right(running: Collection[Step], choices: Sequence[_Choice], wanted: 
 
 def _cover(choices: Sequence[_Choice], missing: frozenset[_Seen]) -> Iterator[_Choice]:
     left = set(missing)
-    # Most GPUs first; among equals the older job, which is nearer to its steady state, and always the same one.
+    # Most GPUs first; of equals the older job, which is nearer to its steady state.
     rest = sorted(choices, key=lambda choice: (-len(choice.seen), choice.step.job, choice.step.component or 0))
     while left:
         best = max(rest, key=lambda choice: len(choice.seen & left))
@@ -135,7 +139,7 @@ def _cover(choices: Sequence[_Choice], missing: frozenset[_Seen]) -> Iterator[_C
 
 
 def _without_surplus(chosen: Sequence[_Choice], running: frozenset[Step]) -> list[_Choice]:
-    """Without what others see too: whole steps, and of steps that are not yet running the nodes."""
+    """Return the choices without steps whose view others cover, and new steps without nodes that others cover."""
     kept = list(chosen)
     for choice in sorted(chosen, key=lambda one: (one.step in running, len(one.seen))):
         others = frozenset(seen for one in kept if one is not choice for seen in one.seen)

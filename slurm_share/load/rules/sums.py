@@ -1,4 +1,4 @@
-"""Sums and rates of figures of which some are not known."""
+"""Sums and rates of figures, some of which may not be known."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Iterable
 from ..snapshot import ProcessLoad
 
 ONE_SAMPLE = "one sample so far"
+UNREPORTED = "the driver does not report it"
 SHORTEST_S = 0.01
-"""Below it a difference of two counters says nothing."""
+"""Shortest time over which a difference of two counters is a rate."""
 
 
 def rate(now: float | None, before: float | None, dt: float | None) -> float | None:
-    """Return the rate of a counter; None if no time has passed, or if the counter went back (a new one)."""
+    """Return the rate of a counter; None if too little time has passed, or if the counter went back (a new one)."""
     if now is None or before is None or dt is None or dt < SHORTEST_S or now < before:
         return None
     return (now - before) / dt
 
 
 def add_up(values: Iterable[float | None]) -> float | None:
-    """Return the sum; None if any part is not known."""
+    """Return the sum; None if any value is not known."""
     total = 0.0
     for value in values:
         if value is None:
@@ -29,13 +30,13 @@ def add_up(values: Iterable[float | None]) -> float | None:
 
 
 def most(first: int | None, second: float | None) -> int | None:
-    """Return the larger of those that are known."""
+    """Return the larger of the known values; None if neither is known."""
     found = [value for value in (first, second) if value is not None]
     return int(max(found)) if found else None
 
 
 def first_known(values: Iterable[int | None]) -> int | None:
-    """Return the first that is not None."""
+    """Return the first known value; None if there is none."""
     return next((value for value in values if value is not None), None)
 
 

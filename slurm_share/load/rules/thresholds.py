@@ -1,109 +1,109 @@
-"""The numbers that advice and reports judge load by, each with its source. Percent unless said otherwise.
+"""The thresholds of advice and reports, each with its source. Percent unless said otherwise.
 
-There is one table for all sites: an own threshold of a site would make its figures incomparable with the papers'.
+All sites have the same thresholds, so that figures can be compared with those in the papers.
 """
 
 from __future__ import annotations
 
 GPU_FULL = 80.0
-"""SM activity at which more tasks only wait for one another: no task is added from here on. Source: RAD-RM (CARMA) adds
-none to a GPU whose SMACT is above 80 % (75 % made jobs wait longer). DCGM's manual, "Profiling Metrics": 0.8 or more is
-needed for effective use of the GPU."""
+"""SM activity from which more tasks only wait for each other, so no task is added. Source: RAD-RM (CARMA) adds none to
+a GPU whose SMACT is above 80 % (75 % made jobs wait longer). DCGM's manual, "Profiling Metrics": 0.8 or more is needed
+for effective use of the GPU."""
 
 DRAM_FULL = 80.0
-"""Memory bandwidth at which no task is added. Source: DCGM's manual, the same chapter: about 0.8 is the most that
-programs reach."""
+"""Memory bandwidth from which no task is added. Source: DCGM's manual, the same chapter: programs reach about 0.8 at
+most."""
 
 GPU_BAND = (50.0, 100.0)
-"""Good GPU load, of the GPUs that somebody has. Source: LLSC's LLload documentation ("0.5 or more for one GPU, 1.0 or
-more for two")."""
+"""Good GPU load, of the GPUs that jobs have. Source: LLSC's LLload documentation ("0.5 or more for one GPU, 1.0 or more
+for two")."""
 
 CPU_BAND = (50.0, 150.0)
-"""Good CPU load, of the CPUs that somebody has. Source: the same page ("24 to 72 on 48 cores")."""
+"""Good CPU load, of the CPUs that jobs have. Source: the same page ("24 to 72 on 48 cores")."""
 
 CPU_FULL = CPU_BAND[1] / 2
-"""CPU load at which no task is added: with twice as many it would leave LLSC's band."""
+"""CPU load from which no task is added: with twice as many it would leave LLSC's band."""
 
 CPU_AIM = 100.0
-"""CPU load that tasks are added up to: the middle of LLSC's band, every CPU busy and none waited for."""
+"""CPU load up to which tasks are added: the middle of LLSC's band, in which every CPU is busy and none has a queue."""
 
 IDLE = 1.0
-"""Below this GPU load, a task does nothing on its GPU: more of them would do as little. Source: jobstats says of a job
-at 0 % that it is a mistake of the program or of its options, and advises nothing else."""
+"""GPU load below which a task does nothing on its GPU, and more tasks would not either. Source: jobstats calls a job at
+0 % a mistake of the program or its options, and gives no other advice."""
 
 LOW_USE = 5.0
-"""Below this GPU load, what the tasks wait for is found out first: more of them would wait as well. Source: LLSC's
-recipe, which measures a rate before it adds tasks; 4 tasks at 3 % would need 100 to fill a GPU, and load does not grow
-evenly over such a distance."""
+"""GPU load below which the cause is to be found first: more tasks would wait as well. Source: LLSC's recipe measures a
+rate before it adds tasks. 4 tasks at 3 % would need 100 to fill a GPU, and load does not grow evenly that far."""
 
 LOW_USE_CPU = 5.0
-"""Percent of one CPU for each task: the same of a job without GPUs. A task that works has a whole one."""
+"""Percent of one CPU per task below which the cause is to be found first, for a job without GPUs. A task that works
+uses a whole CPU."""
 
 EMPTIER = 0.5
 """Tasks are spread unevenly if the load of another GPU of the node is below this factor times that of a full one."""
 STEADY_EMPTIER = 0.75
-"""The same after an advice that said so. The difference is larger than a noise of 10 % on both loads."""
+"""EMPTIER after an advice that said so. The difference is larger than a noise of 10 % on both loads."""
 
 DISAGREE = 20.0
-"""The load is not steady if the means of two windows differ by so many points, and"""
+"""The load is not steady if the means of two windows differ by this many points and by the factor DISAGREE_TIMES."""
 DISAGREE_TIMES = 2.0
-"""by this factor. Both, so that noise on a small or a large load does not count."""
+"""See DISAGREE. Both are needed, so that noise on a small or a large load does not count."""
 
 HELD_IDLE = 5.0
-"""GPU utilisation below which a GPU that a job holds is idle: the job would lose nothing without it. Source: ours, as
-jobstats and Princeton's policy for jobs with zero GPU utilisation, with room for a monitor or a display that is drawn
-now and then."""
+"""GPU utilisation below which a GPU that a job holds is idle: the job does not need it. Source: ours, after jobstats
+and Princeton's policy for jobs with zero GPU utilisation, with room for a monitor or an occasional display."""
 
 HELD_IDLE_S = 600.0
-"""Seconds that it is below: loading data and compiling take minutes, and are no reason to say anything. Ours."""
+"""Seconds below HELD_IDLE after which a GPU is idle. Ours: loading data and compiling take minutes."""
 
 PEAK_AT_CAP = 95.0
-"""Percent of a task's memory cap: a peak above it may be the cap's, not the task's own."""
+"""Percent of a task's memory cap above which the cap may limit the peak."""
 
 PREALLOCATED = 70.0
-"""Percent of a GPU's memory held by one: JAX takes 75 % of it at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), TensorFlow
-nearly all, whatever they need. Source: their manuals, "GPU memory allocation" and "Limiting GPU memory growth"."""
+"""Percent of a GPU's memory from which a task may have taken it in advance. At their start, JAX takes 75 %
+(XLA_PYTHON_CLIENT_MEM_FRACTION) and TensorFlow nearly all. Source: their manuals, "GPU memory allocation" and "Limiting
+GPU memory growth"."""
 
 UNLIKE = 2.0
-"""Tasks are unlike if the largest was seen with so many times the GPU memory of the median of those that run, and"""
+"""Tasks are unlike if the largest took this many times the GPU memory of the running tasks' median, and UNLIKE_MIB
+more."""
 UNLIKE_MIB = 1024
-"""with so much more: below, contexts and libraries are most of it. Ours."""
+"""See UNLIKE. Below this difference, contexts and libraries are most of it. Ours."""
 UNLIKE_TASKS = 3
-"""Of fewer tasks nobody can say what is usual."""
+"""Least number of tasks for a median. Ours."""
 
 YOUNG_S = 60.0
-"""Seconds. Before, nothing is advised: start-up (30 s at least in the packing papers) and the first steps are no
-measure of what follows; what one task needs shows within its first minute."""
+"""Seconds for which a job is watched before anything is advised: start-up (30 s at least in the packing papers) and
+first steps are not typical, and a task shows its needs within its first minute."""
 
 SHORT_S = 300.0
-"""Seconds. Before, confidence is low. Source: jobstats judges no job that ran for less (its minimum run time)."""
+"""Seconds below which confidence is low. Source: jobstats judges no job that ran for less (its minimum run time)."""
 
 LONG_S = 900.0
-"""Seconds. The longest window of load; from here on confidence can be high."""
+"""Seconds from which confidence can be high: the longest window of load."""
 
 GROWTH = 2
-"""Times as many tasks as now, where the load does not show room for more, at most from half load on. Source: LLSC's
-tuning recipe doubles; throughput against tasks is concave in every paper, so a doubling too much costs little."""
+"""Largest factor of tasks from half load on, or if the load shows no room for more. Source: LLSC's tuning recipe
+doubles; throughput against tasks is concave in every paper, so one doubling too many costs little."""
 
 GROWTH_MOST = 4
-"""Times as many tasks as now, at most, whatever the load: what was not measured is not far from what was. Source:
-LLSC's paper, where load grew evenly from 1 task to 4 on a GPU and no further."""
+"""Largest factor of tasks at any load, because load is measured only for the present number. Source: LLSC's paper, in
+which load grew evenly from 1 task to 4 on a GPU and no further."""
 
 STEADY_RISE, STEADY_FALL = 1.08, 1.15
-"""Factors: the previous verdict stays until the load is that far above, or below, the threshold at which it would
-change. Together they are more than a noise of 10 % either way (1.1 / 0.9)."""
+"""Factors by which the load must be above, or below, a threshold before the previous verdict changes. Together they are
+more than a noise of 10 % either way (1.1 / 0.9)."""
 
 STEADY_NUMBER = 1.25
 """Factor by which the number of tasks must differ from the previous advice to replace it."""
 
 STEADY_WEIGHT = 0.25
-"""Weight of the newest figures in the running mean of the load; the mean before has the rest."""
+"""Weight of the newest figures in the running mean of the load."""
 
 RATE_GAIN, RATE_SPREADS = 1.10, 2.0
-"""More tasks are worth it from this factor of work a second on, if the difference is also more than so many median
-absolute deviations of the windows. Source: ours, as the trials of a run of llsub (packaging/docs/packing.md)."""
+"""More tasks are worthwhile from this factor of the rate on, if the difference is also more than this many median
+absolute deviations of the windows. Source: ours, as in the trials of a run of llsub (packaging/docs/packing.md)."""
 RATE_WINDOWS = 3
-"""Windows of each task, before its rate counts as that of so many tasks. Ours: of fewer nobody can say how they
-differ."""
+"""Windows of each task before its rate counts. Ours: fewer give no deviation."""
 RATE_WINDOWS_LONG = 6
 """Windows from which confidence in a comparison of rates can be high."""

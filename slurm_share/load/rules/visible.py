@@ -1,7 +1,7 @@
-"""What of a node a user may see: what is theirs, and of the rest no more than that it is there.
+"""Reduce a snapshot to what a user may see: the user's own load, and the presence of other users' load.
 
-What is shown is built up from fields that are declared as shown: figures of a GPU by the `Metric` at the field, all
-other fields by name here. A field that nobody declared is hidden.
+The result is built only from fields that are declared as visible: figures of a GPU by the `Metric` at the field, all
+other fields by name here. A field that is not declared is hidden.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..snapshot import GpuBooking, GpuLoad, GpuUser, JobLoad, OnGpu, ProcessLoad
 from . import thresholds
 
 OTHERS = "others use parts of this GPU"
-BEFORE = "it would tell what others did here before"
+BEFORE = "it would show what others did here before"
 
 OF_THE_NODE = (
     *("schema", "node", "taken", "source", "measured_s", "interval_s", "version", "driver", "cpus", "cores", "load"),
     *("cpu_cores", "memory_total_mib", "memory_used_mib", "unknown"),
 )
-"""Fields of a Snapshot that every user may see: the kernel tells them to everybody on the node."""
+"""Fields of a Snapshot that every user may see: the kernel shows them to every user of the node."""
 OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulated", "problem")
-"""Fields of a GPU that is shown at all; figures are declared at the field (`Metric.seen`)."""
+"""Fields of every GPU that is shown; figures are declared at the field (`Metric.seen`)."""
 OWN: dict[type[Struct], tuple[str, ...]] = {
     ProcessLoad: (
         *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
@@ -56,21 +56,21 @@ _OF_A_FREE_ONE = (*OF_THE_GPU, *_shown_to(GpuLoad, "all", "free"))
 _ON_IT = (*OF_THE_GPU, *_shown_to(GpuLoad, "all", "free", "own"))
 _PARTS = _shown_to(Activity, "all", "free", "own")
 _FIGURES = {one.name: one.json for one in measured(GpuLoad)}
-"""Figures of a GPU, and what they are called in `unknown`."""
+"""Figure of a GPU -> its name in `unknown`."""
 
 
 def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
-    """Return the snapshot with that user's processes, jobs and sums only. Applying it twice changes nothing.
+    """Return the snapshot with only that user's processes, jobs and sums. Applying it twice changes nothing.
 
-    The node's cores, load and memory stay, which the kernel tells everybody. A GPU stays where the user is on it, or
-    where nobody is. On a GPU that the user is on with others its own figures stay, which the driver tells everybody on
-    it; of the others there is `others_mib`, and `clients` are the user's. All other GPUs go, and are counted. What
-    looks back begins where the user came, and is not shown of a GPU that was not the user's.
+    The node's cores, load and memory stay, because the kernel shows them to everybody. A GPU stays if the user or
+    nobody is on it. If the user shares it with others, its figures stay, because the driver shows them to everybody on
+    it; `others_mib` is the others' memory, and `clients` are the user's. All other GPUs are left out and counted.
+    Means over time start when the user came to the GPU, and are left out for a GPU on which the user was not.
     """
     processes = tuple(one for one in snapshot.processes if one.uid == uid)
     hidden = tuple(one for one in snapshot.processes if one.uid != uid)
     own = {on.uuid for one in processes for on in one.gpus}
-    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or _is_nobodys(gpu, hidden, uid)}
+    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or _has_no_other_user(gpu, hidden, uid)}
     # A GPU in MIG mode is shown for its instances.
     cut = {gpu.mig_of for gpu in snapshot.gpus}
     keep -= {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in cut and gpu.uuid not in own}
@@ -99,7 +99,7 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
 
 
 def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
-    """The same where there are no processes to tell whose a GPU is, as in Prometheus: by the GPUs of jobs and users."""
+    """Return the same from a snapshot without processes, as from Prometheus: by the GPUs of jobs and users."""
     jobs = tuple(_own(job) for job in snapshot.jobs if job.user == user)
     users = tuple(_own(one) for one in snapshot.users if one.user == user)
     own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}
@@ -130,14 +130,14 @@ _Own = TypeVar("_Own", bound=Struct)
 
 
 def _own(record: _Own) -> _Own:
-    """Return a record of the user's own, with the fields that are declared as shown."""
+    """Return a record of the user's own with only the fields that are declared as visible."""
     kind = type(record)
     return record if len(OWN[kind]) == len(kind.__struct_fields__) else kind(**_fields(record, OWN[kind]))
 
 
-def _is_nobodys(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool:
-    """Whether nobody else is on it, as far as anybody can say. One whose processes the driver does not list, and that
-    is not lost altogether, may be somebody's; a lost one is theirs who were on it lately."""
+def _has_no_other_user(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool:
+    """Return whether no other user is on the GPU. One whose processes the driver does not list may have other users; a
+    lost GPU belongs to its last users."""
     if any(on.uuid == gpu.uuid for one in hidden for on in one.gpus) or gpu.others_mib:
         return False
     if gpu.clients is None:
@@ -152,8 +152,8 @@ def _process(process: ProcessLoad) -> ProcessLoad:
 
 
 def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tuple[ProcessLoad, ...]) -> GpuLoad:
-    """A GPU that the user is on, or nobody. What looks back begins when the user came: the windows, and `activity`,
-    which is since the sample before."""
+    """Return a GPU that the user or nobody is on. Its windows, and `activity` since the sample before, are shown only
+    for the user's own time."""
     theirs = sum(on.memory_mib or 0 for one in hidden for on in one.gpus if on.uuid == gpu.uuid)
     mine = sum(on.uuid == gpu.uuid for one in processes for on in one.gpus)
     bookings = tuple(_own(one) for one in gpu.bookings if one.uid == uid)
@@ -171,7 +171,7 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
         "users": () if since is None else (since,),
     }
     if not mine:
-        # That nobody was here for ten minutes tells nothing of anybody; when the last one left would.
+        # That nobody was on it for ten minutes reveals nothing; the time when the last user left would.
         is_long = gpu.unused_s is not None and gpu.unused_s >= thresholds.HELD_IDLE_S
         shown["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
     hidden_ones = [name for name in _FIGURES if name not in allowed and name != "booked_mib"]
@@ -182,11 +182,11 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
 
 
 def _without_bookings(gpu: GpuLoad, own: Collection[str]) -> GpuLoad:
-    """A GPU as it is; where the user is not on it, what is booked there is somebody else's."""
+    """Return the GPU without bookings if the user is not on it, because they are another user's."""
     return gpu if gpu.uuid in own or gpu.booked_mib is None else structs.replace(gpu, booked_mib=None, bookings=())
 
 
 def _without_load(gpu: GpuLoad) -> GpuLoad:
-    """A GPU in MIG mode of which the user has some instances: the figures of the whole are mostly others'."""
+    """Return a GPU in MIG mode of which the user has some instances, without figures, which include others'."""
     cut = [json for name, json in _FIGURES.items() if name not in _TO_ALL]
     return GpuLoad(**_fields(gpu, _TO_ALL), unknown={**gpu.unknown, **dict.fromkeys((*cut, "activity"), OTHERS)})

@@ -1,4 +1,4 @@
-"""Means over the last minutes of a figure that is read now and then."""
+"""Compute means over the last minutes of a figure that is read at irregular times."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from ..snapshot import Means
 MINUTES = (60.0, 300.0, 900.0)
 KEPT_S = MINUTES[-1]
 TEN_S, LEAST_OF_TEN_S = 600.0, 540.0
-"""A mean over ten minutes is told where so much of them was measured: a node that was not asked for a minute is no
-reason to know nothing."""
+"""A mean over ten minutes needs this much of them measured, so that a gap of a minute does not make it unknown."""
 GRAIN_S = 5.0
-"""Readings closer together than this become one point, so that 15 minutes are at most 181."""
+"""Readings closer together than this become one point, so that 15 minutes have at most 181."""
 
 
 class Series(Struct, frozen=True):
-    """A figure over time as its integral: the mean between two moments is a difference, however many readings lie
-    between them. The three tuples have a place for each point, oldest first; made by `add` only."""
+    """A figure over time, stored as its integral, so that a mean is the difference of two points. The three tuples have
+    an entry for each point, oldest first. Only `add` makes one."""
 
     at: tuple[float, ...] = ()
-    """Monotonic clock, seconds."""
+    """Times of the points on the monotonic clock, seconds."""
     total: tuple[float, ...] = ()
-    """Integral of the figure up to then, figure times seconds."""
+    """Integral of the figure up to each point, figure times seconds."""
     covered: tuple[float, ...] = ()
-    """Seconds up to then for which there was a figure."""
+    """Seconds up to each point for which there was a figure."""
 
 
 def add(series: Series, now: float, dt: float, value: float | None) -> Series:
@@ -35,10 +34,10 @@ def add(series: Series, now: float, dt: float, value: float | None) -> Series:
     if value is None or dt <= 0:
         return series
     if not series.at or now <= series.at[-1]:
-        # The clock stood still or went back, which a kernel's never does: begin anew rather than count twice.
+        # The clock stood still or went back, which the kernel's never does: start again rather than count twice.
         series = Series((now - dt,), (0.0,), (0.0,))
     elif now - dt > series.at[-1]:
-        # A gap: the integral stands still over it.
+        # The integral does not change over a gap.
         series = _append(series, now - dt, series.total[-1], series.covered[-1])
     total, covered = series.total[-1] + value * dt, series.covered[-1] + dt
     if len(series.at) > 1 and series.at[-1] - series.at[-2] < GRAIN_S and now - series.at[-2] <= 2 * GRAIN_S:
@@ -47,8 +46,8 @@ def add(series: Series, now: float, dt: float, value: float | None) -> Series:
 
 
 def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
-    """The means up to `now`; None where the last 15 minutes hold no reading. Nothing before `since` is in them: they
-    begin with the first point after it."""
+    """Return the means up to `now`; None if there is no reading in the last 15 minutes. `since`: the means start with
+    the first point after it."""
     if since > -math.inf:
         first = bisect_left(series.at, since)
         series = Series(series.at[first:], series.total[first:], series.covered[first:])
@@ -58,7 +57,7 @@ def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
     found = []
     for seconds in MINUTES:
         total, covered = _measured(series, now, seconds)
-        # Nothing in the last minute (the driver was silent): the next longer window says what is known.
+        # Without a reading in the last minute (the driver was silent), the next longer window is used.
         found.append(total / covered if covered > 0 else None)
     m15 = found[2] if found[2] is not None else 0.0
     m5 = found[1] if found[1] is not None else m15
@@ -95,6 +94,6 @@ def _append(series: Series, at: float, total: float, covered: float) -> Series:
 
 
 def _trim(series: Series, now: float) -> Series:
-    """Drop the points that no window reaches; one point before them stays, to measure from."""
+    """Drop the points that no window reaches, except the last one before them, from which windows are measured."""
     old = bisect_left(series.at, now - KEPT_S) - 1
     return Series(series.at[old:], series.total[old:], series.covered[old:]) if old > 0 else series

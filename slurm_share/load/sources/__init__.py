@@ -1,1 +1,1 @@
-"""Ways to the snapshots of some nodes: srun, this node, agents, Prometheus, a recording, a demonstration."""
+"""Sources of snapshots and surveys: srun, this node, agents, Prometheus, a recording, a demonstration."""

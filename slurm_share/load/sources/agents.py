@@ -1,7 +1,7 @@
-"""All agents at once over HTTP, with the operators' token.
+"""Read all agents at once over HTTP, with the operators' token.
 
-On asyncio's sockets and not through httpx, which takes eight times as long for a thousand connections of one request
-each. What answers is our own agent or is not understood: HTTP/1.1, a length, and the end of the connection.
+Uses asyncio's sockets: httpx takes eight times as long for a thousand connections with one request each. Only our
+agent's form of answer is understood: HTTP/1.1, a length, and the end of the connection.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from typing import Any
 
 from ...core.errors import StateError
 from ...core.settings import Settings
+from ...core.text import counted
 from .. import snapshot as snapshots
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
 from . import tokens
-from .base import Answer, Asked
+from .base import Answer, Asked, Source
 
 AT_ONCE = 200
-"""Connections at the same time: enough that a few nodes that do not answer hold up nobody, and below the 1,024 open
-files that a user has by default."""
+"""Most connections at the same time: a few silent nodes do not delay the others, and it is below the default limit of
+1,024 open files."""
 NODE_S = 5.0
-"""The longest that one node is waited for, where there is time for all."""
+"""The longest wait for one node."""
 ANSWER_MAX_BYTES = 64 * 1024 * 1024
 _RESOLVERS = 8
-"""Threads that ask for addresses: a name server is not asked asynchronously."""
+"""Threads that look up addresses: getaddrinfo(3) blocks."""
 _ADDRESSES = 3
 """Most addresses of one name that are tried in turn."""
 
@@ -39,7 +40,7 @@ REFUSED = "no agent answers"
 TIMED_OUT = "timeout"
 WRONG_TOKEN = "wrong token"
 NO_SAMPLE = "agent starting"
-NOT_OURS = "no agent of ours"
+NOT_OURS = "not slurm-share's agent"
 CUT_OFF = "connection lost"
 _MESSAGES: Mapping[int, str] = {
     errno.ECONNREFUSED: REFUSED,
@@ -51,8 +52,8 @@ _MESSAGES: Mapping[int, str] = {
 }
 
 
-class AgentsSource:
-    """Ask the agent of every node at each survey. Raises UsageError where the token cannot be read."""
+class AgentsSource(Source):
+    """The agents of all nodes, read at each survey. Raises UsageError if the token cannot be read."""
 
     name: SourceName = "agent"
 
@@ -61,27 +62,20 @@ class AgentsSource:
         self._token = tokens.read(settings.agent_token_file, "agent_token_file")
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return the snapshots of all nodes that answer within `timeout_s`, and why the others are silent."""
+        """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
         found, silent = asyncio.run(self._ask_all(asked, timeout_s))
         notes = []
         wrong = sum(why == WRONG_TOKEN for why in silent.values())
         if wrong:
-            notes.append(f"{wrong} agents refuse the token: is agent_token_file the same on these nodes and here?")
+            notes.append(
+                f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same there and here"
+            )
         if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
             notes.append(
-                f"no agent answers on port {self._port} of any node; install slurm-share-agent.service there and set "
+                f"no agent answers on port {self._port} of any node; start slurm-share-agent.service there and set "
                 "agent_http in its configuration"
             )
         return Answer(snapshots=found, silent=silent, notes=notes)
-
-    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Do nothing: without the nodes' names there is nothing to ask."""
-
-    def ask_again(self) -> None:
-        """Do nothing: every survey asks every node."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is kept open between two surveys."""
 
     async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
         found: dict[str, Snapshot] = {}
@@ -103,7 +97,7 @@ class AgentsSource:
             for worker in late:
                 worker.cancel()
             for ended in await asyncio.gather(*workers, return_exceptions=True):
-                if isinstance(ended, Exception):  # no node's, those are words: a fault of ours
+                if isinstance(ended, Exception):  # a fault of ours: a node's failure is a text
                     raise ended
         addresses.close()
         for node in asked.nodes:
@@ -112,7 +106,7 @@ class AgentsSource:
         return found, silent
 
     async def _ask(self, addresses: _Addresses, node: str, asked: Asked) -> Snapshot | str:
-        whole = asked.details or asked.user  # to tell a user's part, one has to see all
+        whole = asked.details or asked.user  # a user's part is made from the whole
         request = (
             f"GET /snapshot{'' if whole else '?details=no'} HTTP/1.1\r\nHost: {node}:{self._port}\r\n"
             f"Authorization: Bearer {self._token}\r\nConnection: close\r\n\r\n"
@@ -128,12 +122,12 @@ class AgentsSource:
         except OSError as error:
             return _MESSAGES.get(error.errno or 0, "no answer")
         except UnicodeError:
-            return "no such host"  # a name that no host can have
+            return "no such host"  # the name cannot be a host's
         return _answer(node, data, asked.user)
 
 
 class _Addresses:
-    """Look up addresses in daemon threads: a name server that is down delays neither the survey nor the exit."""
+    """Address look-ups in daemon threads, so that a name server that is down delays neither the survey nor the exit."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -145,8 +139,8 @@ class _Addresses:
             threading.Thread(target=self._work, name="addresses", daemon=True).start()
 
     async def of(self, host: str) -> list[Any]:
-        """Return the addresses of a host, as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
-        if ":" in host or host[:1].isdigit():  # no name but for a few: asks nobody
+        """Return the addresses of a host as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
+        if ":" in host or host[:1].isdigit():  # nearly always an address, which needs no look-up
             with contextlib.suppress(socket.gaierror):
                 return socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         future: asyncio.Future[list[Any]] = self._loop.create_future()
@@ -154,7 +148,7 @@ class _Addresses:
         return await future
 
     def close(self) -> None:
-        """End the threads that are not waiting for an answer."""
+        """End the threads, except those that wait for an answer."""
         for _ in range(_RESOLVERS):
             self._wanted.put(None)
 
@@ -169,7 +163,7 @@ class _Addresses:
             with self._lock:
                 self._found.append((future, found))
                 is_first = len(self._found) == 1
-            if is_first:  # else the loop has been woken and has not come to it: one system call for many
+            if is_first:  # else the loop has been woken and will take this one too: one system call for many
                 try:
                     self._loop.call_soon_threadsafe(self._settle)
                 except RuntimeError:
@@ -234,7 +228,7 @@ def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
 
 
 def for_user(snapshot: Snapshot, user: str) -> Snapshot:
-    """Return one user's part of an operator's snapshot; for a user who is not there, the node alone."""
+    """Return one user's part of an operator's snapshot; for a user without load there, only the node."""
     uids = [one.uid for one in snapshot.users if one.user == user]
     uids += [one.uid for one in snapshot.processes if one.user == user]
     return visible.for_user(snapshot, next(iter(uids), -1), user)

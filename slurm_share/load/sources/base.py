@@ -1,4 +1,4 @@
-"""The interface of a source of snapshots: its request and its answer."""
+"""The interface of a source of snapshots, with its request and its answer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..snapshot import Snapshot, SourceName
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request: which nodes, and for whom."""
+    """A request for the snapshots of some nodes."""
 
     nodes: tuple[str, ...]
     addresses: Mapping[str, str] = {}
-    """Node -> where it is reached, of those that are not under their name."""
+    """Node -> address, for nodes whose address is not their name."""
     jobs: tuple[QueuedJob, ...] = ()
-    """Slurm's, that run on these nodes and that the caller may look into."""
+    """Slurm's jobs on these nodes that the caller may see."""
     user: str = ""
-    """User whose load is wanted; empty: all users' (operators)."""
+    """The user whose load is wanted; empty: all users' (operators)."""
     details: bool = True
-    """False: a line per node is enough, and a source may leave out processes, jobs and users, and give the GPUs as
-    `gpu_sums`: with thousands of nodes that is what it costs."""
+    """False: a line per node is enough. Then a source may leave out processes, jobs and users, and have `gpu_sums`
+    instead of GPUs, which for thousands of nodes are most of the cost."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -31,30 +31,29 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     snapshots: Mapping[str, Snapshot]
     silent: Mapping[str, str]
-    """Node -> why there is nothing of it, in a few words."""
+    """Node -> why it has no snapshot, in a few words."""
     notes: Sequence[str] = ()
-    """Sentences for the viewer, such as what to do about nodes that are silent."""
+    """Sentences for the user, such as what to do about silent nodes."""
 
 
 class Source(Protocol):
-    """A way to the snapshots of nodes. Made once, asked many times, closed at the end; never raises for a node that is
-    silent, SlurmShareError where nothing can be had from anybody."""
+    """A source of snapshots. It is made once, read many times and closed at the end."""
 
     name: SourceName
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Start what needs no names of nodes; called once, while Slurm is asked for these. `all_lines`: it will be
-        all nodes that there are, for everybody and without details. Raises nothing, and waits for nobody."""
-        ...
+        """Start what needs no names of nodes; called once, while Slurm is asked for these. Does not raise or wait.
+        `all_lines`: the request will be for a line of every node, for all users. Default: nothing to start."""
+        return
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return the newest snapshots, after at most `timeout_s`."""
-        ...
+        """Return the newest snapshots, after at most `timeout_s`. Raises SlurmShareError if no node can be read; a
+        silent node is no error."""
 
     def ask_again(self) -> None:
-        """Try again at the next survey what failed and would otherwise be left alone for a while."""
-        ...
+        """Retry at the next survey what failed, without the usual pause. Default: there is no pause."""
+        return
 
     def close(self) -> None:
-        """End what was started: steps, connections."""
-        ...
+        """End the steps and connections that were started. Default: there are none."""
+        return

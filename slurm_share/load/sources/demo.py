@@ -1,7 +1,7 @@
-"""A simulated cluster that lives by itself, for a first survey without Slurm: every record says that it is a demo.
+"""Simulate a cluster, for surveys without Slurm. Every record says that it is a demonstration.
 
-The same seed and time give the same survey: nothing is kept between two surveys. Nodes stand in groups; a group runs
-one user's job at a time (a node belongs to one user, as under slurm-share), then waits, then runs the next one.
+The same seed and time give the same survey: no state is kept between two surveys. Nodes form groups. A group runs one
+user's job at a time (a node belongs to one user, as under slurm-share), is idle for a while, then runs the next job.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from ..snapshot import (
 )
 
 USER = "alice"
-"""Who looks, where nobody else is named."""
+"""The default user."""
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004}
 NODES = 12
 INTERVAL_S = 5.0
 WINDOW_S = 30.0
-"""Over which the rates of tasks are means."""
+"""Window of the mean rates of tasks, seconds."""
 _QUEUE_EVERY_S = 60
 _BIG = 48
-"""Clusters larger than this have fewer processes on a node, so that a survey of 10,000 nodes stays a second."""
+"""Larger clusters have fewer processes on a node, so that a survey of 10,000 nodes takes a second."""
 
 
 class _Kind(Struct, frozen=True):
-    """A kind of node."""
+    """A kind of node of the simulated cluster."""
 
     prefix: str
     cpus: int
@@ -56,7 +56,7 @@ class _Kind(Struct, frozen=True):
     gpu: str = ""
     gpu_mib: int = 0
     gpm: bool = False
-    """Whether its driver has SM activity."""
+    """Whether its driver reports SM activity."""
 
 
 _KINDS = (
@@ -67,28 +67,28 @@ _KINDS = (
 
 
 class _Work(Struct, frozen=True):
-    """What a job does."""
+    """The load that a job causes."""
 
     name: str
     per_gpu: int
-    """Tasks on a GPU; 0: it leaves the GPUs alone."""
+    """Tasks on a GPU; 0: it does not use GPUs."""
     gpu_percent: float
     """GPU load of one task alone."""
     task_gib: float
     cpu_percent: float
-    """In percent of all CPUs of the node."""
+    """CPU load in percent of all CPUs of the node."""
     host_gib: float
     grows: bool = False
-    """True: its memory rises until tasks die of it."""
+    """True: its memory rises until tasks run out of it."""
     share: bool = True
     booked_gib: float = 0.0
-    """What a run that packs its tasks has booked for each; 0: it does not pack."""
+    """Memory that a run with `--pack` has booked for each task; 0: it does not pack."""
     alone_per_s: float = 0.0
-    """Units of work a second of one task that has a GPU to itself; 0: its tasks report no progress."""
+    """Units of work a second of one task alone on a GPU; 0: its tasks report no progress."""
     speed_ratio: float = 1.0
-    """Of that, beside as many tasks as there are on its GPU."""
+    """Speed of a task among `per_gpu` tasks as a ratio of its speed alone."""
     counted_from: str = ""
-    """As `TaskProgress.rate_source`."""
+    """`TaskProgress.rate_source` of its tasks."""
 
 
 _WORKS = (
@@ -110,8 +110,8 @@ _WORKS = (
 
 _IDLER = _Work("interactive", 1, 0.6, 5.6, 1.5, 6.0, share=False)
 _IDLER_GROUP, _DAY_S, _IDLER_LEAST_S = 1, 86_400.0, 3600.0
-"""One of the viewer's jobs holds all GPUs of its nodes for a day, with one task that does next to nothing: what idle
-GPUs look like."""
+"""One of the viewer's jobs holds all GPUs of its nodes for a day with one task that does almost nothing, to show idle
+GPUs."""
 
 
 class Demo:
@@ -128,7 +128,7 @@ class Demo:
         seed: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set up the cluster. Raises UsageError for a user or a node that the demonstration does not have."""
+        """`count`: number of nodes. Raises UsageError for a user or a node that the demonstration does not have."""
         if user not in USERS:
             raise UsageError(
                 f"the demonstration has no user {shown(user) or repr(user)}; there are {', '.join(sorted(USERS))}"
@@ -146,7 +146,7 @@ class Demo:
         self._rich = count <= _BIG
 
     def read(self, timeout_s: float = 0.0) -> Survey:
-        """Return the cluster now. Raises UsageError for a job that was not there at the first survey."""
+        """Return the survey of this moment. Raises UsageError for a named job that the first survey does not have."""
         now = self._clock()
         self._check_jobs(now)
         nodes: list[NodeLoad] = []
@@ -179,7 +179,7 @@ class Demo:
         )
 
     def _check_jobs(self, now: float) -> None:
-        """What was named and is not there is said once: later it has ended."""
+        """Raise UsageError for a named job that does not run. Only the first survey checks: later it may have ended."""
         wanted, self._unchecked = self._unchecked, frozenset()
         if not wanted:
             return
@@ -192,7 +192,7 @@ class Demo:
             raise UsageError(f"the demonstration has no job {missing[0]}{of_user}; there are {some or 'none now'}")
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: the demonstration holds no resources."""
 
     def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
         number = int(name.rpartition("-")[2])
@@ -206,7 +206,7 @@ class Demo:
         )
 
 
-# --- Who runs what, and when ------------------------------------------------------------------------------------------
+# --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
 class _Job(Struct, frozen=True):
@@ -217,13 +217,14 @@ class _Job(Struct, frozen=True):
     age: float
     life: float
     tasks: int
-    """On each node."""
+    """Tasks on each node."""
     lost: int
-    """Tasks of a node that died of memory."""
+    """Tasks of each node that ran out of memory."""
 
 
 def _noise(*parts: int) -> float:
-    """Return 0 to 1, the same for the same numbers (a 64-bit mix, faster than `hash` and `random`)."""
+    """Return a number from 0 to 1 that depends on the arguments only (a 64-bit mix, faster than `hash` and
+    `random`)."""
     value = 0x9E3779B97F4A7C15
     for part in parts:
         value = (value ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
@@ -232,7 +233,7 @@ def _noise(*parts: int) -> float:
 
 
 def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
-    """Return the groups of nodes that run a job together: one, two or three of a kind."""
+    """Return the groups of nodes that run a job together: one, two or three nodes of a kind."""
     left = [0] * len(_KINDS)
     groups: list[list[tuple[str, _Kind]]] = []
     made = 0
@@ -249,7 +250,7 @@ def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
 
 
 def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: int) -> _Job | None:
-    """Return the job that the group runs at this time; None: it waits for the next."""
+    """Return the job that the group runs at this time; None: it is idle."""
     kind = group[0][1]
     period = 900.0 + 1800.0 * _noise(seed, number, 1)
     shifted = now + period * _noise(seed, number, 2)
@@ -260,7 +261,7 @@ def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: i
     if age > life:
         return None
     works = [work for work in _WORKS if bool(work.per_gpu) == bool(kind.gpus) or (kind.gpus and not work.per_gpu)]
-    # On a node with GPUs, few leave them alone.
+    # On nodes with GPUs, few jobs do not use them.
     place = _noise(seed, number, cycle, 4)
     works = [work for work in works if work.per_gpu] if kind.gpus and place < 0.93 else works
     work = _IDLER if number == _IDLER_GROUP else works[int(_noise(seed, number, cycle, 5) * len(works))]
@@ -309,11 +310,11 @@ def _is_down(name: str, count: int) -> bool:
 
 
 def _is_silent(name: str, count: int, now: float) -> bool:
-    """Return whether the node is silent: one node answers for three minutes, then is silent for two."""
+    """Return whether the node is silent: one node answers for three minutes, and then does not for two."""
     return count >= 6 and name == "v-4" and now % 300 > 180
 
 
-# --- What a node says -------------------------------------------------------------------------------------------------
+# --- Nodes ------------------------------------------------------------------------------------------------------------
 
 
 def _slurm_node(name: str, kind: _Kind, job: _Job | None, *, down: bool = False) -> SlurmNode:
@@ -338,7 +339,7 @@ def _wave(now: float, period: float, phase: float) -> float:
 
 
 def _means(level: float, swing: float, now: float, period: float, phase: float, over: float, most: float) -> Means:
-    """Return the means of the wave over longer and longer windows: it flattens."""
+    """Return the means of the wave over the windows; longer windows are flatter."""
 
     def at(window: float) -> float:
         x = math.pi * min(window, over, 900.0) / period
@@ -362,7 +363,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         cpu_cores *= 1 + 0.12 * _wave(now, 240, _noise(seed, place, 2))
         grown = 0.4 + 0.6 * min(1.0, job.age / 120.0)
         if work.grows:
-            # Until the first half of the tasks has died, memory rises to the GPU's end; the others go on from low.
+            # Memory rises until the GPU is full and half of the tasks die; that of the others starts low.
             done = job.age / (0.6 * job.life) if not job.lost else (job.age - 0.6 * job.life) / job.life
             grown = 0.25 + 0.75 * min(1.0, done)
             task_mib = int(grown * kind.gpu_mib / work.per_gpu * 0.97)
@@ -455,8 +456,11 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
 
 
 def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | None:
-    """Return what the launcher of a task would say of it: the mean of the last whole window, of half a minute. Of each
-    ten minutes, a run that packs its tasks pauses its last one for one and a half, and its neighbours are faster."""
+    """Return the progress that the task's launcher would report: the mean over the last whole window.
+
+    In each ten minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on
+    its GPU are faster.
+    """
     work = job.work
     if not work.counted_from:
         return None
@@ -487,7 +491,7 @@ def _progress(job: _Job, slot: int, now: float, seed: int) -> TaskProgress | Non
 
 
 def _with_bookings(gpu: GpuLoad, is_last: bool, job: _Job, on_it: int, now: float) -> GpuLoad:
-    """Return the GPU with what a packed run has booked there. Of each ten minutes, the last GPU is held for two."""
+    """Return the GPU with the bookings of a packed run. In each ten minutes, the last GPU is held for two."""
     if not job.work.booked_gib or not on_it:
         return gpu
     is_held = is_last and now % 600 < 120
@@ -544,7 +548,7 @@ def _gpu(
 
 
 def _made_up(record: type[Struct], load_percent: float) -> dict[str, Any]:
-    """The figures that say what a fully busy GPU of the demonstration has, for one with this load."""
+    """Return the figures with a `Metric.demo`, which is their value at full load, for a GPU with this load."""
     found = {}
     for one in measured(record):
         if one.metric.demo is not None:

@@ -1,14 +1,13 @@
-"""Messages of any length as short lines of text, and back: how a node's snapshots come through srun.
+"""Split messages of any length into short lines of text, and join them again, to send snapshots through srun.
 
-slurmstepd passes on what a task writes in pieces of 1024 bytes, and pieces of several tasks follow one another as they
-come: a longer line arrives cut, with another task's text in its middle. So a message goes as lines of less than
-LINE_BYTES, each complete in itself::
+slurmstepd forwards a task's output in pieces of 1024 bytes and mixes the pieces of several tasks, so a longer line
+arrives with another task's text in its middle. A message is sent as lines of less than LINE_BYTES::
 
     @slurm-share z n1 9f3a01bc 1/3 5d0c77a2 eNrtXW1v...
 
-`z` (zlib and base64), `b` (base64) or `r` (as it is); the node; the CRC-32 of the whole message, which tells the lines
-of one message from those of the next and proves it when it is put together; which part of how many; the CRC-32 of this
-line's text; its text. Whatever is not such a line, as a greeting in somebody's .bashrc, is passed over.
+Fields: the encoding, `z` (zlib and base64), `b` (base64) or `r` (raw); the node; the CRC-32 of the whole message, which
+identifies and verifies it; the part and the number of parts; the CRC-32 of this line; its text. Other lines, such as
+output of a .bashrc, are ignored.
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ import re
 import zlib
 from collections.abc import Collection, Iterator
 
+from msgspec import Struct
+
 LINE_BYTES = 900
 """Most bytes of a line, its newline included: below the 1024 of slurmstepd (MAX_MSG_LEN, src/common/io_hdr.h)."""
 MESSAGE_BYTES = 64 * 1024 * 1024
-"""Most bytes of a message: far above any snapshot, and a limit for a sender that never ends."""
+"""Most bytes of a message: far above any snapshot, and a limit for a faulty sender."""
 _MARK = "@slurm-share"
 _NODE_MAX = 255
 _LINE = re.compile(
@@ -62,31 +63,31 @@ def _line_sum(node: str, whole: str, line: str, part: str) -> str:
     return f"{zlib.crc32(f'{node} {whole} {line} {part}'.encode()):08x}"
 
 
-class _Begun:
-    def __init__(self, whole: str, kind: str, parts: int) -> None:
-        self.whole = whole
-        self.kind = kind
-        self.parts = parts
-        self.texts: dict[int, str] = {}
-        self.size = 0
+class _Begun(Struct):
+    """The parts of a message that have arrived."""
+
+    whole: str
+    kind: str
+    parts: int
+    texts: dict[int, str] = {}
+    size: int = 0
 
 
 class Joiner:
-    """Join the lines of messages from some nodes, or from any if `nodes` is None. What is torn is
-    dropped, never mixed. What is kept is bounded by the nodes: a line of another name, which anybody can write, is
-    noise."""
+    """A joiner of the lines of messages from some nodes; from any if `nodes` is None. Damaged messages are dropped.
+    Lines with another node's name, which anybody can write, are ignored, so that the memory is bounded."""
 
     def __init__(self, nodes: Collection[str] | None = None) -> None:
         self._nodes = None if nodes is None else frozenset(nodes)
         self.lost = 0
-        """Messages of which a line was missing or damaged."""
+        """Messages with a missing or damaged line."""
         self.noise = 0
-        """Lines that are none of ours."""
+        """Lines that are not ours."""
         self._begun: dict[str, _Begun] = {}
 
     def feed(self, line: str) -> tuple[str, bytes] | None:
-        """Return (node, message) if this line completes one. A line may have foreign text before it, from somebody who
-        wrote without a newline."""
+        """Return (node, message) if this line completes a message. A line may have other output before it, which ended
+        without a newline."""
         start = line.rfind(_MARK)
         found = _LINE.match(line.rstrip("\r\n"), start) if start >= 0 else None
         if found is None:
@@ -105,7 +106,7 @@ class Joiner:
         begun = self._begun.get(node)
         if begun is None or (begun.whole, begun.kind, begun.parts) != (whole, kind, int(parts)):
             if begun is not None:
-                self.lost += 1  # of the message before, something did not come
+                self.lost += 1  # the message before is incomplete
             begun = self._begun[node] = _Begun(whole, kind, int(parts))
         if int(number) not in begun.texts:
             begun.texts[int(number)] = text

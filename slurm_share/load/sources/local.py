@@ -1,4 +1,4 @@
-"""The source of this node alone: its agent, whose windows and peaks are longer, or without one a sampler of our own."""
+"""The source of this node only: its agent, whose windows and peaks are longer, or a sampler in this process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from msgspec.structs import replace
 from ...core.settings import Settings
 from ..agent.watcher import NodeWatcher, this_node
 from ..snapshot import SourceName
-from .base import Answer, Asked
+from .base import Answer, Asked, Source
 
 
-class LocalSource:
-    """Answer for this node; report other nodes as silent. Raises UsageError where this one's name is
-    none."""
+class LocalSource(Source):
+    """This node. Other nodes are silent. Raises UsageError if this node's name is invalid."""
 
     name: SourceName = "local"
 
@@ -21,7 +20,7 @@ class LocalSource:
         self.node = self._watcher.node
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return this node's snapshot. Raises UsageError if the caller may not see the load of the user asked for."""
+        """Return this node's snapshot. Raises UsageError if the caller may not see that user's load."""
         silent = {node: "another node" for node in asked.nodes if node != self.node}
         if self.node not in asked.nodes:
             return Answer(snapshots={}, silent=silent)
@@ -30,12 +29,6 @@ class LocalSource:
         notes = [f"{self.node}: sampled without the agent: {problem}"] if problem else []
         return Answer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
 
-    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Do nothing: it is ready."""
-
-    def ask_again(self) -> None:
-        """Do nothing: every survey is new."""
-
     def close(self) -> None:
-        """Release the driver."""
+        """Release the driver's library."""
         self._watcher.close()

@@ -1,4 +1,4 @@
-"""Open the source of surveys that a command asks for: a cluster, a demonstration or a recording."""
+"""Open the source of surveys that a command's options select: a cluster, a demonstration or a recording."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..snapshot import Advice, Survey
 SOURCES = ("srun", "local", "agents", "prometheus")
 DEMO_NODES = 12
 SECOND = 0.999_999
-"""The end of a second on a clock that shows whole seconds."""
+"""Added to a whole second for its end."""
 LASTING_S = 900.0
-"""Older advice is not an input of the next one: the longest window of load, seconds."""
+"""Age in seconds from which an advice is no input of the next one: the longest window of load."""
 ASK_S = 2.0
-"""For reading how jobs were submitted, at one survey: some hundred of them."""
+"""Longest time to read submissions of jobs at one survey, enough for some hundred."""
 MOST_TIME_S = 1e11
 """Upper limit of a Unix time, within the years that datetime supports."""
 
@@ -33,26 +33,24 @@ class SurveySource(Protocol):
     """A source of surveys that can be read repeatedly."""
 
     def read(self, timeout_s: float) -> Survey:
-        """Return the newest survey."""
-        ...
+        """Return the newest survey. Raises SlurmShareError."""
 
     def close(self) -> None:
-        """Release its resources."""
-        ...
+        """Release the resources of the source."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Which source to read, and how. Sent to another process as JSON."""
+    """The source to read and the options for it. The dashboard sends it to another process as JSON."""
 
     user: str
     """The user whose nodes are read."""
     everybody: bool = False
     nodes: tuple[str, ...] = ()
-    """Only these nodes; for a recording the viewer chooses."""
+    """Only these nodes; not for a recording, whose nodes are filtered later."""
     jobs: tuple[str, ...] = ()
-    """Only these, as squeue writes them."""
+    """Only these jobs, as squeue writes them."""
     details: bool = True
-    """Whether more than a line for each node is wanted."""
+    """Whether more than a line per node is wanted."""
     source: str = ""
     """One of SOURCES; empty: the site's load_source."""
     demo: bool = False
@@ -64,11 +62,11 @@ class Origin(Struct, frozen=True, kw_only=True):
     waiting: bool = False
     """Whether pending jobs are wanted as well."""
     interval_s: float | None = None
-    """Between two surveys; None: there will be one, which of a recording is its last."""
+    """Seconds between two surveys; None: a single survey, for a recording its last one."""
 
 
 def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
-    """Open the source; import only the one that is wanted. Raises UsageError, StateError."""
+    """Open the source, and import only its module. Raises UsageError, StateError."""
     if origin.demo:
         from .demo import Demo
 
@@ -107,8 +105,7 @@ def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
 
 
 def moment(text: str, last: float) -> float:
-    """Return the Unix time of `2026-01-31T14:30`, of `14:30` on the last day of a recording, or of seconds since
-    1970. Raises UsageError."""
+    """Return the Unix time of `2026-01-31T14:30`, `14:30` on the day of `last`, or a Unix time. Raises UsageError."""
     with contextlib.suppress(ValueError):
         seconds = float(text)
         if 0 <= seconds <= MOST_TIME_S:
@@ -123,16 +120,16 @@ def moment(text: str, last: float) -> float:
 
 
 def until(text: str, last: float) -> float:
-    """Return the time as `moment` does, but the end of its second for a time without a fraction.
+    """Return the time as `moment` does, but the end of the second for a time without a fraction. Raises UsageError.
 
-    A survey taken at 14:30:39.6 is shown as 14:30:39 and is found by that. Raises UsageError.
+    So a survey at 14:30:39.6, which is shown as 14:30:39, is found by that.
     """
     found = moment(text, last)
     return found if "." in text else found + SECOND
 
 
 def within(text: str, first: float, last: float) -> float:
-    """Return the time as `until` does, in a recording from `first` to `last`. Raises UsageError outside of it."""
+    """Return the time as `until` does. Raises UsageError for a time outside a recording from `first` to `last`."""
     found = until(text, last)
     if found < first or moment(text, last) > last:
         begin, end = (
@@ -143,7 +140,7 @@ def within(text: str, first: float, last: float) -> float:
 
 
 class Advisor:
-    """Advise at each survey what to run next: the advice of the survey before is an input of the next one."""
+    """An advisor for successive surveys, which keeps the advice of the last survey as an input of the next."""
 
     def __init__(self) -> None:
         self._previous: tuple[Advice, ...] = ()
@@ -152,17 +149,17 @@ class Advisor:
 
     def __call__(self, survey: Survey) -> tuple[Advice, ...]:
         """Return the advice for every running job in the survey, by this site's settings. Raises UsageError for a job
-        whose nodes are not a list, and for a configuration that cannot be read."""
+        whose nodes are no list, and for an invalid configuration."""
         from ...triples import run_results
         from ..rules.advice import advise
 
         site = config.load()
-        # A recording, and a demonstration, is of other jobs than those whose results and submissions lie here.
+        # The jobs of a recording or a demonstration are not those whose results and submissions are on this host.
         is_now = survey.source not in ("replay", "demo")
         failures = run_results.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
         is_next = self._taken is not None and 0 <= survey.taken - self._taken <= LASTING_S
 
-        def say() -> tuple[Advice, ...]:
+        def advised() -> tuple[Advice, ...]:
             return advise.advise_all(
                 survey,
                 site.settings,
@@ -172,15 +169,15 @@ class Advisor:
                 submissions={job: one for job, one in self._submissions.items() if one is not None},
             )
 
-        found = say()
-        if is_now and self._ask(survey, {one.job for one in found if one.change}):
-            found = say()
+        found = advised()
+        if is_now and self._read_submissions(survey, {one.job for one in found if one.change}):
+            found = advised()
         self._previous, self._taken = found, survey.taken
         return found
 
-    def _ask(self, survey: Survey, advised: set[int | None]) -> bool:
-        """Read how the caller's own jobs that should be submitted otherwise were submitted; whether any was learned.
-        A survey waits for some of them and no longer; the others come with the next survey."""
+    def _read_submissions(self, survey: Survey, advised: set[int | None]) -> bool:
+        """Read the submissions of the caller's own jobs that should be changed; return whether any was read. After
+        ASK_S the rest is left for the next survey."""
         from ...triples import read_submission
 
         until, uid, learned = time.monotonic() + ASK_S, os.geteuid(), False

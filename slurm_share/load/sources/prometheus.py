@@ -1,4 +1,4 @@
-"""What a Prometheus server has of the agents that it scrapes: one query for all nodes."""
+"""Read the agents' figures from a Prometheus server that scrapes them: one query for all nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ...core.background import BackgroundCall
 from ...core.errors import SlurmShareError, UsageError, shown
 from ...core.process import Deadline
 from ...core.settings import Settings
+from ...core.text import counted
 from .. import metrics
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
 from . import tokens
-from .base import Answer, Asked
+from .base import Answer, Asked, Source
 
 if TYPE_CHECKING:
     import httpx
 
 NAMED_NODES = 200
-"""Up to so many nodes are named in the query; with more, all are fetched, and those that were not asked for dropped."""
+"""Most nodes that are named in the query; for more, all nodes are fetched, and unwanted ones dropped."""
 STALE_S = 60.0
-"""Figures older than that are said to be old."""
+"""Age from which a note says that figures are old."""
 LAST_SEEN = "7d"
 _LAST_SEEN_NODES = 1000
 ANSWER_MAX_BYTES = 512 * 1024 * 1024
@@ -49,9 +50,9 @@ class _Body(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Body)
 
 
-class PrometheusSource:
-    """Ask Prometheus, at the site's `prometheus_url`. Raises UsageError where none is configured, or its token cannot
-    be read."""
+class PrometheusSource(Source):
+    """The Prometheus at the site's `prometheus_url`. Raises UsageError if none is configured or its token cannot be
+    read."""
 
     name: SourceName = "prometheus"
 
@@ -60,7 +61,7 @@ class PrometheusSource:
         if not self._url:
             raise UsageError(
                 "no Prometheus is configured: set prometheus_url (such as http://metrics:9090) and let that server "
-                "scrape the nodes' agents; or ask the agents themselves, with --source agents"
+                "scrape the nodes' agents; or read the agents themselves, with --source agents"
             )
         if not self._url.startswith(("http://", "https://")):
             raise UsageError(f"prometheus_url = {shown(self._url)} is no address, such as http://metrics:9090")
@@ -72,17 +73,17 @@ class PrometheusSource:
         if settings.prometheus_token_file:
             token = tokens.read(settings.prometheus_token_file, "prometheus_token_file", 1)
             name, colon, password = token.partition(":")
-            if colon:  # no bearer token has one (RFC 6750): USER:PASSWORD, which is what Prometheus itself can check
+            if colon:  # no bearer token contains one (RFC 6750), so it is USER:PASSWORD
                 self._login = name, password
             else:
                 self._headers["authorization"] = f"Bearer {token}"
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Start to ask for all nodes that the server has, if all are wanted.
+        """Start the query for all nodes of the server, if all are wanted.
 
-        For a small cluster, whose nodes could be named, that is too much only if the server also has a large one's.
+        It returns too much only if a small cluster, whose nodes could be named, shares its server with a large one.
         """
-        self._client()  # whose library takes a while to load as well
+        self._client()  # loads the library, which takes a while
         if all_lines:
             self._begun = BackgroundCall(lambda: self._query(_ALL_LINES, timeout_s))
 
@@ -90,7 +91,7 @@ class PrometheusSource:
         if self._opened is None:
             import httpx
 
-            # No proxy of the caller's environment: it would see the token, and everybody's figures.
+            # No proxy from the caller's environment: it would see the token and all users' figures.
             self._opened = httpx.Client(
                 headers=self._headers,
                 auth=self._login,
@@ -101,13 +102,13 @@ class PrometheusSource:
         return self._opened
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return what the server has now. Raises SlurmShareError if it does not answer, or not as Prometheus does."""
+        """Return the server's newest snapshots. Raises SlurmShareError if it does not answer as a Prometheus does."""
         wanted, until = set(asked.nodes), Deadline.after(timeout_s)
         begun, self._begun = self._begun, None
         series = self._query(_query(asked), timeout_s) if begun is None else begun.answer()
         try:
             found = {node: one for node, one in metrics.snapshots(series).items() if node in wanted}
-        except (ValueError, OverflowError) as error:  # a number that is none
+        except (ValueError, OverflowError) as error:  # not a number
             raise SlurmShareError(
                 f"Prometheus at {self._url} has figures under our names that no agent wrote ({shown(str(error))})"
             ) from error
@@ -125,11 +126,8 @@ class PrometheusSource:
             found = {node: visible.for_user_by_jobs(snapshot, asked.user) for node, snapshot in found.items()}
         return Answer(snapshots=found, silent=silent, notes=notes)
 
-    def ask_again(self) -> None:
-        """Do nothing: every survey asks the server."""
-
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the server."""
         if self._opened is not None:
             self._opened.close()
 
@@ -148,11 +146,11 @@ class PrometheusSource:
                     data += part
                     if len(data) > ANSWER_MAX_BYTES:
                         raise SlurmShareError(
-                            f"what Prometheus at {self._url} answers has no end: over {ANSWER_MAX_BYTES >> 20} MiB; "
+                            f"the answer of Prometheus at {self._url} is too long: over {ANSWER_MAX_BYTES >> 20} MiB; "
                             f"name some of the nodes with -n; or {_INSTEAD}"
                         )
-                    if until.left() <= 0:  # httpx has a limit for each part alone
-                        raise httpx.ReadTimeout("the whole took too long")
+                    if until.left() <= 0:  # httpx limits only the wait for each part
+                        raise httpx.ReadTimeout("the whole answer took too long")
         except httpx.TimeoutException as error:
             raise SlurmShareError(
                 f"Prometheus at {self._url} did not answer within {timeout_s:g} s; {_INSTEAD}"
@@ -163,17 +161,17 @@ class PrometheusSource:
             ) from error
         if answer.status_code in (401, 403):
             raise UsageError(
-                f"Prometheus at {self._url} wants to know who asks (HTTP {answer.status_code}): prometheus_token_file "
-                "is to name a file with its token, or with USER:PASSWORD"
+                f"Prometheus at {self._url} requires authentication (HTTP {answer.status_code}): set "
+                "prometheus_token_file to a file with its token, or with USER:PASSWORD"
             )
         try:
             body = _decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SlurmShareError(
-                f"what answers at {self._url} is no Prometheus (HTTP {answer.status_code}); see prometheus_url"
+                f"what answers at {self._url} is no Prometheus (HTTP {answer.status_code}); check prometheus_url"
             ) from error
         if body.data is None:
-            raise SlurmShareError(f"Prometheus at {self._url} does not answer the question: {shown(body.error, 300)}")
+            raise SlurmShareError(f"Prometheus at {self._url} does not answer the query: {shown(body.error, 300)}")
         return body.data.result
 
     def _last_seen(self, nodes: Sequence[str], timeout_s: float) -> Mapping[str, metrics.Series]:
@@ -184,7 +182,7 @@ class PrometheusSource:
         try:
             series = self._query(f"max by (node) (last_over_time({name}{{{_node_is(nodes)}}}[{LAST_SEEN}]))", timeout_s)
         except SlurmShareError:
-            return {}  # an ornament: what is there has been answered
+            return {}  # optional: the snapshots have been read
         return {one.metric.node: one for one in series}
 
     def _notes(
@@ -196,18 +194,18 @@ class PrometheusSource:
         if old:
             worst = max(old, key=lambda node: ages[node])
             notes.append(
-                f"in Prometheus the figures of {len(old)} node{'s' if len(old) > 1 else ''} are over {STALE_S:g} s "
-                f"old, the oldest {worst}'s: {_ago(ages[worst])}"
+                f"in Prometheus the figures of {counted(len(old), 'node')} are over {STALE_S:g} s old, the oldest of "
+                f"{worst}: {_ago(ages[worst])}"
             )
         if asked.nodes and not found and all(why == NOT_SCRAPED for why in silent.values()):
             notes.append(
-                f"Prometheus at {self._url} has none of these nodes: it is to scrape "
+                f"Prometheus at {self._url} has none of these nodes: let it scrape "
                 f"http://NODE:{self._port}/metrics with the agents' token (packaging/docs/agent.md)"
             )
         return tuple(notes)
 
 
-_INSTEAD = "--source agents asks the nodes themselves"
+_INSTEAD = "--source agents reads the nodes themselves"
 _DETAILS = f"{metrics.PREFIX}(node|gpu|job|user)_.+"
 _LINE = "|".join(metrics.NODE_LINE)
 _ALL_LINES = f'{{__name__=~"{_LINE}"}}'
@@ -224,7 +222,7 @@ def _node_is(nodes: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a string literal of PromQL, which has Go's escapes: JSON's, except for pairs of surrogates."""
+    """Return a string literal of PromQL, whose escapes are Go's: those of JSON except for surrogate pairs."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""A recording instead of a cluster: its surveys one after another, or the one of a given time."""
+"""Replay a recording: its surveys one after another, or the one of a given time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..snapshot import Survey
 
 
 class Replay:
-    """A recording, in place of a SurveyReader. A line that holds no survey is left out and counted.
+    """A recording, in place of a SurveyReader. Lines without a survey are left out and counted.
 
-    Raises StateError for a file that is not readable or holds no survey.
+    Raises StateError for a file that cannot be read or has no survey.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,9 +23,9 @@ class Replay:
         self._places: list[Place] = sorted(self._recording.places(), key=lambda place: place.taken)
         self._next = 0
         self._lost = 0
-        """Surveys that the file had when it was opened, and has no more."""
+        """Surveys that the file had when it was opened and has lost since."""
         self._ahead: Survey | None = None
-        """The next one, where it has been read."""
+        """The next survey, if it has been read."""
         try:
             self._check()
         except StateError:
@@ -34,27 +34,27 @@ class Replay:
 
     @property
     def position(self) -> int:
-        """Return which survey comes next, from 0."""
+        """Return the index of the next survey, from 0."""
         return self._next
 
     @property
     def count(self) -> int:
-        """Return how many surveys there are."""
+        """Return the number of surveys."""
         return len(self._places)
 
     @property
     def next_taken(self) -> float | None:
-        """Return when the next survey was taken, Unix time; None: there is none."""
+        """Return the Unix time of the next survey; None: there is none."""
         return self._places[self._next].taken if self._next < len(self._places) else None
 
     @property
     def first(self) -> float:
-        """Return when the recording begins, Unix time."""
+        """Return the Unix time of the first survey."""
         return self._places[0].taken
 
     @property
     def last(self) -> float:
-        """Return when the recording ends, Unix time."""
+        """Return the Unix time of the last survey."""
         return self._places[-1].taken
 
     @property
@@ -63,7 +63,7 @@ class Replay:
         return not self._read_ahead()
 
     def seek(self, taken: float) -> None:
-        """Go to the newest survey that is not younger than `taken`; to the first, where all are younger."""
+        """Go to the newest survey that is not later than `taken`; to the first if all are later."""
         count = -1
         while count != len(self._places):
             count = len(self._places)
@@ -78,8 +78,7 @@ class Replay:
     def read(self, timeout_s: float = 0.0) -> Survey:
         """Return the next survey; at the end the last one again.
 
-        Its source is the replay; the snapshots keep where their figures came from. Raises StateError if the file has
-        no survey any more.
+        Its source is "replay"; the snapshots keep theirs. Raises StateError if the file has no survey any more.
         """
         while not self._read_ahead():
             self._check()
@@ -88,7 +87,7 @@ class Replay:
         assert survey is not None
         self._next += 1
         number = self._next
-        self._read_ahead()  # so that a bad line that ends the file is said as well
+        self._read_ahead()  # so that a bad line at the end of the file is in the notes
         return replace(survey, source="replay", notes=(*survey.notes, *self._notes(survey, number)))
 
     def _read_ahead(self) -> bool:
@@ -101,7 +100,7 @@ class Replay:
                     self._lost += len(self._places) - self._next
                     del self._places[self._next :]
                     break
-                # Its head was that of a survey.
+                # Its head was valid, and the rest is not.
                 del self._places[self._next]
                 self._recording.skipped += 1
         return self._ahead is not None
@@ -125,5 +124,5 @@ class Replay:
         return f"{before}{count} line{'s' * (count != 1)} that {'are' if count != 1 else 'is'} none" if count else ""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the recording's file."""
         self._recording.close()

@@ -1,11 +1,10 @@
-"""The source of ordinary users: a sampler as a step of their own jobs, through srun. Nothing has to be installed but
-this package on the nodes, nobody sees anybody else's, and Slurm is asked once: a step lives until it is closed.
+"""The source for ordinary users: samplers as steps of their own jobs, started by srun. The nodes need only this
+package, users see only their own load, and Slurm is asked once: a step runs until it is closed.
 
-A step overlaps with the job's others and takes nothing from them: no slot of a share (SLURM_SHARE_SLOT=none), no CPU of
-its own, no memory but the job's. It asks for the job's GPUs, for under ConstrainDevices it would see none otherwise.
-Where the job's memory is full, the kernel ends the sampler and not the work. The sampler ends with its standard input;
-where srun or this host goes without a word, slurmstepd keeps that open, and the sampler ends because it has heard
-nothing for SILENCE_S.
+A step overlaps with the job's other steps and takes nothing from them: no slot of a share (SLURM_SHARE_SLOT=none), no
+CPU, no memory but the job's. It requests the job's GPUs, because under ConstrainDevices it would see none otherwise. If
+the job's memory is full, the kernel ends the sampler first. The sampler ends when its standard input ends. If srun or
+this host dies, slurmstepd keeps that open, and the sampler ends after SILENCE_S without input.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from ...core import nodelist
 from ...core.errors import CommandError, StateError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
+from ...core.text import counted
 from ...slurm.records import QueuedJob
 from .. import snapshot
 from ..rules import steps
@@ -32,34 +32,26 @@ from ..rules.merge import merge
 from ..rules.steps import Step
 from ..snapshot import Snapshot, SourceName
 from . import srun_command
-from .base import Answer, Asked
+from .base import Answer, Asked, Source
 from .frames import Joiner
-from .srun_command import (
-    CANCELLED,
-    MEMORY_FULL,
-    SILENCE_S,
-    WAITS,
-    srun_argv,
-    srun_environment,
-    why_ended,
-)
+from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, WAITS, srun_argv, srun_environment, why_ended
 
 STEPS_MAX = 64
-"""Most steps at a time: each is an srun on this host and a step in slurmctld. Who has more jobs than this side by side
-can name nodes, or ask for one of the sources for operators."""
+"""Most steps at the same time: each is an srun on this host and a step in slurmctld. A user with more jobs can name
+nodes, or use one of the sources for operators."""
 TRY_AGAIN_S = 60.0
-"""How long a step that failed is left alone: slurmctld is not asked at every survey."""
+"""Seconds before a failed step is tried again, so that slurmctld is not asked at every survey."""
 START_S = 30.0
-"""Seconds of silence after which a node of a new step counts as lost: it went away while the step was starting."""
+"""Seconds of silence after which a node of a new step counts as lost."""
 OTHER_JOBS_TRIED = 3
-"""Jobs of a node in which no step could be started, before the node is left alone for as long."""
+"""Number of jobs on a node in which no step could be started, after which the node is not tried for TRY_AGAIN_S."""
 STOP_S = 3.0
-"""What the steps have to end by themselves and by SIGTERM. A sampler is done some 50 ms after its input has ended; one
-whose srun we had to kill ends by SILENCE_S."""
+"""Seconds for the steps to end by themselves and by SIGTERM. A sampler ends some 50 ms after its input; one whose srun
+was killed ends after SILENCE_S."""
 LOST_STOP_S = 1.0
-"""The same of a step that has lost a node. Less than the dashboard gives its process to end."""
+"""STOP_S for a step that has lost a node. Less than the time that the dashboard gives its process to end."""
 _BEATS = 6
-"""Signs of life in the time that a sampler waits for one."""
+"""Number of times that we write to a sampler's input in SILENCE_S."""
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share.cli.main")
 
 
@@ -67,22 +59,22 @@ class _Failed(Struct, frozen=True):
     """A step that ended or could not be started."""
 
     at: float
-    """On our monotonic clock."""
+    """Time of the failure on our monotonic clock."""
     why: str
     ran: bool
-    """The sampler itself ended, and not because of the job: another job's would fare no better."""
+    """True: the sampler itself ended, for a reason that is not the job's, so that another job's would end as well."""
     again_s: float = TRY_AGAIN_S
-    """How long it is left alone."""
+    """Seconds until it is tried again."""
 
 
 class _Lost(Struct, frozen=True):
-    """A node from which a step's snapshots came, and then no more: it lost power, or was rebooted. srun does not say
-    so, and the step goes on on its other nodes."""
+    """A node that stopped sending snapshots, because it lost power or was rebooted. srun does not report that, and the
+    step continues on its other nodes."""
 
     heard: float
-    """When it was heard of last, on our monotonic clock."""
+    """Time of the last snapshot on our monotonic clock."""
     count: int = 1
-    """Steps, one after another, of which nothing came from it."""
+    """Number of steps in a row without a snapshot from it."""
 
 
 _LostKey = tuple[int, int | None, str]
@@ -94,23 +86,24 @@ class _Running:
 
     def __init__(self, step: Step, child: Stream, started: float) -> None:
         self.step = step
-        """Without the nodes that were given up."""
+        """The step without the nodes that were given up."""
         self.nodes = step.nodes
-        """With them."""
+        """All nodes on which the step was started."""
         self.child = child
         self.started = started
         self.awake = started
-        """Since then it is expected to speak: the step of a suspended job is not."""
+        """Time from which snapshots are expected: not while the job is suspended."""
         self.was_awaited = False
-        """A whole survey has waited for it."""
+        """Whether a whole survey has waited for it."""
         self.joiner = Joiner(step.nodes)
         self.newest: dict[str, tuple[float, Snapshot]] = {}
-        """Node -> (when it came, on our monotonic clock; the snapshot)."""
+        """Node -> (arrival time on our monotonic clock, snapshot)."""
         self.told = 0
-        """How many of the joiner's lost messages have been reported."""
+        """Number of the joiner's lost messages that have been reported."""
         self.torn = ""
 
     def take(self, now: float) -> None:
+        """Read the lines that have arrived, and keep the newest snapshot of each node."""
         for line in self.child.lines():
             message = self.joiner.feed(line)
             if message is None:
@@ -120,7 +113,7 @@ class _Running:
             except StateError as error:
                 self.torn = shown(error.why, 100)
                 continue
-            if message[0] in self.step.nodes:  # of a node that was given up, another step tells
+            if message[0] in self.step.nodes:  # another step reports a node that was given up
                 self.newest[message[0]] = (now, seen)
 
     @property
@@ -129,7 +122,7 @@ class _Running:
         return self.nodes != self.step.nodes
 
     def heard(self, node: str) -> float | None:
-        """Return when the newest snapshot of a node came; None: there was none."""
+        """Return the arrival time of a node's newest snapshot; None: there was none."""
         return self.newest[node][0] if node in self.newest else None
 
     @property
@@ -142,8 +135,8 @@ class _Running:
         return srun_command.ended_nodes(self.child.said)
 
 
-class SrunSource:
-    """Keep a step in every job that is needed. Use from one thread; another one reads the steps."""
+class SrunSource(Source):
+    """Steps in the jobs that are needed to see all nodes. Use it from one thread; another thread reads the steps."""
 
     name: SourceName = "srun"
 
@@ -152,12 +145,10 @@ class SrunSource:
         *,
         interval_s: float = 5.0,
         silence_s: float = SILENCE_S,
-        program: Sequence[str] = PROGRAM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._interval_s = interval_s
         self._silence_s = silence_s
-        self._program = tuple(program)
         self._clock = clock
         self._running: dict[Step, _Running] = {}
         self._failed: dict[Step, _Failed] = {}
@@ -168,9 +159,9 @@ class SrunSource:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """Return the newest snapshots. Waits only for nodes from which none has come yet.
+        """Return the newest snapshots. Waits only for nodes from which none has arrived yet.
 
-        Raises UsageError where everybody's load is wanted: this source has the caller's alone.
+        Raises UsageError if all users' load is wanted: this source has only the caller's.
         """
         until = Deadline.after(timeout_s)
         if not asked.user:
@@ -182,7 +173,7 @@ class SrunSource:
         own = tuple(job for job in asked.jobs if job.uid == uid)
         notes: list[str] = []
         now = self._clock()
-        # The step of a job that is suspended is suspended too, takes no signal, and goes on when the job does.
+        # The step of a suspended job is suspended too: it gets no signals, and continues with the job.
         paused = {(job.het[0] if job.het else job.job_id, job.start) for job in own if "SUSPENDED" in job.states}
         self._sweep(now)
         self._give_up(asked.nodes, paused, now)
@@ -193,8 +184,8 @@ class SrunSource:
         if len(started) > STEPS_MAX:
             started.sort(key=lambda step: (step not in self._running, -len(step.nodes)))
             notes.append(
-                f"{len(started)} steps would be needed, and srun is given at most {STEPS_MAX}; name some of the nodes "
-                "with -n, or ask for slurm-share-agent on them"
+                f"{len(started)} steps would be needed, and at most {STEPS_MAX} are started; name some of the nodes "
+                "with -n, or ask an administrator for slurm-share-agent on them"
             )
             for step in started[STEPS_MAX:]:
                 failed[step] = "left out"
@@ -212,11 +203,8 @@ class SrunSource:
         self._wait([step for step in started if step not in failed], until)
         return self._answer(asked, own, started, failed, notes, timeout_s)
 
-    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Do nothing: without the jobs there is nothing to start."""
-
     def ask_again(self) -> None:
-        """Try failed steps again at the next survey, except those that failed a moment ago."""
+        """Try failed steps again at the next survey, except those that failed within the last interval."""
         now = self._clock()
         self._failed = {step: one for step, one in self._failed.items() if now - one.at < self._interval_s}
 
@@ -234,14 +222,14 @@ class SrunSource:
     # ---- steps ------------------------------------------------------------------------------------------------------
 
     def _sweep(self, now: float) -> None:
-        """Forget what has ended, and what failed long enough ago to be tried again."""
+        """Move steps that have ended to the failed ones, and drop failures after which to try again."""
         self._failed = {step: one for step, one in self._failed.items() if now - one.at < one.again_s}
         with self._came:
             over = [running for running in self._running.values() if running.over]
         for running in over:
             why, code = self._why_over(running)
             if code == 0 and now - running.started >= self._silence_s:
-                continue  # we were stopped for a while, and it heard nothing of us: begun anew
+                continue  # this process was stopped, and the sampler ended without input: start it again
             ran = why not in (CANCELLED, MEMORY_FULL) and bool(running.ended_nodes())
             again_s = TRY_AGAIN_S
             if all(_lost_key(running.step, node) in self._lost for node in running.step.nodes):
@@ -250,8 +238,8 @@ class SrunSource:
         self._stop(over)
 
     def _give_up(self, nodes: Collection[str], paused: Collection[tuple[int, int | None]], now: float) -> None:
-        """Take nodes from which nothing comes any more out of their steps, which go on for the others: `steps.choose`
-        has a new step for them then, or a step of another job."""
+        """Remove nodes that have ended or are silent from their steps, which continue for the other nodes.
+        `steps.choose` then chooses a new step for them, or a step of another job."""
         empty = []
         for step, running in list(self._running.items()):
             if (step.job, step.start) in paused:
@@ -279,16 +267,17 @@ class SrunSource:
 
     @staticmethod
     def _ended_of_several(running: _Running) -> dict[str, str]:
-        """Nodes on which the sampler has ended while it runs on others; a step that ends as a whole is swept."""
+        """Return the nodes on which the sampler has ended while it runs on others, and why; `_sweep` handles a step
+        that has ended as a whole."""
         ended = running.ended_nodes()
         is_whole = ended.keys() >= set(running.nodes) or why_ended(running.child.said, None) == CANCELLED
         return {} if is_whole else ended
 
     def _is_silent(self, running: _Running, node: str, ended: Collection[str], now: float) -> bool:
-        """Whether a node has said nothing for too long; one that says why it waits, or has ended, has not."""
+        """Return whether a node has sent nothing for too long, and has neither ended nor a reason to wait."""
         if node in ended or now - self._last(running, node) <= self._patience_s(running, node):
             return False
-        running.take(now)  # we may have been stopped ourselves, and what it said lies unread
+        running.take(now)  # this process may have been stopped, with output unread
         if now - self._last(running, node) <= self._patience_s(running, node):
             return False
         return running.heard(node) is not None or not why_ended(running.child.said, None).startswith(WAITS)
@@ -301,8 +290,8 @@ class SrunSource:
         return self._stale_s if running.heard(node) is not None else max(self._stale_s, START_S)
 
     def _count_lost(self, running: _Running, node: str, now: float) -> float:
-        """Count a step of which nothing came from this node, and say how long the node is left alone now: not at all
-        the first time, then twice as long each time."""
+        """Count a step without a snapshot from this node, and return the seconds until the node is tried again: 0 at
+        first, then twice as long each time."""
         key = _lost_key(running.step, node)
         before = self._lost.get(key)
         heard = running.heard(node)
@@ -313,16 +302,16 @@ class SrunSource:
         return min(TRY_AGAIN_S, self._stale_s * (1 << min(before.count - 1, 10)))
 
     def _left_alone(self) -> set[str]:
-        """Nodes on which the sampler itself ended: another job's step would fare no better; nor does the fourth job,
-        where Slurm gave no step in three."""
+        """Return the nodes that are not tried now: the sampler itself ended there, or Slurm gave no step in
+        OTHER_JOBS_TRIED jobs."""
         failures = Counter(node for step in self._failed for node in step.nodes)
         ran = {node for step, one in self._failed.items() if one.ran for node in step.nodes}
         return ran | {node for node, count in failures.items() if count >= OTHER_JOBS_TRIED}
 
     def _start(self, step: Step) -> str:
-        """Start a step; why not, in words."""
+        """Start a step; return why that failed, or an empty text."""
         try:
-            argv = srun_argv(step, self._program, self._interval_s, self._silence_s)
+            argv = srun_argv(step, PROGRAM, self._interval_s, self._silence_s)
             child = stream(argv, env=srun_environment(os.environ))
         except CommandError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -347,16 +336,16 @@ class SrunSource:
             for running in stopped:
                 self._running.pop(running.step, None)
         for running in stopped:
-            running.child.hang_up()  # all at once, so that they end side by side
+            running.child.hang_up()  # all at once, so that they end at the same time
         if self._closing:
             _end(stopped)
         else:
-            # Beside the surveys: a node that hangs holds nobody up.
+            # In a thread, so that a node that hangs does not delay surveys.
             threading.Thread(target=_end, args=(stopped,), name="srun end", daemon=True).start()
 
     def _read(self) -> None:
-        """The reader's thread: takes what comes at once, so that no pipe is ever full and the newest is the newest; and
-        gives signs of life, however seldom somebody looks."""
+        """Run the reader's thread: read output as it arrives, so that no pipe fills, and write to the samplers' inputs,
+        however seldom a survey is wanted."""
         every_s = self._silence_s / _BEATS
         beat = Deadline.after(every_s)
         while not self._closing:
@@ -376,7 +365,7 @@ class SrunSource:
                     os.eventfd_read(self._wake)
             with self._came:
                 for running in {id(one): one for file, one in files if file in ready}.values():
-                    # Meanwhile it may have been ended, and another one begun for the same step.
+                    # Meanwhile it may have been ended, and another one started for the same step.
                     if self._running.get(running.step) is running:
                         running.take(self._clock())
                 self._came.notify_all()
@@ -384,8 +373,8 @@ class SrunSource:
     # ---- answers ----------------------------------------------------------------------------------------------------
 
     def _wait(self, steps: Iterable[Step], until: Deadline) -> None:
-        """Until each node of new steps has answered once or will not, or the time is over. A step is waited for in one
-        look, and nodes that were lost not at all: the others' figures are not held up."""
+        """Wait until each node of new steps has answered or will not, or the time is over. A step is waited for at one
+        survey only, and lost nodes never, so that they do not delay the others' figures."""
         wanted = [
             running for step in steps if (running := self._running.get(step)) is not None and not running.was_awaited
         ]
@@ -393,7 +382,7 @@ class SrunSource:
         def complete() -> bool:
             for running in wanted:
                 if running.over:
-                    running.take(self._clock())  # what it wrote last
+                    running.take(self._clock())  # its last output
                     continue
                 step = running.step
                 missing = [
@@ -448,11 +437,10 @@ class SrunSource:
                         silent[node] = why or f"no answer within {timeout_s:.3g} s"
                 if running.joiner.lost > running.told:
                     lost, running.told = running.joiner.lost - running.told, running.joiner.lost
-                    notes.append(f"of job {step.job}, messages came torn and were dropped: {lost}")
+                    notes.append(f"job {step.job}: dropped {counted(lost, 'message')} that arrived damaged")
         if any("there is no" in why for why in silent.values()):
             notes.append(
-                f"slurm-share has to be on the nodes where it is here, as {self._program[0]}, or in a folder that they "
-                "share"
+                f"install slurm-share on the nodes in the same place as here ({PROGRAM[0]}), or in a shared folder"
             )
         held = self._held_up(own)
         snapshots = {
@@ -467,7 +455,7 @@ class SrunSource:
         return Answer(snapshots=snapshots, silent=why_silent, notes=notes)
 
     def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
-        """Return why a node is silent; for a lost node with how long it has been silent, before the rest."""
+        """Return why a node is silent; for a lost node, with how long it has been silent first."""
         lost = self._lost.get(_lost_key(step, node))
         if lost is None:
             return why
@@ -478,15 +466,15 @@ class SrunSource:
         return max(3 * self._interval_s, self._interval_s + 5)
 
     def _why_over(self, running: _Running) -> tuple[str, int | None]:
-        """In words, and what srun ended with."""
+        """Return (why a step ended, srun's exit code)."""
         code = running.child.wait(0.2)
         with self._came:
-            running.take(self._clock())  # its last words may not have been read yet
+            running.take(self._clock())  # its last output may not have been read yet
         return why_ended(running.child.said, code) or "the sampler ended", code
 
     @staticmethod
     def _held_up(own: Sequence[QueuedJob]) -> dict[str, str]:
-        """Nodes of jobs that take no step now."""
+        """Return the nodes of jobs that take no step now, and why."""
         found: dict[str, str] = {}
         for job in own:
             for state, why in steps.NO_STEPS.items():
@@ -500,7 +488,7 @@ def _lost_key(step: Step, node: str) -> _LostKey:
 
 
 def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent: Mapping[str, str]) -> Iterator[str]:
-    """Return what the jobs have on a node and its snapshot lacks: the step that would see it did not answer."""
+    """Yield a sentence for each node whose snapshot lacks GPUs of a job, because the step that sees them is silent."""
     for job in own:
         if not steps.is_ready(job) or not job.gpu_indexes:
             continue
@@ -515,7 +503,7 @@ def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent:
 
 
 def _end(stopped: Sequence[_Running]) -> None:
-    """An srun that has lost a node waits for it for ever: it has less time, and comes first."""
+    """Stop the steps, those that have lost a node first and with less time, because their srun waits for ever."""
     deadline, short = Deadline.after(STOP_S), Deadline.after(LOST_STOP_S)
     for running in sorted(stopped, key=lambda one: not one.has_lost):
         running.child.stop(short if running.has_lost else deadline)

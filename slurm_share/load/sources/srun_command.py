@@ -1,4 +1,4 @@
-"""The srun command line that starts samplers in a job, and its messages when they end."""
+"""Build the srun command that starts samplers in a job, and parse its messages when they end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SILENCE_S = 60.0
 """A sampler ends when its input has been silent for this long: srun was killed, or its host is gone."""
 STEP_NAME = "llload"
 _START = (
-    # Where the job's memory is full, the sampler goes (proc(5): a process may raise its own).
+    # If the job's memory is full, the kernel ends the sampler first (proc(5): a process may raise its own score).
     "{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; "
     'if ! [ -x "$1" ]; then echo "$SLURMD_NODENAME: there is no $1" >&2; exit 127; fi; exec "$@"'
 )
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
-"""Variables with srun's prefixes that are kept: which Slurm it is, and who asks."""
+"""Variables with one of these prefixes that are kept: they select the Slurm and authenticate the user."""
 _FOREIGN = ("SLURM_", "SLURMD_", "SRUN_", "SPANK_", "_SLURM_SPANK_OPTION_", "PMI_", "PMIX_")
 """Prefixes of variables that a job, a step or a user's options for srun leave in the environment."""
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? [0-9,-]+: (.+)")
@@ -42,7 +42,7 @@ _SLURM_SAYS = {
 
 
 def srun_argv(step: Step, program: Sequence[str], interval_s: float, silence_s: float = SILENCE_S) -> list[str]:
-    """The command that streams snapshots of a step's nodes."""
+    """Return the command that streams snapshots of a step's nodes."""
     return [
         *small_step.step_argv(
             job=step.job,
@@ -52,7 +52,7 @@ def srun_argv(step: Step, program: Sequence[str], interval_s: float, silence_s: 
             gres=step.gres,
             name=STEP_NAME,
         ),
-        # A node that is lost ends the sampler of no other one.
+        # A lost node must not end the samplers on other nodes.
         "--no-kill",
         "--wait=0",
         "--input=all",
@@ -70,14 +70,14 @@ def srun_argv(step: Step, program: Sequence[str], interval_s: float, silence_s: 
 
 
 def srun_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment without the job that he may be in and his own wishes for srun; the step takes no slot of
-    a share."""
+    """Return the caller's environment without the variables of a job and the caller's options for srun. The step takes
+    no slot of a share."""
     kept = {name: value for name, value in environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
     return {**kept, names.ENV_SLOT: names.SLOT_NONE}
 
 
 def why_ended(said: str, code: int | None) -> str:
-    """In a few words, from what srun wrote to standard error and ended with; nothing where it says nothing."""
+    """Return why a step ended or waits, from srun's standard error and exit code; empty if they give no reason."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     for line in reversed(lines):
         if found := _UNABLE.search(line):
@@ -104,7 +104,7 @@ def why_ended(said: str, code: int | None) -> str:
 
 
 def ended_nodes(said: str) -> dict[str, str]:
-    """Nodes on which the sampler has ended, and why, from what srun wrote to standard error."""
+    """Return the nodes on which the sampler has ended, and why, from srun's standard error."""
     found: dict[str, str] = {}
     for line in map(str.strip, said.splitlines()):
         if told := _OUR_MESSAGE.match(line):

@@ -1,4 +1,4 @@
-"""Looks at nodes again and again: Slurm's facts, asked rarely, and a source's snapshots, asked each time: a Survey."""
+"""Read nodes repeatedly: make Surveys from Slurm's facts, read rarely, and a source's snapshots, read each time."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from ..snapshot import NodeLoad, Survey
 from .base import Answer, Asked, Source
 
 REFRESH_S = 60.0
-"""Between two questions to Slurm, however often somebody looks."""
+"""Seconds between two queries of Slurm, however often surveys are read."""
 RETRY_S = 10.0
-"""After a question that was not answered."""
+"""Seconds after a query that failed."""
 AGAIN_S = 2.0
-"""Between two that somebody waits for."""
+"""Seconds between two queries that the user waits for."""
 SLURM_TIMEOUT_S = 30.0
-"""For one question; a survey does not wait for it once there are facts of an earlier one."""
+"""The longest time for one query; a survey does not wait for it if there are facts of an earlier one."""
 OLD_S = 90.0
-"""Facts of Slurm older than this are shown with their age."""
+"""Age from which Slurm's facts are shown with their age."""
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
-"""What `slurm-share sample` takes."""
+"""Limits of --interval of `slurm-share sample`."""
 PLACED = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 """States of jobs that have nodes."""
 WAITING = "PENDING"
 WAITING_MOST = 1000
-"""Waiting jobs that are read in full, a kilobyte and 0.4 ms each; of more, those of the highest priority."""
+"""Most waiting jobs that are read in full, a kilobyte and 0.4 ms each; those of the highest priority."""
 OTHERS = "slurm-share-agent on the nodes and --source agents, or --source prometheus"
 SHOWN_MOST = 200
-"""Letters of a list of nodes in a sentence."""
+"""Most characters of a list of nodes in a sentence."""
 _OWN_ONLY = ("srun", "local")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What Slurm answered, at one moment."""
+    """Slurm's answers at one moment."""
 
     taken: float
     """Unix time at which Slurm was asked."""
     cluster: ClusterName
     nodes: Mapping[str, SlurmNode]
     jobs: tuple[QueuedJob, ...]
-    """Those that have nodes; none where a line of every node is wanted."""
+    """Jobs with nodes; empty if only a line of every node is wanted."""
     places: frozenset[str]
-    """Nodes that have jobs."""
+    """Nodes with jobs."""
     waiting: tuple[QueuedJob, ...] = ()
-    """Those that have none yet, where they are wanted."""
+    """Jobs without nodes yet, if they are wanted."""
     waiting_more: int = 0
-    """How many more jobs are pending and were not read."""
+    """Number of further waiting jobs that were not read."""
 
 
 class _Part(Struct, frozen=True, kw_only=True):
-    """What of Slurm's facts a view is about; made anew with them and not at each survey."""
+    """The part of Slurm's facts that a survey needs. It is made once for new facts, not for each survey."""
 
     facts: Facts | None
     nodes: tuple[str, ...]
@@ -72,17 +72,18 @@ class _Part(Struct, frozen=True, kw_only=True):
     jobs: tuple[QueuedJob, ...]
     waiting: tuple[QueuedJob, ...]
     down: Mapping[str, str]
-    """Nodes that are not asked, and why."""
+    """Node that is not read -> why."""
     notes: tuple[str, ...]
 
 
 class SurveyReader:
-    """One view of some nodes. Made once, asked from one thread, closed at the end; `source` is closed with it.
+    """A reader of surveys of some nodes. Make it once, use it from one thread, close it at the end, which closes
+    `source`.
 
-    `user`: whose nodes, by name; `everybody`: all nodes that have GPUs or jobs, an operator's view. `nodes`, `jobs`:
-    only these nodes, and those of these jobs (of an array or a heterogeneous job, its number means all of it).
-    `details`: as Asked has it. `waiting`: whether jobs that wait for nodes are shown as well; not where nodes are
-    named, or no more than lines of all nodes are wanted.
+    `user`: name of the user whose nodes are read. `everybody`: all nodes with GPUs or jobs, for operators. `nodes`,
+    `jobs`: only these nodes, and those of these jobs (the number of an array or a heterogeneous job means all of it).
+    `details`: see Asked. `waiting`: also jobs that wait for nodes, unless nodes are named or only a line of every node
+    is wanted.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class SurveyReader:
         refresh_s: float = REFRESH_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: for ages and pauses; one that is set, as the wall's may be, would stop the questions to Slurm."""
+        """`clock`: for ages and pauses. It must be monotonic: a clock that is set back would stop the queries."""
         self._source = source
         self._user = user
         self._everybody = everybody
@@ -115,10 +116,10 @@ class SurveyReader:
         self._facts: Facts | None = None
         self._asked_at = 0.0
         self._facts_at = 0.0
-        """When the facts that we have were asked for, on our clock."""
+        """Time on our clock at which the present facts were asked for."""
         self._slurm_problem = ""
         self._wanted = self._awaited = False
-        """Whether somebody waits for the next question, for the one that is going on."""
+        """Whether the user waits for the next query, and for the one in progress."""
         self._hurries_until = -math.inf
         self._silent: frozenset[str] = frozenset()
         """Nodes without a snapshot in the last survey."""
@@ -128,8 +129,8 @@ class SurveyReader:
     def read(self, timeout_s: float) -> Survey:
         """Return the survey, after at most about `timeout_s` seconds.
 
-        Raises UsageError for what the caller may not see or what is not there at the first survey, CommandError where
-        Slurm did not answer even once, SlurmShareError where the source has nothing for anybody.
+        Raises UsageError for load that the caller may not see and for named nodes and jobs that the first survey does
+        not have, CommandError if Slurm has never answered, SlurmShareError if the source cannot be read.
         """
         until = Deadline.after(timeout_s)
         facts = self._slurm(until)
@@ -142,21 +143,21 @@ class SurveyReader:
         return self._make_survey(self._part, answer)
 
     def ask_again(self) -> None:
-        """Somebody wants to know, or has changed something: the next look asks Slurm as well, and waits a little for
-        the answer. For a minute Slurm is asked more often than usual: what is cancelled takes its time to go."""
+        """Query Slurm at the next survey, which waits a little for the answer, because the user wants new figures or
+        has changed something. For a minute Slurm is queried more often, since cancelled jobs take a while to end."""
         self._wanted = True
         self._hurries_until = self._clock() + self._refresh_s
         self._source.ask_again()
 
     def close(self) -> None:
-        """End what the source started."""
+        """Close the source of snapshots."""
         self._source.close()
 
-    # ---- who may see what -------------------------------------------------------------------------------------------
+    # ---- rights -----------------------------------------------------------------------------------------------------
 
     def _check_rights(self) -> None:
         if self._source.name not in _OWN_ONLY:
-            return  # whoever answers there knows who asks
+            return  # the server checks the caller's rights
         if self._source.name == "srun" and self._everybody:
             raise UsageError(f"srun shows you your own jobs; --all is for operators and needs {self._needs}")
         if self._source.name == "srun" and self._user != processes.read_user_name(os.getuid()):
@@ -166,7 +167,8 @@ class SurveyReader:
             )
 
     def _check_there(self, part: _Part) -> None:
-        """Raise UsageError for named nodes and jobs that do not exist. Called once: later a job may have ended."""
+        """Raise UsageError for named nodes and jobs that do not exist. Only the first survey checks: later a job may
+        have ended."""
         facts = part.facts
         missing = (
             sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
@@ -195,7 +197,7 @@ class SurveyReader:
     # ---- Slurm ------------------------------------------------------------------------------------------------------
 
     def _slurm(self, until: Deadline) -> Facts | None:
-        """Return the newest facts. Waits for the first ones; later ones are read in the background."""
+        """Return the newest facts. Waits only for the first ones; later ones are read in the background."""
         now = self._clock()
         if self._asking is None and (self._facts is None or now - self._asked_at >= self._pause_s):
             self._asked_at = now
@@ -204,7 +206,7 @@ class SurveyReader:
             if self._facts is None:
                 self._source.get_ready(self._asks_for_all, until.left())
         if self._asking is not None:
-            # Facts that a sleeping caller left to grow old are waited for, for a while; and those that he asked for.
+            # Wait for a while if the facts are old, as after a sleep of this process, or if the user wants new ones.
             old = self._facts is None or now - self._facts_at > OLD_S or self._awaited
             patient = self._facts is None and not self._is_local
             if self._asking.wait(until.left() if patient else min(2.0, until.left() / 2) if old else 0.0):
@@ -213,17 +215,19 @@ class SurveyReader:
             elif self._facts is None:
                 self._slurm_problem = "no answer yet"
         if self._facts is None and not self._is_local:
-            raise SlurmShareError("Slurm does not answer, and without it nobody knows where your jobs run")
+            raise SlurmShareError(
+                "Slurm does not answer, and without it the nodes of your jobs are not known; try again"
+            )
         return self._facts
 
     @property
     def _is_local(self) -> bool:
-        """Whether the source is this node: Slurm's facts are then optional."""
+        """Return whether the source is this node, for which Slurm's facts are optional."""
         return self._source.name == "local"
 
     @property
     def _asks_for_all(self) -> bool:
-        """Whether the survey is one line for every node of the cluster."""
+        """Return whether the survey is one line for every node of the cluster."""
         return self._everybody and not (self._named or self._jobs or self._details or self._is_local)
 
     @property
@@ -240,7 +244,7 @@ class SurveyReader:
             self._slurm_problem = str(error)
             if self._facts is None and not self._is_local:
                 raise
-        except Exception as error:  # a fault of ours, and no reason to lose what is on the screen
+        except Exception as error:  # a fault of ours must not end a dashboard that has figures
             self._slurm_problem = f"a fault of slurm-share: {error!r}"
             if self._facts is None and not self._is_local:
                 raise SlurmShareError(
@@ -253,12 +257,12 @@ class SurveyReader:
             wanted = getattr(self._source, "node", wanted)
         lines, everybody = self._asks_for_all, self._everybody
         waits = self._waiting and not lines
-        # Where lines are all, of the queue only the places are read; and one's own jobs, for the cluster's name.
+        # For lines of all nodes, read only the nodes of the queue; and the user's own jobs, for the cluster's name.
         users = [self._user] if lines or not everybody else []
 
         def ask() -> Facts:
             taken = time.time()
-            # Commands side by side: none needs another's answer, but where the nodes are those of the jobs.
+            # Run the commands at the same time: only the nodes of the jobs depend on another's answer.
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
             places = (
                 BackgroundCall(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
@@ -326,7 +330,7 @@ class SurveyReader:
         question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
         answer = self._source.read(question, until.left())
         if self._source.name == "srun":
-            # A job may have ended or lost a node, which Slurm knows better than a step that says nothing.
+            # A job may have ended or lost a node; Slurm knows that, and a silent step does not.
             if answer.silent.keys() - self._silent:
                 self._hurries_until = self._clock() + self._refresh_s
             self._silent = frozenset(answer.silent)
@@ -356,13 +360,13 @@ class SurveyReader:
 
 
 def _read_queue(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
-    """(which Slurm, jobs that have nodes, 0)."""
+    """Return (the cluster, jobs with nodes, 0)."""
     return (*slurm_jobs.read_queue(users=users, states=PLACED, timeout_s=SLURM_TIMEOUT_S), 0)
 
 
 def _read_queue_with_waiting(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
-    """(which Slurm, jobs that have nodes and jobs that wait, how many more wait). One full answer where the queue is
-    short; where it is long, the full answer has the first of it alone."""
+    """Return (the cluster, jobs with nodes and waiting jobs, number of further waiting jobs). A short queue is read by
+    one command; of a long one, only the first waiting jobs are read in full."""
     numbers = slurm_jobs.read_waiting(users, timeout_s=SLURM_TIMEOUT_S)
     if len(numbers) <= WAITING_MOST:
         cluster, jobs = slurm_jobs.read_queue(users=users, states=(*PLACED, WAITING), timeout_s=SLURM_TIMEOUT_S)
@@ -391,7 +395,7 @@ def _node(facts: Facts | None, name: str, answer: Answer) -> NodeLoad:
 
 
 def _there_are(unknown: str) -> str:
-    """What a person who named a node that is none may have meant."""
+    """Return the nodes that there are, as a hint for an unknown name, and the one that is most like it."""
     try:
         names = [node.name for node in slurm_nodes.read_nodes(timeout_s=SLURM_TIMEOUT_S)]
     except CommandError:
@@ -420,7 +424,8 @@ def _down(node: SlurmNode | None) -> str:
 
 
 def _hidden_jobs(facts: Facts) -> list[str]:
-    """PrivateData: Slurm leaves others' jobs out for everybody but its own operators, and says nothing of it."""
+    """Return a note about nodes whose jobs Slurm does not show, because with PrivateData it lists others' jobs only to
+    its own operators."""
     busy = [node.name for node in facts.nodes.values() if node.cpus_allocated and node.name not in facts.places]
     if not busy:
         return []
@@ -429,8 +434,8 @@ def _hidden_jobs(facts: Facts) -> list[str]:
 
 
 def open_source(name: str, settings: Settings, *, interval_s: float | None = None) -> Source:
-    """The source of that name; what is not used is not loaded. `interval_s`: between two snapshots of a source that
-    streams. Raises UsageError for a name that is none, or a source that this site has not set up."""
+    """Open the source of that name, and import only its module. `interval_s`: between two snapshots of a source that
+    streams. Raises UsageError for an unknown source, or one that this site has not configured."""
     every = min(max(settings.agent_interval_s if interval_s is None else interval_s, LEAST_INTERVAL_S), MOST_INTERVAL_S)
     if name == "srun":
         from .srun import SrunSource
@@ -448,4 +453,4 @@ def open_source(name: str, settings: Settings, *, interval_s: float | None = Non
         from .prometheus import PrometheusSource
 
         return PrometheusSource(settings)
-    raise UsageError(f"there is no source {shown(name)}; those are srun, local, agents and prometheus")
+    raise UsageError(f"there is no source {shown(name)}; there are srun, local, agents and prometheus")

@@ -1,4 +1,4 @@
-"""The token that an operator shows an agent or a Prometheus, and what to do where there is none."""
+"""Read the token with which an operator authenticates to an agent or a Prometheus."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from pathlib import Path
 from ...core.errors import StateError, UsageError
 from ..agent.token import MIN_BYTES, read_token
 
-INSTEAD = "--source srun needs none, for what is your own"
+INSTEAD = "--source srun needs none and shows your own jobs"
 
 
 def read(file: str, key: str, least: int = MIN_BYTES) -> str:
-    """The token in `file`, which the setting `key` names, by the agent's own rules.
-
-    Raises UsageError, with who may read it and what to do.
-    """
+    """Return the token in `file`, which the setting `key` names. Raises UsageError, which says who may read it and what
+    to do."""
     try:
         return read_token(file, least).decode("ascii")
     except FileNotFoundError as error:
         raise UsageError(
-            f"there is no token {file} on this host ({key}); copy it here from a node, readable for operators alone "
+            f"there is no token {file} on this host ({key}); copy it here from a node, readable by operators only "
             f"(0640); {INSTEAD}"
         ) from error
     except OSError as error:

@@ -68,7 +68,7 @@ alice   144.0    0.0      0.0     144.0       0.0    0.0    80    144.0       0.
 (all)   179.2   35.0     25.0     144.0       0.0    0.0    71    169.0       0.0      10.0    0.2    14
 
 Node-hours by load: good is 50 to 100 % of the GPUs that a user had, 50 to 150 % of the CPUs.
-?: nobody could say. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.
+?: not known. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.
 """
 
 DRAFT = """\

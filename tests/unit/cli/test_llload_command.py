@@ -30,9 +30,9 @@ class Cluster:
     def __init__(self, *surveys):
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
 
-    def open(self, wanted, settings):
-        """As llload's own."""
-        self.asked = wanted
+    def open(self, origin, settings):
+        """As `origin.open_survey_source`."""
+        self.asked = origin
         return self
 
     def read(self, timeout_s):
@@ -57,13 +57,12 @@ class Cluster:
 def cluster(monkeypatch):
     """A cluster of one shared node and one that is silent."""
     made = Cluster(survey(shared_node(), silent("n2")))
-    real = llload.open_survey_source
+    real = llload.origin.open_survey_source
 
-    def opened(wanted, settings):
-        elsewhere = wanted.arguments.demo or wanted.arguments.replay
-        return real(wanted, settings) if elsewhere else made.open(wanted, settings)
+    def opened(origin, settings):
+        return real(origin, settings) if origin.demo or origin.replay else made.open(origin, settings)
 
-    monkeypatch.setattr(llload, "open_survey_source", opened)
+    monkeypatch.setattr(llload.origin, "open_survey_source", opened)
     monkeypatch.setattr(llload.config, "load", lambda: Configuration(Settings(), {}))
     return made
 
@@ -116,7 +115,7 @@ def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, m
     monkeypatch.setattr(run_results, "read_memory_failures", failures)
     (advice,) = llload.Advisor()(seen)
     assert next(one.nppn for one in advice.bounds if one.resource == "MPS clients") == advice.gpus
-    assert any(line.startswith("3 tasks of it ended") for line in advice.evidence)
+    assert any(line.startswith("3 tasks of it ran out") for line in advice.evidence)
     assert asked == [((job(),), os.geteuid())]
     llload.Advisor()(replace(seen, source="replay"))
     assert len(asked) == 1
@@ -213,14 +212,14 @@ def test_without_slurm_there_are_two_ways_on(cluster, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-t", "0"], "-t 0: write how many nodes"),
+        (["-t", "0"], "-t 0: write a number of nodes"),
         (["-t", "-1"], "-t -1"),
         (["-t", "x"], "-t x"),
         (["--watch", "0"], "--watch 0: write seconds, 0.5 to 86400"),
         (["--watch", "nan"], "--watch nan"),
         (["--watch", "1e9"], "--watch 1e9"),
         (["--sort", "gpuload"], "did you mean gpu_load?"),
-        (["--sort", "load:up"], "after the colon stands asc or desc"),
+        (["--sort", "load:up"], "write asc or desc after the colon"),
         (["-n", "n[1-"], "is no list of nodes"),
         (["-n", "n[1-999999999]"], "is no list of nodes"),
         (["-n", ""], "is no list of nodes"),
@@ -233,7 +232,7 @@ def test_without_slurm_there_are_two_ways_on(cluster, capsys):
         (["--replay", "x", "--at", "nan"], "--at nan: write 2026"),
         (["--replay", "x", "--at", "inf"], "--at inf: write 2026"),
         (["--replay", "x", "--at=-1e300"], "--at -1e300: write 2026"),
-        (["-q", "--detail"], "-q is a line for each node and nothing else; leave out -q, or --detail"),
+        (["-q", "--detail"], "-q prints one line per node and nothing else; leave out -q, or --detail"),
         (["-q", "--processes"], "leave out -q, or --processes"),
         (["--tsv", "--detail", "--processes"], "write one of them"),
         (["--csv", "--detail", "--processes"], "write one of them"),
@@ -241,7 +240,7 @@ def test_without_slurm_there_are_two_ways_on(cluster, capsys):
         (["--advise", "--tsv"], "--advise is for jobs; --tsv shows nodes"),
         (["--advise", "4711", "-j", "12"], "name the job once"),
         (["--replay", "x", "--record", "y"], "a recording is copied with cp"),
-        (["--replay", "x", "--all"], "a recording holds what was looked at"),
+        (["--replay", "x", "--all"], "cannot be used with --replay"),
         (["--demo", "-u", "eve"], "there are alice, bob, carol, dave"),
         (["--demo", "-n", "v-99"], "the demonstration has no node v-99; there are v-1"),
     ],

@@ -99,10 +99,10 @@ def test_the_nodes_name_is_what_was_said(capfd: pytest.CaptureFixture[str], monk
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--interval", "5"], "--interval is of a --stream"),
+        (["--interval", "5"], "--interval needs --stream"),
         (["--stream", "--interval", "0.01"], "between 0.2 and 3600"),
         (["--stream", "--interval", "nan"], "between 0.2 and 3600"),
-        (["--silence", "60"], "--silence is of a --stream"),
+        (["--silence", "60"], "--silence needs --stream"),
         (["--stream", "--silence", "0"], "between 1 and 3600"),
     ],
 )

@@ -21,12 +21,10 @@ DAY = "2026-11-20.tsv"
 
 
 def sample(user="alice", node="n1", time=T):
-    """One user on one node."""
     return Sample(time=time, node=node, user=user, jobs=1, cpus=40, cpu_load=1.0)
 
 
 def append(folder, *samples):
-    """As the command does."""
     return archive.append(folder, samples, "", Deadline.after(20))
 
 
@@ -38,7 +36,6 @@ def read(folder):
 
 
 def test_twice_in_the_same_quarter_of_an_hour_adds_nothing_twice(tmp_path):
-    """A user who came in between is added; the next quarter is new."""
     first = append(tmp_path, sample(), sample("bob"))
     assert (first.added, first.there) == (2, 0)
     again = append(tmp_path, sample(), sample("bob"), sample("carol"))
@@ -52,7 +49,6 @@ def test_twice_in_the_same_quarter_of_an_hour_adds_nothing_twice(tmp_path):
 
 
 def test_half_a_line_is_skipped_and_counted_and_cut_off_by_the_next_writer(tmp_path):
-    """After a power cut. The sample that it was is not there, and is added again."""
     append(tmp_path, sample(), sample("bob"))
     file = tmp_path / DAY
     file.write_bytes(file.read_bytes()[:-20])
@@ -64,14 +60,12 @@ def test_half_a_line_is_skipped_and_counted_and_cut_off_by_the_next_writer(tmp_p
 
 
 def test_a_file_of_which_not_even_the_first_line_is_whole_begins_anew(tmp_path):
-    """The head is written again."""
     (tmp_path / DAY).write_text("# slurm-sh")
     append(tmp_path, sample())
     assert (tmp_path / DAY).read_text() == records.HEAD + records.render(sample())
 
 
 def test_lines_that_somebody_else_wrote_are_skipped_and_counted(tmp_path):
-    """Zeros where a disk lost a block, another character set, another tool."""
     append(tmp_path, sample())
     with open(tmp_path / DAY, "ab") as file:
         file.write(b"\0" * 4096 + b"\n" + b"\xff\xfe\n" + b"hello\n")
@@ -81,7 +75,6 @@ def test_lines_that_somebody_else_wrote_are_skipped_and_counted(tmp_path):
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
-    """With a sentence; half of what was to be written is taken back."""
     append(tmp_path, sample())
     before = (tmp_path / DAY).read_bytes()
     real, calls = os.write, []
@@ -103,7 +96,6 @@ def _add(folder, node):
 
 
 def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_path):
-    """Eight of them."""
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_add, args=(tmp_path, f"n{number}")) for number in range(8)]
     for worker in workers:
@@ -116,7 +108,6 @@ def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_pat
 
 
 def test_the_folder_is_for_its_owner_and_the_group(tmp_path):
-    """0750, made with all above it; a file in its place is a sentence."""
     archive.prepare(tmp_path / "a" / "archive", "")
     assert (tmp_path / "a" / "archive").stat().st_mode & 0o777 == 0o750
     (tmp_path / "file").write_text("")
@@ -128,7 +119,6 @@ def test_the_folder_is_for_its_owner_and_the_group(tmp_path):
 
 
 def test_the_folders_mode_is_the_same_under_every_umask(tmp_path):
-    """And one that is there keeps what its owner gave it."""
     before = os.umask(0o077)
     try:
         archive.prepare(tmp_path / "archive", "")
@@ -141,7 +131,6 @@ def test_the_folders_mode_is_the_same_under_every_umask(tmp_path):
 
 
 def test_a_file_of_a_newer_release_is_neither_read_nor_added_to(tmp_path):
-    """Its columns may mean something else."""
     text = records.HEAD.replace(records.MAGIC, "# slurm-share archive 2") + records.render(sample())
     (tmp_path / DAY).write_text(text)
     with pytest.raises(StateError, match=r"newer slurm-share \(form 2; this one knows 1\); nothing was added"):
@@ -152,7 +141,6 @@ def test_a_file_of_a_newer_release_is_neither_read_nor_added_to(tmp_path):
 
 
 def test_a_pipe_in_the_place_of_a_day_is_said_and_not_waited_for(tmp_path):
-    """By the reader and by the writer."""
     os.mkfifo(tmp_path / DAY)
     with pytest.raises(StateError, match="not a file"):
         read(tmp_path)
@@ -161,7 +149,6 @@ def test_a_pipe_in_the_place_of_a_day_is_said_and_not_waited_for(tmp_path):
 
 
 def test_days_that_were_compressed_are_read_as_well(tmp_path):
-    """One that was cut off has what came before."""
     append(tmp_path, sample(), *(sample(f"user{number}") for number in range(2000)))
     data = (tmp_path / DAY).read_bytes()
     (tmp_path / DAY).unlink()
@@ -176,7 +163,6 @@ def test_days_that_were_compressed_are_read_as_well(tmp_path):
 
 
 def test_only_the_days_that_are_asked_for_are_opened(tmp_path):
-    """In order of time, whatever the order of lines; [since, until)."""
     for time in (T - 86400, T, T + 86400):
         append(tmp_path, sample(time=time))
     append(tmp_path, sample(time=T + 900))
@@ -189,13 +175,11 @@ def test_only_the_days_that_are_asked_for_are_opened(tmp_path):
 
 
 def test_no_archive_is_a_sentence(tmp_path):
-    """Which says who makes one."""
     with pytest.raises(StateError, match="slurm-share archive makes it"):
         Archive(tmp_path / "none").days()
 
 
 def test_drafts_are_written_whole_and_only_for_names_of_files(tmp_path):
-    """Twice is once; they are for the operator's eyes."""
     folder = tmp_path / "messages"
     texts = {"alice": "Dear alice\n", "../bob": "x", ".hidden": "x", "n" * 300: "x"}
     assert archive.write_drafts(folder, texts, "2026-W47") == ("../bob", ".hidden", "n" * 300)
@@ -205,7 +189,6 @@ def test_drafts_are_written_whole_and_only_for_names_of_files(tmp_path):
 
 
 def test_a_sample_that_is_there_is_known_by_its_own_words(tmp_path):
-    """A user whose name holds a tab."""
     odd = replace(sample(), user="a\tb")
     assert append(tmp_path, odd).added == 1
     assert append(tmp_path, odd).added == 0

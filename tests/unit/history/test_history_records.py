@@ -18,7 +18,6 @@ FIELDS = LINE[:-1].split("\t")
 
 
 def test_a_sample_is_a_line():
-    """Unknown is empty, and is not 0."""
     assert records.render(SAMPLE) == LINE
     assert records.parse(LINE[:-1]) == SAMPLE
     silent = Sample(time=1795195800, node="n1", user="alice", jobs=1)
@@ -52,14 +51,12 @@ def test_a_sample_is_a_line():
     ],
 )
 def test_a_broken_line_is_no_sample(line):
-    """Torn by a power cut, written by something else, or with zeros where a disk lost a block."""
     with pytest.raises(ValueError):
         records.parse(line)
 
 
 @given(some.text(min_size=1, max_size=20), some.integers(0, 4 * 10**9))
 def test_whatever_a_user_is_called_one_sample_is_one_line(user, time):
-    """And reads back as it was, or not at all."""
     line = records.render(Sample(time=time, node="n1", user=user, jobs=1))
     assert line.count("\n") == 1
     assert line.count("\t") == len(records.COLUMNS) - 1
@@ -68,7 +65,6 @@ def test_whatever_a_user_is_called_one_sample_is_one_line(user, time):
 
 
 def test_a_quarter_of_an_hour_has_one_beginning():
-    """Whoever samples in it writes the same time; a day's file is of UTC."""
     assert {records.slot(moment, 900) for moment in (1795195800, 1795195801.5, 1795196699.9)} == {1795195800}
     assert records.slot(1795196700, 900) == 1795196700
     assert records.file_name(1795219199) == "2026-11-20.tsv"

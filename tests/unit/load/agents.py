@@ -15,14 +15,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load.agent import callers, service
 from slurm_share.load.agent.http_server import HttpServer
 from slurm_share.load.agent.socket_server import SocketServer
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -104,7 +97,6 @@ class RunningAgent:
 
     @property
     def url(self) -> str:
-        """Of its HTTP."""
         assert self.http_server is not None
         return f"http://127.0.0.1:{self.http_server.port}"
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    Means,
-    NodeLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    Survey,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Means, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey, UserLoad
 from slurm_share.slurm.records import QueuedJob, SlurmNode
 
 TAKEN = 1_800_000_000.0
@@ -81,7 +71,6 @@ def survey(*nodes, **more):
 
 
 def process(pid=77, *, user="alice", name="python", job=4711, on="GPU-0", mib=2300):
-    """A process on one GPU."""
     return ProcessLoad(
         pid=pid,
         name=name,

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    Means,
-    NodeLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    Survey,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Means, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey
 from slurm_share.node.gpu_figures import Activity
 from slurm_share.slurm.records import QueuedJob
 
@@ -129,7 +120,6 @@ def node(
 
 
 def survey(snapshots, jobs, *, user="alice", everybody=False, silent=(), jobs_taken=1e9):
-    """What a person looks at."""
     nodes = [NodeLoad(name=one.node, snapshot=one) for one in snapshots]
     return Survey(
         taken=1e9,

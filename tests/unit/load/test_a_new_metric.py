@@ -104,7 +104,6 @@ def llload(tree, *words, **environ):
 
 
 def test_it_is_in_llload_s_table_of_gpus(changed):
-    """With a figure in percent for each GPU, before jobs, users, name and note."""
     lines = llload(changed, "--demo", "--detail").splitlines()
     at, head = next((at, line) for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     end = head.index(HEADING) + len(HEADING)
@@ -115,12 +114,10 @@ def test_it_is_in_llload_s_table_of_gpus(changed):
 
 
 def test_where_there_is_no_room_it_is_the_first_to_go(changed):
-    """And the table says that it is left out."""
     assert worked_changes.python(changed, NARROW).split() == [HEADING]
 
 
 def test_it_is_in_the_lines_for_a_screen_reader(changed):
-    """A fact among the others of each GPU."""
     lines = [line for line in llload(changed, "--demo", "--detail", "--plain").splitlines() if line.startswith("GPU ")]
     gpus = [line for line in lines if "used, " in line and "load " in line and line[4].isdigit()]
     assert gpus
@@ -129,14 +126,12 @@ def test_it_is_in_the_lines_for_a_screen_reader(changed):
 
 @pytest.mark.parametrize(("form", "between"), [("--tsv", "\t"), ("--csv", ",")])
 def test_it_is_in_tsv_and_csv(changed, form, between):
-    """Under the field's name, as a number."""
     rows = list(csv.DictReader(io.StringIO(llload(changed, "--demo", "--detail", form)), delimiter=between))
     assert rows
     assert all(0 <= float(row[FIELD]) <= 100 for row in rows)
 
 
 def test_it_is_in_json(changed):
-    """Under the field's name, for each GPU."""
     nodes = json.loads(llload(changed, "--demo", "--json"))["nodes"]
     gpus = [gpu for node in nodes if node["snapshot"] for gpu in node["snapshot"]["gpus"]]
     assert gpus
@@ -144,21 +139,18 @@ def test_it_is_in_json(changed):
 
 
 def test_it_is_in_prometheus(changed):
-    """With Prometheus's unit, and its sentence."""
     page = worked_changes.python(changed, METRICS)
     assert f"# HELP {SERIES} " in page
     assert f"\n{SERIES}{{" in page
 
 
 def test_a_user_sees_it_of_own_gpus(changed):
-    """The declaration at the field says to whom it is shown."""
     seen = [line.split() for line in worked_changes.python(changed, SEEN).splitlines()]
     assert seen
     assert "None" not in {value for _, value in seen}
 
 
 def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
-    """Headless, in view GPUs. The filter membusy>1000 leaves no row."""
     said = json.loads(worked_changes.python(changed, DASHBOARD))
     lines = said["table"].splitlines()
     at = next(at for at, line in enumerate(lines) if "HOSTNAME" in line)
@@ -172,7 +164,6 @@ def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
 
 
 def test_it_is_read_from_the_driver_with_the_call_that_has_it(changed):
-    """Where the driver does not say, it is unknown with the reason. The call is made once for both figures."""
     first, second = worked_changes.python(changed, COLLECTED).splitlines()
     assert first == "12.0 30.0 2"
     assert second == "None this GPU or its driver does not have it"
@@ -197,7 +188,6 @@ def test_everything_else_follows_it(changed):
     reason="NOT TESTED: the simulated NVML is built with make and cc, and they are not here",
 )
 def test_it_comes_from_the_simulated_nvml_to_the_screen(changed, tmp_path):
-    """A task that states 35 percent of traffic to memory."""
     library = tmp_path / "library"
     library.mkdir()
     subprocess.run(["make", "-s", "-C", changed / SIMGPU, f"BUILD={library}"], check=True)

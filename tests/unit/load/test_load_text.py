@@ -20,7 +20,6 @@ from slurm_share.load import text
     ],
 )
 def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
-    """Of llload's TOTAL - USED = FREE."""
     assert text.of_text(triple) == said
 
 
@@ -28,11 +27,9 @@ def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
     ("seconds", "said"), [(None, "-"), (5, "0:05"), (65.9, "1:05"), (3723, "1:02:03"), (93784, "1-02:03:04")]
 )
 def test_time_is_written_as_squeue_writes_it(seconds, said):
-    """Days with a dash."""
     assert text.time_text(seconds) == said
 
 
 def test_letters_of_a_line_mark_the_cell_that_they_are_about():
-    """! before H before L for the whole line."""
     assert [text.letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "H", "!", ""]
     assert [text.worst(codes) for codes in (("cL", "n!"), ("cL", "gH"), ("cL",), ())] == ["!", "H", "L", ""]

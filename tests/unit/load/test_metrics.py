@@ -164,7 +164,6 @@ def told(value):
 @settings(max_examples=40, deadline=None)
 @given(snapshots())
 def test_what_a_snapshot_says_comes_back_from_prometheus(snapshot):
-    """All of it: node, GPUs, jobs and users, to the sixth digit of a percentage."""
     back = metrics.snapshots(scraped(metrics.render(snapshot)))
     assert told(back[snapshot.node]) == told(snapshot)
 
@@ -207,14 +206,12 @@ BUSY = Snapshot(
 
 
 def test_processes_make_no_series():
-    """Their numbers never come again, and a series would be left behind for each."""
     with_them, without = metrics.render(BUSY), metrics.render(msgspec.structs.replace(BUSY, processes=()))
     assert with_them == without
     assert metrics.snapshots(scraped(with_them))["n1"].unknown["processes"] == metrics.NOT_KEPT
 
 
 def test_the_rate_of_a_jobs_tasks_comes_back_without_where_it_is_from():
-    """A series for the job, however many tasks it has; none where no launcher says anything."""
     progress = JobProgress(
         source="log", family="f", tasks=4, rated=3, paused=1, rate_per_s=51.5, spread_per_s=1.0, windows=4,
         speed_ratio=0.75, finished_per_h=6.0, levels=(LevelRate(level=4, per_s=51.5),),
@@ -235,7 +232,6 @@ def test_the_rate_of_a_jobs_tasks_comes_back_without_where_it_is_from():
 
 
 def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
-    """Of a GPU whose processes the driver does not list nothing is said; the tasks are no servers."""
     on = (OnGpu(uuid="GPU-0"),)
     server = ProcessLoad(pid=4711, name="nvidia-cuda-mps", uid=2001, user="alice", gpus=on)
     gpus = (
@@ -250,7 +246,6 @@ def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
 
 
 def test_slots_can_be_added_up():
-    """As a number; a job without a share has none."""
     jobs = (JobLoad(job=7, uid=1, user="a", share=4, slots=16), JobLoad(job=8, uid=1, user="a"))
     page = metrics.render(msgspec.structs.replace(BUSY, jobs=jobs)).decode()
     slots = [line for line in page.splitlines() if line.startswith("slurm_share_job_slots")]
@@ -258,23 +253,20 @@ def test_slots_can_be_added_up():
 
 
 def test_unknown_is_no_series_and_never_zero():
-    """And comes back as unknown, with a reason."""
     page = metrics.render(BUSY).decode()
     assert 'slurm_share_gpu_memory_used_bytes{gpu="GPU-0",index="0",node="n1"} 1.048576e+07' in page
     assert 'slurm_share_gpu_memory_used_bytes{gpu="GPU-1"' not in page
     lost = metrics.snapshots(scraped(page.encode()))["n1"].gpus[1]
-    assert (lost.memory_used_mib, lost.unknown["memory_used_mib"]) == (None, metrics.NOT_SAID)
+    assert (lost.memory_used_mib, lost.unknown["memory_used_mib"]) == (None, metrics.NOT_REPORTED)
     assert lost.problem == "GPU is lost"
 
 
 def test_a_name_that_is_no_text_is_written_as_an_escape():
-    """As Python reads a user database that is not in UTF-8."""
     page = metrics.render(msgspec.structs.replace(BUSY, jobs=(JobLoad(job=7, uid=1, user="b\udcf6b"),)))
     assert rb'user="b\\udcf6b"' in page
 
 
 def test_two_accounts_of_one_name_are_told_apart():
-    """Prometheus drops a series whose labels are another's, and complains about the page at each scrape."""
     users = tuple(UserLoad(uid=uid, user=name, gpu_memory_mib=1) for uid, name in ((1, "a"), (2, "a"), (3, "b")))
     page = metrics.render(msgspec.structs.replace(BUSY, users=users)).decode()
     series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
@@ -284,14 +276,12 @@ def test_two_accounts_of_one_name_are_told_apart():
 
 
 def test_problems_are_counted_and_told_where_to_read_them():
-    """Their words are no labels: they have numbers in them."""
     page = metrics.render(msgspec.structs.replace(BUSY, problems=("pid 4711 is gone", "GPU 1 is lost")))
     assert b"4711" not in page
-    assert metrics.snapshots(scraped(page))["n1"].problems == (metrics.PROBLEMS.format(2),)
+    assert metrics.snapshots(scraped(page))["n1"].problems == (metrics.PROBLEMS.format("2 problems"),)
 
 
 def test_what_is_not_ours_or_makes_no_sense_is_passed_over():
-    """Other exporters' series, a node without its info, a job that is no number."""
     at = 1795271308.0
     series = [
         *scraped(metrics.render(BUSY)),
@@ -309,7 +299,6 @@ def test_what_is_not_ours_or_makes_no_sense_is_passed_over():
 
 
 def test_the_agents_own_cost_is_on_the_page():
-    """With what is not known yet left out."""
     cost = Cost(cpu_ratio=None, resident_bytes=41943040, round_s=0.012, rounds=7, failed=1)
     page = metrics.render_cost(cost, "n1").decode()
     assert 'slurm_share_agent_resident_memory_bytes{node="n1"} 4.194304e+07' in page

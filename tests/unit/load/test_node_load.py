@@ -84,7 +84,6 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_the_machine_is_read(node: Node) -> None:
-    """Cores with two threads each; idle, waiting, stolen and guest time are not counted as work."""
     seen = node.reader().read(())
     assert (seen.boot_id, seen.at, seen.taken) == ("boot-1", 50.0, 1e9)
     assert (seen.cpus, seen.cores, seen.load) == (4, 2, (1.5, 2.5, 3.5))
@@ -94,7 +93,6 @@ def test_the_machine_is_read(node: Node) -> None:
 
 
 def test_what_the_kernel_does_not_say_is_unknown(node: Node) -> None:
-    """A /proc without these files: None and a reason for each, no 0."""
     for file in ("stat", "meminfo", "loadavg"):
         (node.proc / file).unlink()
     seen = node.reader().read(())
@@ -103,7 +101,6 @@ def test_what_the_kernel_does_not_say_is_unknown(node: Node) -> None:
 
 
 def test_a_process_in_a_cgroup(node: Node) -> None:
-    """Its name may hold brackets; CPU time is its own; what it shares is not its own memory; slot and cap are told."""
     node.add(
         70,
         name="a) (b",
@@ -126,7 +123,6 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
 
 
 def test_without_cgroups_the_slurmstepd_above_names_the_job(node: Node) -> None:
-    """Also through a shell; the task's number is what Slurm told it; CPU time and memory are the whole tree's."""
     node.add(100, name="slurmstepd", uid=0, title="slurmstepd: [7.0]\0", ticks=(500, 500, TICKS, 0))
     node.add(101, parent=100, name="bash", ticks=(TICKS, 0, TICKS, 0), pages=(int(64 / PAGE_MIB), 0))
     node.add(
@@ -161,7 +157,6 @@ def test_tasks_of_one_cgroup_are_told_apart_by_who_started_them(node: Node, monk
 
 
 def test_a_processs_own_word_is_marked(node: Node) -> None:
-    """In no cgroup and below no slurmstepd of root's, only its environment names a job."""
     node.add(90, name="slurmstepd", title="slurmstepd: [8.0]\0")
     node.add(91, parent=90, environ={"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "4294967291"})
     (process,) = node.reader().read((91,)).processes
@@ -169,14 +164,12 @@ def test_a_processs_own_word_is_marked(node: Node) -> None:
 
 
 def test_what_a_process_says_of_its_step_is_a_number_or_nothing(node: Node) -> None:
-    """It is its user's to write, and people are shown it."""
     node.add(91, environ={"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "0\x1b[2J"})
     (process,) = node.reader().read((91,)).processes
     assert (process.job, process.step, process.task) == (8, None, None)
 
 
 def test_a_process_that_hidepid_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder is not there, and a signal could not be sent: it exists."""
     monkeypatch.setattr(collectors, "read_stat", lambda folder: (b"", []))
 
     def refuse(pid: int, number: int) -> None:
@@ -198,7 +191,6 @@ def test_tasks_of_triples_mode_are_told_apart(node: Node) -> None:
 
 
 def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slot and cap are unknown, with the reason; tasks are told apart by their sessions."""
     cgroup = "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n"
     for pid, session in ((70, 1), (71, 2)):
         node.add(pid, cgroup=cgroup, session=session)
@@ -209,7 +201,6 @@ def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.M
 
 
 def test_facts_are_read_once_and_counters_each_time(node: Node) -> None:
-    """A later look at the same process reads only what moves; a number that was given to another is looked at anew."""
     node.add(70, environ={"SLURM_SHARE_SLOT": "3"}, ticks=(TICKS, 0, 0, 0))
     reader = node.reader()
     reader.read((70,))
@@ -222,7 +213,6 @@ def test_facts_are_read_once_and_counters_each_time(node: Node) -> None:
 
 
 def test_a_zombie_and_a_process_that_has_gone_are_none(node: Node) -> None:
-    """The driver may list both for a moment."""
     node.add(70)
     stat = node.proc / "70/stat"
     stat.write_text(stat.read_text().replace(") S", ") Z"))
@@ -252,7 +242,6 @@ def test_jobs_of_cgroups_and_what_they_do_not_count(node: Node) -> None:
     ],
 )  # fmt: skip
 def test_caps(text: str, mib: int | None) -> None:
-    """As MPS takes them; anything else is no cap that we know."""
     assert parse_cap(text) == mib
 
 
@@ -269,7 +258,6 @@ def test_a_cap_that_is_not_understood_is_unknown_and_not_none(node: Node) -> Non
 
 
 def test_a_process_that_runs_another_program_is_looked_at_anew(node: Node) -> None:
-    """The number and the time it began stay; its environment and its user may be others."""
     node.add(70, name="bash", environ={"SLURM_SHARE_SLOT": "3"})
     reader = node.reader()
     reader.read((70,))

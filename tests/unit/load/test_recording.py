@@ -15,7 +15,6 @@ from slurm_share.load.snapshot import Survey
 
 
 def survey(taken=1.0):
-    """The smallest there is."""
     return Survey(taken=taken, user="alice", source="srun", nodes=())
 
 
@@ -31,12 +30,10 @@ def read(path):
 
 @pytest.fixture(params=["a.jsonl", "a.jsonl.gz"])
 def path(request, tmp_path):
-    """As it is, or compressed."""
     return tmp_path / request.param
 
 
 def write(path, *taken):
-    """Open, add, close."""
     writer = recording.Writer(path)
     for one in taken:
         writer.write(survey(one))
@@ -44,7 +41,6 @@ def write(path, *taken):
 
 
 def test_what_was_written_is_read(path):
-    """Also what a second run added to the first one's file."""
     write(path, 1.0, 2.0)
     write(path, 3.0)
     assert read(path) == ([1.0, 2.0, 3.0], 0)
@@ -52,7 +48,6 @@ def test_what_was_written_is_read(path):
 
 
 def test_a_survey_that_broke_off_is_skipped_and_counted(path):
-    """kill -9 in the middle of a line."""
     write(path, 1.0, 2.0)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
@@ -60,7 +55,6 @@ def test_a_survey_that_broke_off_is_skipped_and_counted(path):
 
 
 def test_what_broke_off_does_not_take_later_surveys_with_it(path):
-    """Compressed or not, and twice."""
     write(path, 1.0, 2.0)
     path.write_bytes(path.read_bytes()[:-20])
     write(path, 3.0)
@@ -73,7 +67,6 @@ def test_what_broke_off_does_not_take_later_surveys_with_it(path):
 
 
 def test_members_that_another_program_wrote_are_read(tmp_path):
-    """A file that was compressed as a whole, and one that begins so and goes on as ours."""
     path = tmp_path / "a.jsonl.gz"
     data = b"".join(snapshot.render(survey(taken)) + b"\n" for taken in (1.0, 2.0))
     path.write_bytes(gzip.compress(data, mtime=7) + gzip.compress(data, mtime=8))
@@ -86,7 +79,6 @@ def test_members_that_another_program_wrote_are_read(tmp_path):
 
 
 def test_foreign_lines_are_skipped_and_counted(path):
-    """Anything at all between two surveys; a newer version's too; blank lines are nothing."""
     newer = snapshot.render(Survey(schema=snapshot.SCHEMA + 1, taken=9.0, user="a", source="srun", nodes=()))
     lines = [snapshot.render(survey(1.0)), b"hello", b"", b"\xff\xfe", b"[" * 5000, newer, snapshot.render(survey(2.0))]
     data = b"\n".join(lines) + b"\n"
@@ -95,7 +87,6 @@ def test_foreign_lines_are_skipped_and_counted(path):
 
 
 def test_places_lead_back_to_the_surveys(path):
-    """In any order."""
     write(path, 1.0, 2.0, 3.0)
     found = recording.Recording(path)
     places = found.places()
@@ -104,12 +95,11 @@ def test_places_lead_back_to_the_surveys(path):
 
 
 def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
-    """With its name."""
     with pytest.raises(StateError, match=r"none.jsonl: cannot be read: No such file"):
         recording.Recording(tmp_path / "none.jsonl")
     os.mkfifo(tmp_path / "pipe")
     for none in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
-        with pytest.raises(StateError, match="is no file, and so no recording"):
+        with pytest.raises(StateError, match="is not a regular file, and so no recording"):
             recording.Recording(none)
     with pytest.raises(StateError, match="cannot be written: Is a directory"):
         recording.Writer(tmp_path)
@@ -119,7 +109,6 @@ def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
-    """What was written of it is taken back; when there is room again it goes on."""
     path = tmp_path / "a.jsonl"
     writer = recording.Writer(path)
     writer.write(survey(1.0))
@@ -139,7 +128,6 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
 
 
 def test_a_device_that_is_full_is_said():
-    """/dev/full answers every write so."""
     writer = recording.Writer(recording.Path("/dev/full"))
     with pytest.raises(StateError, match=r"/dev/full: cannot be written: No space left"):
         writer.write(survey())

@@ -64,7 +64,6 @@ def leader() -> Iterator[tuple[int, int, int]]:
 
 
 def test_a_process_has_the_rate_of_its_task(leader: tuple[int, int, int]) -> None:
-    """Of the leader of the task's session, its child, and a child with a session of its own; no other process."""
     task = TaskRate(task=12, pid=leader[0], family="f", rate=rate(51.0), speed_ratio=0.8, units=900.0)
     seen = sampled([*leader, os.getpid()], {ME: (rates(task),)})
     by_pid = {one.pid: one.progress for one in seen.processes}
@@ -79,7 +78,6 @@ def test_a_process_has_the_rate_of_its_task(leader: tuple[int, int, int]) -> Non
 
 
 def test_nobody_tells_of_another_users_processes(leader: tuple[int, int, int]) -> None:
-    """A file says what its user's tasks do, whatever pids it names."""
     task = TaskRate(task=1, pid=leader[0], rate=rate(51.0))
     seen = sampled([leader[0]], {ME + 1: (rates(task),)})
     assert seen.processes[0].progress is None
@@ -94,7 +92,6 @@ def test_a_launcher_that_hangs_says_nothing() -> None:
 
 
 def test_what_no_figure_can_be_is_left_out() -> None:
-    """A user may write anything, and the snapshot has to be read by everybody."""
     strange = (math.inf, -1.0, math.nan, 1e300)
     tasks = [
         TaskRate(task=at, pid=10 + at, family="f" * 999, rate=rate(value, value, -3), speed_ratio=value)
@@ -112,7 +109,6 @@ def test_what_no_figure_can_be_is_left_out() -> None:
 
 
 def test_long_names_that_differ_at_their_end_stay_apart() -> None:
-    """Two scripts deep in a tree are not one command."""
     tasks = [TaskRate(task=at, pid=10 + at, family=f"/{'a' * 90}/{name}") for at, name in enumerate(("x", "y", "x"))]
     (run,) = read_run_rates(lambda tmp, uids: {7: (rates(*tasks),)}, Path("/"), frozenset({7}), NOW).runs
     first, second, third = (each.family for each in run.tasks)
@@ -121,7 +117,6 @@ def test_long_names_that_differ_at_their_end_stay_apart() -> None:
 
 
 def test_without_progress_trials_count_tasks_that_are_done() -> None:
-    """That is what the launcher measures then."""
     tried = rates(source=None, levels=(LevelRun(4, "mps", 0.01, 0.0, 3),))
     (run,) = read_run_rates(lambda tmp, uids: {7: (tried,)}, Path("/"), frozenset({7}), NOW).runs
     found = of_runs([run])
@@ -139,7 +134,6 @@ def one(task: int, per_s: float | None = 10.0, family: str = "f", source: str = 
 
 
 def test_rates_are_added_where_all_tasks_count_the_same() -> None:
-    """Epochs of one program and images of another are not: nothing is said then."""
     assert total_per_s([one(1), one(2, 5.0)]) == 15.0
     assert total_per_s([one(1), one(2, 5.0, family="other")]) is None
     assert total_per_s([one(1), one(2, 5.0, source="progress")]) is None
@@ -166,7 +160,6 @@ def test_a_job_has_what_its_tasks_do_together() -> None:
 
 
 def test_progress_is_the_users_own(leader: tuple[int, int, int]) -> None:
-    """It is part of the user's processes, which nobody else is shown."""
     task = TaskRate(task=12, pid=leader[0], rate=rate(51.0))
     seen = sampled([leader[0]], {ME: (rates(task),)})
     mine = for_user(seen, ME, "me")
@@ -175,7 +168,6 @@ def test_progress_is_the_users_own(leader: tuple[int, int, int]) -> None:
 
 
 def test_a_snapshot_from_before_has_no_progress() -> None:
-    """An older agent, and an older recording."""
     old = msgspec.json.decode(render(sampled([os.getpid()], {})))
     for record in (*old["processes"], *old["jobs"]):
         del record["progress"]
@@ -184,7 +176,6 @@ def test_a_snapshot_from_before_has_no_progress() -> None:
 
 
 def test_without_rates_no_parent_is_looked_up() -> None:
-    """And a process that has gone in between has no task."""
     assert RunRates((), {}).of_process(os.getpid(), ME, "/nowhere") is None
     task = TaskProgress(task=1)
     assert RunRates((), {(ME, 99): task}).of_process(99, ME, "/nowhere") is None

@@ -21,7 +21,6 @@ def make(driver: FakeBinding, clock: list[float]) -> Sampler:
 
 
 def test_this_process_on_a_gpu() -> None:
-    """What the driver lists is looked up in /proc; a pid that is not there is nobody."""
     driver = FakeBinding(FakeGpu("GPU-a", (100, 60), compute={os.getpid(): 50, 2**22 + 1: 10}, sm={os.getpid(): 30}))
     clock = [1000.0]
     sampler = make(driver, clock)
@@ -37,7 +36,6 @@ def test_this_process_on_a_gpu() -> None:
 
 
 def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
-    """The sum of the runs of all users who are here, and which task a GPU is kept free for."""
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     folder = tmp_path / f"slurm-share-{os.getuid()}" / "bookings" / "GPU-a"
     folder.mkdir(parents=True)
@@ -58,7 +56,6 @@ def test_what_a_packed_run_has_booked_is_at_its_gpu(tmp_path: Path) -> None:
 
 
 def test_a_sampler_goes_on_where_another_one_ended() -> None:
-    """Its first look has rates; what is torn is refused, and nothing has changed then."""
     driver = FakeBinding(FakeGpu("GPU-a", compute={os.getpid(): 90}))
     clock = [1000.0]
     before = make(driver, clock)

@@ -60,7 +60,6 @@ NUMBERS = [
 @pytest.mark.parametrize("path", NUMBERS)
 @pytest.mark.parametrize("value", [10**30, 10**400, -(10**30)])
 def test_a_number_that_cannot_be_is_no_survey(whole, path, value):
-    """A sentence, and no calculation that ends in a traceback."""
     with pytest.raises(StateError, match="not a record of load"):
         snapshot.parse_survey(with_value(whole, path, value), "test")
 
@@ -68,20 +67,17 @@ def test_a_number_that_cannot_be_is_no_survey(whole, path, value):
 @pytest.mark.parametrize("path", ["nodes.0.name", "nodes.0.slurm.name", "nodes.0.snapshot.node"])
 @pytest.mark.parametrize("name", ["", "n[1-99999999]", "n" + "9" * 5000, "\x1bc", "a b", "a,b", "@all", "\u0661\u0662"])
 def test_a_name_that_no_node_has_is_no_survey(whole, path, name):
-    """Escape sequences and lists among them."""
     with pytest.raises(StateError, match="not a record of load"):
         snapshot.parse_survey(with_value(whole, path, name), "test")
 
 
 @pytest.mark.parametrize("nodes", ["n[", "n[1-", "\x1b[2J", "a b", "$(id)"])
 def test_what_is_no_list_of_nodes_is_no_survey(whole, nodes):
-    """A job's nodes are unfolded."""
     with pytest.raises(StateError, match="not a record of load"):
         snapshot.parse_survey(with_value(whole, "jobs.0.nodes", nodes), "test")
 
 
 def test_what_a_cluster_can_say_is_one(whole):
-    """Zero, large machines, frost, lists of every kind."""
     for path, value in (
         ("nodes.0.snapshot.cpus", 0),
         ("nodes.0.snapshot.memory_total_mib", 2**40),

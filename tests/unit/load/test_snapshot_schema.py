@@ -49,7 +49,6 @@ def strict(schema: Any) -> Any:
 
 @pytest.mark.parametrize("name", snapshots.DOCUMENTS)
 def test_the_schema_that_is_shipped_is_the_records(name: str) -> None:
-    """To bring it up to date: slurm-share sample --schema NAME >packaging/docs/NAME.schema.json"""
     assert json.dumps(shipped(name)) == json.dumps(snapshots.schema(name))  # in this order, too
 
 
@@ -63,7 +62,6 @@ def test_the_schema_that_is_shipped_is_the_records(name: str) -> None:
     ],
 )
 def test_what_llload_prints_is_what_its_schema_says(name: str, words: list[str], kind: str, capsys: Any) -> None:
-    """Nothing else is in it, and which record and version it is stands first."""
     llload.main(words)
     printed = json.loads(capsys.readouterr().out)
     jsonschema.validate(printed, strict(shipped(name)))
@@ -72,7 +70,6 @@ def test_what_llload_prints_is_what_its_schema_says(name: str, words: list[str],
 
 
 def test_a_schema_refuses_what_is_none() -> None:
-    """The advice as a bare list, a node without a name, a verdict that there is not."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate([], shipped("advice"))
     survey: dict[str, Any] = {"taken": 1.0, "user": "alice", "source": "srun", "nodes": [{"name": "n1"}]}
@@ -82,7 +79,6 @@ def test_a_schema_refuses_what_is_none() -> None:
 
 
 def test_every_field_of_a_survey_and_of_advice_is_explained() -> None:
-    """In their document, by its name."""
     said = set(re.findall(r"[a-z][a-z0-9_]+", (DOCS / "survey.md").read_text(encoding="utf-8").lower()))
     for record in (Survey, NodeLoad, SlurmNode, QueuedJob, AdviceReport, Advice, Bound):
         for field in record.__struct_encode_fields__:
@@ -90,7 +86,6 @@ def test_every_field_of_a_survey_and_of_advice_is_explained() -> None:
 
 
 def test_every_field_is_explained() -> None:
-    """In the document, by its name."""
     said = set(re.findall(r"[a-z][a-z0-9_]+", (DOCS / "snapshot.md").read_text(encoding="utf-8").lower()))
     for record in (Snapshot, GpuLoad, Activity, OnGpu, ProcessLoad, JobLoad, UserLoad):
         for field in record.__struct_encode_fields__:
@@ -98,12 +93,10 @@ def test_every_field_is_explained() -> None:
 
 
 def test_the_number_in_the_document_is_the_codes() -> None:
-    """It counts up with a meaning."""
     assert f"`schema` is {snapshots.SCHEMA}." in (DOCS / "snapshot.md").read_text(encoding="utf-8")
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
-    """A newer sampler may add some; a field that is missing has its default."""
     text = b'{"node":"n1","taken":1.5,"cpus":2,"cores":2,"of_tomorrow":{"a":[1]}}'
     seen = snapshots.parse_snapshot(text, "test")
     assert (seen.node, seen.schema, seen.gpus) == ("n1", 1, ())
@@ -124,7 +117,6 @@ OF_BEFORE = """{"schema":1,"node":"n1","taken":1.5,"cpus":2,"cores":2,"gpus":[{"
 
 
 def test_a_snapshot_of_the_first_release_is_read_whole_and_written_alike() -> None:
-    """A name in the code may change; one in JSON does not."""
     seen = snapshots.parse_snapshot(OF_BEFORE, "test")
     (gpu,), (its_job,), sums = seen.gpus, seen.jobs, seen.gpu_sums
     assert gpu.utilization_percent_windows is not None

@@ -342,7 +342,7 @@ def test_a_source_without_single_gpus_says_that_it_has_none():
     node = replace(node, node=replace(node.node, snapshot=replace(node.node.snapshot, gpus=(), gpu_sums=sums)))
     (row,) = gpu_rows([node])
 
-    assert gpu_columns.note(row) == "4 GPUs, not each by itself from this source"
+    assert gpu_columns.note(row) == "4 GPUs; this source has only their sums"
     assert (gpu_columns.load(row), tables.slots(row), gpu_columns.memory(row)) == ("?", "?", "?")
 
 

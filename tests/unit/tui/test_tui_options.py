@@ -107,7 +107,7 @@ def test_llload_is_given_the_same_words(said, expected):
     found = as_llload(arguments)
     if expected is not None:
         assert found == expected
-    theirs = llload.understood(llload.parser().parse_args(found)).origin
+    theirs = llload.checked(llload.parser().parse_args(found)).origin
     ours = understood(arguments).origin
     for field in ("user", "everybody", "nodes", "jobs", "source", "demo", "demo_nodes", "replay", "at"):
         assert getattr(theirs, field) == getattr(ours, field)
@@ -122,7 +122,7 @@ def test_a_user_without_a_name_is_no_user_of_the_demonstration() -> None:
 def test_every_view_has_its_like_in_llload():
     """Words that llload takes."""
     for view in options.VIEWS:
-        llload.understood(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
+        llload.checked(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
 
 
 # --- Without a terminal -----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""How many tasks a node should run: what was measured (evidence), what each resource allows (bounds), the answer."""
+"""Advise how many tasks a node should run, from what was measured (evidence) and what each resource allows (bounds)."""

@@ -1,19 +1,19 @@
-"""How many tasks a node should run (NPPN), and why.
+"""Advise how many tasks a node should run (NPPN), and why.
 
     next = min(hard bounds, 4 x now, max(2 x now, load bound)), in multiples of the GPUs of a node
 
-Where it is known how much work gets done with fewer and with more tasks (`measured.py`), that decides first, within the
-hard bounds.
+If the rates of work with fewer and with more tasks are known (`measured.py`), they decide first, within the hard
+bounds.
 
-A hard bound (GPU memory, host memory, MPS clients, cores) is what tasks need or fail, and may lower NPPN. Load only
-stops a rise: at 80 % SM activity more tasks wait for one another, fewer would gain nothing. Below that there may be
-as many as the load itself shows room for, four times as many at most; from half load on that is twice as many, since
-load does not grow evenly with tasks. The load is read again with those, and so on: a rise of several surveys.
+A hard bound (GPU memory, host memory, MPS clients, cores) may lower NPPN: beyond it tasks fail. Load only stops a rise:
+at 80 % SM activity more tasks wait for one another, and fewer gain nothing. Below that, NPPN may rise to what the load
+shows room for, at most by a factor of four, from half load on by two. Load does not grow evenly with tasks, so it is
+measured again after each step.
 
-Some things come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
+Some causes come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
 frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and their sources.
 
-The advice of the survey before is an input: in a steady state neither verdict nor number follows the noise of the load.
+The advice of the survey before is an input, so that in a steady state neither verdict nor number follows noise.
 """
 
 from __future__ import annotations
@@ -28,24 +28,9 @@ from ....core import nodelist
 from ....core.settings import Settings
 from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
-from ...snapshot import (
-    Advice,
-    Bound,
-    JobLoad,
-    Snapshot,
-    Survey,
-    WorkClass,
-)
+from ...snapshot import Advice, Bound, JobLoad, Snapshot, Survey, WorkClass
 from .. import thresholds
-from . import (
-    bounds,
-    causes,
-    evidence,
-    measured,
-    resubmit,
-    sentences,
-    work_class,
-)
+from . import bounds, causes, evidence, measured, resubmit, sentences, work_class
 from .bounds import Soft
 from .causes import Answer
 from .evidence import Evidence
@@ -62,10 +47,12 @@ def advise_all(
     previous: Sequence[Advice] = (),
     submissions: Mapping[int, Submission] | None = None,
 ) -> tuple[Advice, ...]:
-    """One advice for each running job of the viewer, of everybody's for an operator's survey; all elements of an
-    array together have one. `partitions`: settings of those that have their own. `memory_failures`, `submissions`:
-    by job, as `advise` has them. `previous`: what this function said at the survey before. Raises UsageError for
-    nodes of a job that are no list."""
+    """Return an advice for each running job of the viewer, or of all users for an operator's survey.
+
+    The elements of an array have one advice together. `partitions`: settings of partitions that have their own.
+    `memory_failures`, `submissions`: by job, as in `advise`. `previous`: the result for the survey before. Raises
+    UsageError for a job whose nodes are no list.
+    """
     failed, before = memory_failures or {}, {one.job: one for one in previous}
     snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
     silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}
@@ -109,11 +96,10 @@ def advise(
 ) -> Advice:
     """Return the advice for one job, from the snapshots of its nodes; other jobs in them are ignored.
 
-    `job` None: Slurm does not answer, and the snapshots hold one job alone. `elements`: further elements of its array.
-    `silent`: its nodes without a snapshot, and why; others without one were not asked. `memory_failures`: tasks of it
-    that ended for want of GPU memory, as the results of a run of llsub have them. `previous`: the advice of the survey
-    before, if there was one. `submission`: how it was submitted, where that is known. Raises UsageError for nodes of
-    the job that are no list.
+    `job` None: Slurm does not answer, and the snapshots hold a single job. `elements`: further elements of its array.
+    `silent`: its nodes without a snapshot, and why. `memory_failures`: its tasks that ran out of GPU memory, by the
+    results of a run of llsub. `previous`: the advice of the survey before. `submission`: how the job was submitted.
+    Raises UsageError for a job whose nodes are no list.
     """
     jobs = () if job is None else (job, *elements)
     ids = {one.job_id for one in jobs} or {load.job for one in snapshots for load in one.jobs}
@@ -137,11 +123,11 @@ def advise(
 def _unseen(
     jobs: Sequence[QueuedJob], seen: Sequence[Evidence], snapshots: Sequence[Snapshot], silent: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the job's nodes of which nothing is known, and why."""
+    """Return the job's nodes for which nothing is known, and why."""
     known, answered = {node.node for node in seen}, {snapshot.node for snapshot in snapshots}
     names = dict.fromkeys((*(name for job in jobs for name in nodelist.unfold(job.nodes)), *silent))
     return {
-        name: silent.get(name) or ("nothing of it was measured there" if name in answered else "not asked")
+        name: silent.get(name) or ("the job was not measured there" if name in answered else "not read")
         for name in names
         if name not in known
     }
@@ -160,7 +146,7 @@ def _seen(
 
 
 def _with_processes(jobs: Sequence[QueuedJob], node: Evidence) -> Evidence:
-    """Fill in the tasks of a job without GPUs, which nobody counts: those that it was started with."""
+    """Fill in the number of tasks of a job without GPUs, which no sampler counts, from its submission."""
     if node.gpus or not jobs:
         return node
     count = declared(jobs[0])
@@ -168,7 +154,7 @@ def _with_processes(jobs: Sequence[QueuedJob], node: Evidence) -> Evidence:
 
 
 def declared(job: QueuedJob) -> int | None:
-    """Return the processes per node as the job was submitted: NPPN of its triple, else Slurm's tasks."""
+    """Return the tasks per node with which the job was submitted: NPPN of its triple, else Slurm's tasks."""
     triple = queue.triple_of(job)
     if triple is not None:
         return int(triple.strip("[]").split(",")[1])
@@ -182,25 +168,26 @@ class Case(Struct, frozen=True, kw_only=True):
     """The job, or the elements of an array; none: Slurm does not answer."""
     nodes: tuple[Evidence, ...]
     unseen: Mapping[str, str]
-    """Nodes of the job of which nothing is known, and why."""
+    """Nodes of the job for which nothing is known, and why."""
     gpus: int
-    """GPUs on a node; if nodes differ, on the one with the fewest."""
+    """GPUs of a node; if nodes differ, of the node with the fewest."""
     now: int
     hard: tuple[Bound, ...]
     gpu_load: Soft | None
     cpu_load: Soft | None
     memory_failures: int
     memory_unknown_on: tuple[str, ...]
-    """Nodes whose GPU memory, or what a task takes of it, is not known."""
+    """Nodes for which the size of a GPU's memory, or a task's use of it, is not known."""
     are_unlike: bool
-    """Its tasks: those that run fit, and as many of the largest would not."""
+    """True: the tasks that run fit, but as many of the largest would not."""
     has_unlike_nodes: bool
-    """By their GPUs."""
+    """True: the nodes have different numbers of GPUs."""
     emptier: float = thresholds.EMPTIER
+    """Factor of `causes.placement`."""
 
     @property
     def most(self) -> int:
-        """Return what all hard bounds allow, in multiples of the GPUs."""
+        """Return the NPPN that all hard bounds allow, in multiples of the GPUs."""
         return bounds.in_gpus(min(bound.nppn for bound in self.hard if bound.nppn is not None), self.gpus)
 
     @property
@@ -210,12 +197,12 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def doubled(self) -> int:
-        """Return twice as many as now, and at least one on each GPU."""
+        """Return twice as many tasks as now, and at least one on each GPU."""
         return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
 
     @property
     def soft(self) -> tuple[Soft, ...]:
-        """Return the loads that are known."""
+        """Return the bounds by GPU load and CPU load that are known."""
         return tuple(one for one in (self.gpu_load, self.cpu_load) if one is not None)
 
     @property
@@ -225,7 +212,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def windows_disagree(self) -> bool:
-        """Return whether the load is not steady on some node."""
+        """Return whether the load of some node is not steady."""
         return any(node.windows_disagree for node in self.nodes)
 
     @property
@@ -244,8 +231,8 @@ def _case(
     numbers = {node.gpus for node in nodes}
     fewest = min(numbers)
     if fewest and not (jobs and queue.triple_of(jobs[0])):
-        # A triple has as many tasks on each node; a share has as many on each GPU.
-        nodes = [evidence.as_with(node, fewest) for node in nodes]
+        # A triple has the same number of tasks on each node; a share has the same number on each GPU.
+        nodes = [evidence.scaled_to_gpus(node, fewest) for node in nodes]
     with_gpus = [node for node in nodes if node.gpus]
     return Case(
         jobs=tuple(jobs),
@@ -283,7 +270,7 @@ def _judged(
     known = measured.measured(case.nodes, case.now, previous)
     judged = measured.judged(known, case.now)
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
-        previous = None  # other tasks than those that it was about
+        previous = None  # it was about other tasks
     case, load = _steadied(case, previous)
     base = replace(
         base,
@@ -314,7 +301,7 @@ def _judged(
     fewer = _fewer(case) if case.now and _is_counted(case) else None
     if missing and fewer is None:
         return sentences.unknown(base, missing)
-    # What does not fit does not fit, however short it was watched, however idle it is.
+    # Tasks that do not fit are too many, even if the job was watched for a short time or is idle.
     answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
     if fewer is None and judged is not None and _died(case) is None:
         by_load, answer = answer, _by_rates(case, judged)
@@ -345,7 +332,7 @@ def _judged(
 
 
 def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
-    """By GPU memory alone, on the node that has the least of it."""
+    """Return the NPPN that GPU memory alone allows with and without margin, on the node with the least of it."""
     with_margin = [bounds.gpu_memory(node, settings) for node in case.nodes]
     without = [bounds.gpu_memory(node, settings, margin=False) for node in case.nodes]
     known = [one[0] for one in with_margin if one is not None]
@@ -357,12 +344,12 @@ def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
 
 
 def _is_counted(case: Case) -> bool:
-    """Whether the GPUs of its nodes are known, and all have some or none has."""
+    """Return whether the GPUs of all nodes are known, and all nodes have GPUs or none has."""
     return all(node.gpus_sure for node in case.nodes) and len({node.gpus > 0 for node in case.nodes}) == 1
 
 
 def _missing(case: Case) -> str:
-    """Why nothing can be advised, and what to run; empty: there is evidence."""
+    """Return why nothing can be advised; empty if there is evidence."""
     nodes = case.nodes
     watched = min(node.measured_s for node in nodes)
     if not _is_counted(case):
@@ -370,13 +357,13 @@ def _missing(case: Case) -> str:
     if not case.now:
         return "none of its processes is on a GPU" if case.gpus else "how many tasks it runs is not known"
     if watched < thresholds.YOUNG_S:
-        return f"it has been watched for {watched:.0f} s only, and its first minute is no measure"
+        return f"it has been watched for {watched:.0f} s only, and the first minute does not count"
     if not case.gpus:
         return "its CPU load is not known" if case.cpu_load is None else ""
     if max(node.spans for node in nodes) > 1:
         widest = max(nodes, key=lambda node: node.spans)
         who = causes.named(widest.spanning)
-        return f"{who} of it works on {widest.spans} GPUs at once; shares are for tasks of one GPU"
+        return f"{who} of it works on {widest.spans} GPUs at once; shares are for tasks on one GPU"
     if not all(node.running for node in nodes):
         return "none of its tasks is on a GPU at this moment, and load without tasks says nothing"
     if any(node.load is None for node in nodes):
@@ -384,13 +371,13 @@ def _missing(case: Case) -> str:
     if case.memory_unknown_on:
         on = f" on {', '.join(case.memory_unknown_on)}" if len(nodes) > 1 else ""
         is_size = all(node.peak_mib for node in nodes if node.node in case.memory_unknown_on)
-        what = "a GPU of it has" if is_size else "a task takes"
+        what = "its GPU has" if is_size else "a task takes"
         return f"how much GPU memory {what} is not known{on}"
     return ""
 
 
 def _answer(case: Case) -> Answer:
-    """Return the answer for a job of which not too many tasks run."""
+    """Return the answer for a job that does not run too many tasks."""
     died = _died(case)
     if died is not None:
         return Answer("stay", case.now, died)
@@ -407,7 +394,7 @@ def _answer(case: Case) -> Answer:
         return Answer("stay", case.now, case.tightest.resource)
     level = bounds.level(case.nodes)
     if level is not None:
-        # A GPU is full: tasks are added to the others alone.
+        # A GPU is full: tasks are added only to the others.
         wanted = min(level, case.most)
         return Answer("more", wanted, "GPU load") if wanted > case.now else Answer("stay", case.now, "GPU load")
     growth = case.growth
@@ -421,7 +408,7 @@ def _answer(case: Case) -> Answer:
 
 
 def _by_rates(case: Case, judged: measured.Judgement) -> Answer:
-    """Return the answer by what was measured, within what the hard bounds allow."""
+    """Return the answer by the measured rates, within the hard bounds."""
     if judged.verdict == "stay":
         return Answer("stay", case.now, measured.RESOURCE, judged.why, rate_windows=judged.windows)
     if judged.verdict == "fewer":
@@ -436,32 +423,32 @@ def _by_rates(case: Case, judged: measured.Judgement) -> Answer:
 
 
 def _is_run(case: Case) -> bool:
-    """Return whether llsub made it, whose tasks can tell their progress."""
+    """Return whether llsub made the job, so that its tasks can report progress."""
     return any(queue.triple_of(job) for job in case.jobs) or any(node.progress is not None for node in case.nodes)
 
 
 def _threads(case: Case) -> int | None:
-    """Return NTPP of the job's triple, or None without a triple."""
+    """Return NTPP of the job's triple; None without a triple."""
     triple = queue.triple_of(case.jobs[0]) if case.jobs else None
     return int((*triple.strip("[]").split(","), "1")[2]) if triple is not None else None
 
 
 def _fewer(case: Case) -> tuple[int, str] | None:
-    """(NPPN, the resource) where what runs now is too much."""
+    """Return (NPPN, resource) if too many tasks run now, else None."""
     found: list[tuple[int, str]] = []
     if case.tightest.nppn is not None and case.now > case.tightest.nppn:
         found.append((max(1, case.most), case.tightest.resource))
     died = _died(case)
     if found and found[0][1] == died:
-        return found[0]  # that they died is what the bound says
+        return found[0]  # the bound explains why they died
     least = max(1, case.gpus) if died == "GPU memory" else 1
-    if died is not None and case.now > least:  # alone on its GPU, or on its node, fewer tasks would give it nothing
+    if died is not None and case.now > least:  # fewer tasks do not help a task that is alone on its GPU or node
         found.append((max(1, bounds.in_gpus(min(case.most, case.now // thresholds.GROWTH), case.gpus)), died))
     return min(found, key=lambda one: one[0], default=None)
 
 
 def _died(case: Case) -> str | None:
-    """Return which memory tasks ran out of."""
+    """Return the memory that tasks ran out of; None: none did."""
     if case.memory_failures:
         return "GPU memory"
     return "host memory" if any(node.kills for node in case.nodes) else None
@@ -474,7 +461,7 @@ class Load(Struct, frozen=True):
     """The loads that the advice judges, in percent."""
 
     gpus: tuple[float, ...]
-    """One for each GPU with tasks."""
+    """The load of each GPU with tasks."""
     cpu: float | None
     dram: float | None
     """Memory bandwidth of the GPU that uses most of it."""
@@ -514,11 +501,11 @@ def _mean_of(now: float, before: float) -> float:
 
 
 LASTING = ("more", "stay", "change", "look")
-"""Verdicts that depend on load. The others (too many tasks, not known) change at once."""
+"""Verdicts that depend on load, and are kept against noise. The others (too many tasks, not known) change at once."""
 
 
 def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
-    """Return the answer, and whether it is the previous one although the newest figures alone would give another."""
+    """Return (answer, whether it is the previous one although the newest figures alone would give another)."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
     variants = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
@@ -536,7 +523,7 @@ def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
 
 
 def _cause_of(previous: Advice) -> str:
-    """Return what a change is about; empty for other verdicts."""
+    """Return the resource that a change is about; empty for other verdicts."""
     return previous.decided_by if previous.verdict == "change" else ""
 
 
@@ -547,8 +534,8 @@ def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) 
 
 
 def _confidence(case: Case, answer: Answer) -> Literal["low", "medium", "high"]:
-    """Return the confidence, by the time measured, the number of tasks, and how steady and how exact the load is;
-    where rates decided, by their windows."""
+    """Return the confidence: by the time measured, the number of tasks, and how steady and exact the load is; if rates
+    decided, by their windows."""
     if answer.rate_windows and all(node.alone for node in case.nodes) and not case.unseen:
         return "high" if answer.rate_windows >= thresholds.RATE_WINDOWS_LONG else "medium"
     watched = min(min(node.measured_s, node.load_window_s or node.measured_s) for node in case.nodes)

@@ -1,7 +1,7 @@
-"""What each resource of a node allows: the bounds of NPPN, from the evidence of every node that was seen.
+"""Compute the bounds of NPPN, which each resource of a node sets, from the evidence of all nodes.
 
-The worst node decides what is hard (memory, clients, cores); load is the mean of all nodes. Hard bounds are what the
-tasks need or fail; soft ones only say that more tasks would gain nothing.
+The worst node decides the hard bounds (memory, clients, cores), beyond which tasks fail. Load is the mean over all
+nodes; its soft bounds only mean that more tasks gain nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ....core import names
 from ....core.settings import Settings
+from ....core.text import gib_text
 from ....share import Backend
 from ...snapshot import Bound
 from .. import thresholds
@@ -20,7 +21,8 @@ from .evidence import Evidence, Room
 
 
 def in_gpus(nppn: int, gpus: int) -> int:
-    """Round down to a multiple of the GPUs, so that each has as many tasks; fewer than the GPUs stay as they are."""
+    """Return NPPN rounded down to a multiple of the GPUs, so that each has the same number of tasks; a number below the
+    GPUs stays as it is."""
     return nppn // gpus * gpus if gpus and nppn >= gpus else nppn
 
 
@@ -28,7 +30,7 @@ def in_gpus(nppn: int, gpus: int) -> int:
 
 
 def hard(nodes: Sequence[Evidence], settings: Settings, backend: Backend) -> tuple[Bound, ...]:
-    """Return all hard bounds that are known, GPU memory first. `backend` is the one that is to serve the tasks."""
+    """Return all known hard bounds, GPU memory first. `backend`: the one that will serve the tasks."""
     found = [
         _worst("GPU memory", [gpu_memory(node, settings) for node in nodes if node.gpus]),
         _worst("host memory", [_host_memory(node, settings) for node in nodes]),
@@ -50,15 +52,17 @@ def _worst(resource: object, known: Sequence[_Known | None]) -> Bound | None:
 
 
 def usable_mib(room: Room, settings: Settings) -> int:
-    """GPU memory for tasks: all but two percent (memory_reserve_percent), or but what is measured as used by others,
-    driver and MPS server included, where that is more."""
+    """Return the GPU memory for tasks: all but memory_reserve_percent, or all but the measured use of others, the
+    driver and the MPS server if that is more."""
     return room.total - max(math.ceil(room.total * settings.memory_reserve_percent / 100), room.outside)
 
 
 def gpu_memory(node: Evidence, settings: Settings, *, margin: bool = True) -> _Known | None:
-    """By the largest task's peak. One task has a GPU at least, whatever it takes: it runs. Where those that run have
-    room with the peak of each, so many at least: unlike tasks are not told to be fewer for the largest of them.
-    Without the margin: what a division of the whole memory says, and what the GPUs have no room for in fact."""
+    """Return the bound by the largest task's peak, and its arithmetic; None if it is not known.
+
+    It is at least one task per GPU, since that runs, and at least the tasks that run now if the peaks of all of them
+    fit: unlike tasks are not reduced for the largest of them. `margin` False: divide the whole memory of a GPU.
+    """
     if not node.peak_mib or not node.rooms:
         return None
     usable = [usable_mib(room, settings) if margin else room.total for room in node.rooms]
@@ -83,8 +87,8 @@ def _name(node: Evidence) -> str:
 
 
 def _fit_now(node: Evidence, usable: Sequence[int]) -> int:
-    """How many of the tasks that there were at once have room by the peaks of those that run now; 0: not all of these
-    have. One that is not there at the moment counts as the mean of those that are."""
+    """Return how many of the tasks that ran at once fit, by the peaks of those that run now; 0 if these do not fit.
+    A task that does not run at the moment counts as the mean of those that do."""
     own = [room.own for room in node.rooms if room.own is not None]
     if not node.running or len(own) < len(usable) or not any(own):
         return 0
@@ -96,7 +100,7 @@ def _fit_now(node: Evidence, usable: Sequence[int]) -> int:
 
 
 def are_unlike(node: Evidence, settings: Settings) -> bool:
-    """Whether what runs fits only since not all its tasks are as large as the largest."""
+    """Return whether the running tasks fit only because not all of them are as large as the largest."""
     found = gpu_memory(node, settings)
     if found is None or not node.peak_mib:
         return False
@@ -104,8 +108,8 @@ def are_unlike(node: Evidence, settings: Settings) -> bool:
 
 
 def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
-    """By the largest task's. Where those that run have room now, so many at least: what a task has besides its own
-    process is not known well enough to take a task away for it."""
+    """Return the bound by the largest task's host memory, and its arithmetic. It is at least the tasks that run now if
+    they fit: a task's memory outside its own process is not known well enough to take a task away."""
     if not node.host_peak_mib or not node.host_total_mib:
         return None
     percent = settings.memory_reserve_percent
@@ -127,7 +131,7 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
         return settings.max_share * node.gpus, f"{node.gpus} x {settings.max_share} tasks, the site's max_share"
     most = limits.client_limit
     clients = max(1, most - node.other_clients)
-    # How connections add up is not documented: tasks that run as clients now prove that there is room for as many.
+    # How connections add up is not documented. Tasks that run as clients now prove that as many fit.
     running = min(clients, -(-(node.now or 0) // node.gpus))
     fewer = backend.limits(node.driver, connections=node.connections).client_limit or most
     with_connections = max(running, fewer - node.other_clients, 1)
@@ -135,7 +139,7 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
         each = with_connections
         subject = (
             f"clients: the tasks set {names.ENV_CONNECTIONS}={node.connections}, and {limits.title} takes {most} "
-            f"clients with {limits.connections} connections each; without the variable there is room for more"
+            f"clients with {limits.connections} connections each; without the variable more would fit"
         )
     elif settings.max_share <= clients:
         each, subject = settings.max_share, "tasks, the site's max_share"
@@ -147,28 +151,28 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
 
 
 def gib(mib: float) -> str:
-    """Return memory as text, in GiB."""
-    return f"{mib:.0f} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB"
+    """Return memory as text, in GiB; below one in MiB."""
+    return f"{mib:.0f} MiB" if mib < 1024 else gib_text(mib)
 
 
 # ---- Soft ----
 
 
 class Soft(Struct, frozen=True):
-    """A bound that stops a rise, or does not yet."""
+    """A bound by load, and whether the load has reached it, so that no task is added."""
 
     bound: Bound
     stops: bool
 
 
 def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
-    """How many tasks bring the GPUs to the load at which more would only wait; None where no load is known. Where the
-    GPUs are there already it is what runs now."""
+    """Return how many tasks bring the GPUs to the load at which more would only wait; at that load, the tasks that run
+    now. None if a load is not known."""
     loads = [node.load / node.gpus for node in nodes if node.load is not None]
     if len(loads) < len(nodes) or not all(node.running for node in nodes):
         return None
     gpus, now, running = min(node.gpus for node in nodes), most_now(nodes), _mean([node.running for node in nodes])
-    # Of a GPU, and of so many as the node with the fewest has.
+    # The mean per GPU, for as many GPUs as the node with the fewest has.
     load = gpus * _mean(loads)
     own = gpus * _mean([(node.own_load or 0.0) / node.gpus for node in nodes])
     of_these = gpus * _mean([node.running / node.gpus for node in nodes])
@@ -192,7 +196,7 @@ def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
-    """Return how many tasks bring the CPUs to that load; None where no load is known."""
+    """Return how many tasks bring the CPUs to the load at which more would only wait; None if a load is not known."""
     loads = [node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
     if len(loads) < len(nodes) or not all(node.running for node in nodes):
         return None
@@ -200,7 +204,7 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     cpus = min(node.cpus for node in nodes)
     percent = 100 * _mean(loads)
     load = cpus * percent / 100
-    # Without GPUs the CPUs are what is to be used: low is what LLSC calls low.
+    # A job without GPUs should use the CPUs, so tasks are added only below LLSC's band.
     full = thresholds.CPU_FULL if nodes[0].gpus else thresholds.CPU_BAND[0]
     if percent >= full:
         why = f"load {load:.1f} of {cpus} CPUs; from {full:g} % on, twice as many tasks are too many"
@@ -211,7 +215,7 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:
-    """Return NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full.
+    """Return the NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full.
 
     For a job on several nodes, more than half of them must have a full GPU.
     """
@@ -232,7 +236,7 @@ def _make(running: float) -> str:
 
 
 def most_now(nodes: Sequence[Evidence]) -> int:
-    """NPPN as it is: of the fullest node."""
+    """Return the present NPPN: the tasks of the node with the most."""
     return max((node.now or 0 for node in nodes), default=0)
 
 

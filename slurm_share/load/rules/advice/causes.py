@@ -1,4 +1,4 @@
-"""Find what to change before the number of tasks: why the present tasks do badly, and the remedy."""
+"""Find what to change before the number of tasks: why the present tasks use the node badly, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Remedy = Literal["", "threads", "memory in advance"]
 
 
 class Answer(Struct, frozen=True):
-    """The advice before it is put into words."""
+    """An advice before its sentences are made."""
 
     verdict: Verdict
     nppn: int | None
@@ -29,19 +29,17 @@ class Answer(Struct, frozen=True):
     threads: int = 0
     """Threads of a task, with the remedy threads."""
     rate_windows: int = 0
-    """Windows that a comparison of rates rests on, which decided; 0: rates did not decide."""
+    """Windows on which the deciding comparison of rates rests; 0: rates did not decide."""
 
     @property
     def cause(self) -> str:
-        """What a change is about; empty for other verdicts."""
+        """Return the resource that a change is about; empty for other verdicts."""
         return self.decided_by if self.verdict == "change" else ""
 
 
 def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | None:
-    """Return the answer if the tasks, not more than there are cores, run more threads than there are CPUs.
-
-    given: NTPP of their triple, if any.
-    """
+    """Return the answer if the tasks, no more than the cores, run more threads than there are CPUs. `given`: NTPP of
+    their triple, if any."""
     loads = [(node.cpu_load / node.cpus, node) for node in nodes if node.cpu_load is not None]
     cores = min(node.cores for node in nodes)
     if not loads or not now or now > cores:
@@ -57,7 +55,7 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
     )
     if given is not None and given <= each:
         why = (
-            f"{said}, though each was given {given} (OMP_NUM_THREADS={given}, NTPP {given}): it does not follow that; "
+            f"{said}, though each was given {given} (OMP_NUM_THREADS={given}, NTPP {given}): the program ignores that; "
             "look for workers of a data loader (num_workers) and thread pools of its own, and set them to that number"
         )
         return Answer("change", now, "CPU load", why)
@@ -71,7 +69,7 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
 def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_text(nodes)
-    ask = "input, start-up, a lock, one another" + (", the CPU" if cpu else "")
+    ask = "input, start-up, a lock, each other" + (", the CPU" if cpu else "")
     see = f"find out first what they wait for ({ask}), before adding any"
     if not any(node.gpus for node in nodes):
         loads = [node.cpu_load for node in nodes if node.cpu_load is not None]
@@ -92,15 +90,15 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
             "look",
             None,
             "GPU load",
-            f"its tasks on {on} have done nothing there: see whether they use the GPU at all{cpu}",
+            f"its tasks on {on} have done nothing there: check whether they use the GPU at all{cpu}",
         )
     return Answer("look", None, "GPU load", f"its tasks on {on} use {most:.0f} % of {them}: {see}{cpu}")
 
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
-    """Return the answer if only some of the GPUs have tasks, or if each has as many but the load is uneven.
+    """Return the answer if only some of the GPUs have tasks, or if the load is uneven although each has tasks.
 
-    emptier: the load is uneven if that of another GPU is below this factor times the load of a full one.
+    `emptier`: the load is uneven if that of another GPU is below this factor times the load of a full one.
     """
     for node in nodes:
         empty = [card for card in node.cards if not card.tasks]
@@ -109,9 +107,9 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
             on = ", ".join(f"{card.tasks} on GPU {card.index}" for card in node.cards if card.tasks)
             free = " and ".join(f"GPU {card.index}" for card in empty)
             why = (
-                f"spread them first: of its tasks{_where(node, nodes)} {on}, none on {free}; a task has to use the GPU "
-                "that it is given (CUDA_VISIBLE_DEVICES), as the first that it sees, and with --share-gpu or llsub it "
-                "is given one in turn"
+                f"spread them first: its tasks{_where(node, nodes)} are {on}, none on {free}; a task has to use the "
+                "GPU that it is given (CUDA_VISIBLE_DEVICES), which it sees as its first GPU; --share-gpu and llsub "
+                "give the GPUs to tasks in turn"
             )
             return Answer("change", now, "GPU load", why)
     uneven = [node for node in nodes if _is_uneven(node, emptier)]
@@ -143,15 +141,15 @@ def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
         why = (
             f"let its program not take memory in advance: {named(node.largest)} holds {gib(node.peak_mib)} of "
             f"{gib(total)} of a GPU that it uses to {node.busy_percent:.0f} %, as JAX and TensorFlow do at their "
-            "start; with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) it is "
-            "seen what a task needs, and with that how many fit"
+            "start; XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) show what a "
+            "task needs, and so how many fit"
         )
         return Answer("change", now, "GPU memory", why, "memory in advance")
     return None
 
 
 def named(task: int | None) -> str:
-    """Return how a task is called whose number in its run of llsub is known, or not."""
+    """Return the name of a task by its number in its run of llsub; without a number, "a task"."""
     return "a task" if task is None else f"task {task}"
 
 

@@ -1,4 +1,4 @@
-"""What was seen of one job on one node: the figures that advice rests on, taken from a snapshot."""
+"""Take the evidence of an advice from a snapshot: the figures of one job on one node."""
 
 from __future__ import annotations
 
@@ -11,27 +11,20 @@ from msgspec.structs import replace
 from ....core import nodelist
 from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
-from ...snapshot import (
-    GpuLoad,
-    JobLoad,
-    JobProgress,
-    Means,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-)
+from ...snapshot import GpuLoad, JobLoad, JobProgress, Means, OnGpu, ProcessLoad, Snapshot
 from .. import rates, thresholds
+from ..sums import add_up
 
 
 class Room(Struct, frozen=True):
-    """Memory of one GPU, MiB."""
+    """The memory of one GPU in MiB."""
 
     total: int
     outside: int
-    """Used by something else than the job's tasks: the driver, an MPS server, other jobs."""
+    """Memory used by anything but the job's tasks: the driver, an MPS server, other jobs."""
     used: int | None = None
     own: int | None = None
-    """Peaks of the job's processes that are there now, together; None: not all are known."""
+    """Sum of the peaks of the job's present processes; None: not all are known."""
 
 
 class Card(Struct, frozen=True):
@@ -41,7 +34,7 @@ class Card(Struct, frozen=True):
     tasks: int
     """The job's processes that work on it now."""
     load: float | None
-    """Percent; None: not known."""
+    """Load in percent; None: not known."""
 
     @property
     def is_busy(self) -> bool:
@@ -50,17 +43,17 @@ class Card(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """One job, or what an array's elements are together, on one node."""
+    """The figures of one job, or of an array's elements together, on one node."""
 
     node: str
     running: int = 0
-    """Tasks on GPUs at the moment of the snapshot; of a job without GPUs, those it was started with."""
+    """Tasks on GPUs at the moment of the snapshot; for a job without GPUs, the tasks that it was started with."""
     now: int | None = None
-    """The most tasks that were there at once; None: not known."""
+    """The most tasks that ran at once; None: not known."""
     gpus: int = 0
-    """That the job has here."""
+    """GPUs that the job has on the node."""
     gpus_sure: bool = True
-    """False: Slurm counts its GPUs over all its nodes alone, and they are not the same number on each."""
+    """False: Slurm has only the sum of its GPUs over all nodes, which have different numbers of them."""
     gpus_of_node: int = 0
     is_mig: bool = False
     load: float | None = None
@@ -68,61 +61,61 @@ class Evidence(Struct, frozen=True, kw_only=True):
     own_load: float | None = None
     """The job's part of `load`."""
     alone: bool = True
-    """False: others have processes on these GPUs, and their part of the load is not known: own_load has it all."""
+    """False: others have processes on these GPUs, and their part of the load is not known, so own_load includes it."""
     is_sm: bool = False
     """True: the load is SM activity on every GPU; False: utilisation, an upper bound of it."""
     cards: tuple[Card, ...] = ()
-    """The job's GPUs here, those without a task included."""
+    """The job's GPUs on the node, with and without tasks."""
     windows: tuple[float, ...] = ()
-    """Load of a GPU with tasks, percent, over the last 1, 5 and 15 minutes, as far as the job was watched that long."""
+    """Mean load of a GPU with tasks, percent, over the last 1, 5 and 15 minutes that the job was watched."""
     dram_percent: float | None = None
-    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; at one moment if the sampler
+    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; of one moment if the sampler
     keeps no means."""
     load_window_s: float = 0.0
     rooms: tuple[Room, ...] = ()
-    """Memory of the job's GPUs; none where the size of one is not known."""
+    """Memory of the job's GPUs; empty if the size of one is not known."""
     other_clients: int = 0
-    """Processes of the same user's, in other jobs or none, on the one of these GPUs that has the most of them."""
+    """The most processes that the same user has outside this job on one of these GPUs."""
     peak_mib: int | None = None
     median_mib: int | None = None
-    """Half of the tasks that run took at most this, at their peaks; None: too few run, or the memory of one is not
-    known."""
+    """Median of the running tasks' peaks; None: too few run, or the memory of one is not known."""
     is_packed: bool = False
-    """Its run places its tasks by their own sizes (`llsub --pack`)."""
+    """True: its run places tasks by their sizes (`llsub --pack`)."""
     cap_mib: int | None = None
     """The smallest memory cap of its tasks."""
     connections: int | None = None
     """The largest CUDA_DEVICE_MAX_CONNECTIONS of its tasks; None: none sets it."""
     spans: int = 1
-    """GPUs that one task works on at once."""
+    """The most GPUs on which one task works at once."""
     host_total_mib: int | None = None
-    """That its tasks may have together: the node's less what others use, or the job's own limit."""
+    """Host memory that its tasks may have together: the node's less the use of others, or the job's own limit."""
     host_limited: bool = False
-    """True: that is the job's own limit (--mem)."""
+    """True: host_total_mib is the job's own limit (--mem)."""
     host_peak_mib: int | None = None
     host_used_mib: int | None = None
-    """By all its tasks now."""
+    """Host memory of all its tasks now."""
     cores: int = 0
-    """That the job has, or would have as a share."""
+    """Cores that the job has, or would have as a share."""
     cpus: int = 0
-    """The same in hardware threads."""
+    """Hardware threads that the job has, or would have as a share."""
     cpu_load: float | None = None
-    """CPUs busy: of the whole node (load average) where it is the job's, else the job's own."""
+    """CPUs busy: the node's load average if the job has the whole node, else the job's CPU time in cores."""
     driver: str | None = None
     kills: int = 0
-    """Processes that the kernel ended for host memory."""
+    """Processes that the kernel ended because host memory was full."""
     tasks_measured: int = 0
     measured_s: float = 0.0
     progress: JobProgress | None = None
-    """What its tasks get done together; None: no launcher says."""
+    """The progress of its tasks together; None: no launcher reports it."""
     largest: int | None = None
-    """Number of the task that has `peak_mib`, in its run of llsub; None: not known, or it has ended."""
+    """Number of the task with `peak_mib` in its run of llsub; None: not known, or it has ended."""
     spanning: int | None = None
-    """The same of the task with `spans`."""
+    """Number of the task with `spans` in its run of llsub; None: not known."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known here and makes an advice weaker, in words; what makes it impossible is not in it."""
+        """Return the figures that are not known and make an advice weaker. Those without which there is none are not
+        listed."""
         found = ["host memory of a task"] if not self.host_peak_mib or not self.host_total_mib else []
         found += ["CPU load"] if self.cpu_load is None else []
         return (*found, *(["what else is in its GPUs' memory"] if any(one.used is None for one in self.rooms) else []))
@@ -148,7 +141,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def windows_disagree(self) -> bool:
-        """Return whether the load of the last minutes differs from that of the time before."""
+        """Return whether the means of the load over the windows differ too much for a steady load."""
         if len(self.windows) < 2:
             return False
         least, most = min(self.windows), max(self.windows)
@@ -158,10 +151,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
 def of_job(
     snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None
 ) -> Evidence:
-    """The evidence of one node. `loads` are the snapshot's records of the job, or of the elements of an array, at least
-    one; `jobs` are Slurm's records of those, empty where Slurm did not answer.
+    """Return the evidence of one node.
 
-    Raises UsageError for nodes of a job that are no list.
+    `loads`: the snapshot's records of the job, or of an array's elements; at least one. `jobs`: Slurm's records of
+    them; empty if Slurm did not answer. Raises UsageError for a job whose nodes are no list.
     """
     ids = {load.job for load in loads}
     programs = [one for one in snapshot.processes if not is_own(one)]
@@ -233,14 +226,13 @@ def of_job(
 
 
 def with_tasks(node: Evidence, count: int) -> Evidence:
-    """The same of a job whose tasks nobody counts on the node, since they use no GPU: `count` of them run."""
+    """Return the evidence with `count` running tasks, for a job without GPUs, whose tasks no sampler counts."""
     host = node.host_peak_mib or (None if node.host_used_mib is None else max(1, node.host_used_mib // count))
     return replace(node, running=count, now=count, host_peak_mib=host)
 
 
-def as_with(node: Evidence, gpus: int) -> Evidence:
-    """What a node with so many GPUs would have shown, with as many tasks on each: a share counts tasks of a GPU, and a
-    node with more GPUs has more of them, and more cores and memory for them."""
+def scaled_to_gpus(node: Evidence, gpus: int) -> Evidence:
+    """Return the evidence scaled to a node with that many GPUs, and the same tasks, cores and memory for each GPU."""
     if gpus == node.gpus:
         return node
     part = gpus / node.gpus
@@ -268,8 +260,8 @@ def as_with(node: Evidence, gpus: int) -> Evidence:
 def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
     """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
 
-    def times(value: float | None, factor: float, most: float = math.inf) -> float | None:
-        return None if value is None else min(most, value * factor)
+    def times(value: float | None, factor: float) -> float | None:
+        return None if value is None else value * factor
 
     return replace(
         node,
@@ -290,12 +282,13 @@ def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
 
 
 def is_own(process: ProcessLoad) -> bool:
-    """Return whether it is a backend's own process: on a GPU, and no task."""
+    """Return whether it is a backend's own process on a GPU, and not a task."""
     return registry.is_own_process(process.name)
 
 
 def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:
-    """UUIDs of the GPUs that Slurm gave it here, in its numbers: the driver's minor ones. Instances have none."""
+    """Return the UUIDs of the GPUs that Slurm gave the jobs on the node, by the driver's minor numbers. MIG instances
+    have none."""
     numbers: set[int] = set()
     for job in jobs:
         nodes = nodelist.unfold(job.nodes) if job.gpu_indexes else ()
@@ -311,8 +304,8 @@ def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:
 def _gpus_here(
     snapshot: Snapshot, jobs: Sequence[QueuedJob], granted: Collection[str], used: Collection[str]
 ) -> tuple[int, bool]:
-    """(how many GPUs the job has on this node, whether that is sure): what Slurm says, no fewer than it has processes
-    on, and no more than there are. Of a part of a GPU Slurm's count says nothing."""
+    """Return (the job's GPUs on this node, whether that is sure): Slurm's count, at least the GPUs with its processes,
+    at most all. A job with part of a GPU is not in Slurm's count."""
     if not jobs:
         return len(snapshot.whole_gpus), True
     if granted:
@@ -330,7 +323,7 @@ def _other_clients(mine: Sequence[GpuLoad], programs: Sequence[ProcessLoad], ids
 
 
 def _peak(process: ProcessLoad) -> int:
-    """Return the most GPU memory that was seen of a process, MiB."""
+    """Return the most GPU memory that was seen of a process, in MiB."""
     return sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in process.gpus)
 
 
@@ -341,7 +334,7 @@ def _numbered(processes: Iterable[ProcessLoad]) -> int | None:
 
 
 def _most(values: Iterable[int | None]) -> int | None:
-    """None where one is not known: it may be the largest."""
+    """Return the largest value; None if one is not known, because it may be the largest."""
     found = list(values)
     return max((value for value in found if value is not None), default=None) if None not in found else None
 
@@ -357,21 +350,20 @@ def _median(processes: Sequence[ProcessLoad]) -> int | None:
 
 
 def within(figures: tuple[float, float, float], watched_s: float) -> float:
-    """Return the longest of the means over 1, 5 and 15 minutes that is not older than the job: a GPU remembers
-    the load of the job before this one."""
+    """Return the longest of the means over 1, 5 and 15 minutes that is not longer than the job was watched: a longer
+    one includes the job before."""
     return (
         figures[2] if watched_s >= thresholds.LONG_S else figures[1] if watched_s >= thresholds.SHORT_S else figures[0]
     )
 
 
 def mean_within(means: Means | None, watched_s: float) -> float | None:
-    """Return the longest of a figure's means that is not older than the job."""
+    """Return the longest of a figure's means that is not longer than the job was watched."""
     return None if means is None else within((means.m1, means.m5, means.m15), watched_s)
 
 
 def _recent(means: Means | None, watched_s: float) -> float | None:
-    """The higher of the last minute and the last five: load only stops a rise, and a task that has just come is in the
-    short one alone."""
+    """Return the higher of the means over one and five minutes, so that a task that has just started counts fully."""
     if means is None or watched_s < thresholds.SHORT_S:
         return None if means is None else means.m1
     return max(means.m1, means.m5)
@@ -379,8 +371,7 @@ def _recent(means: Means | None, watched_s: float) -> float | None:
 
 def added(values: Sequence[float | None]) -> float | None:
     """Return the sum; None without values, or if one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if values and len(known) == len(values) else None
+    return add_up(values) if values else None
 
 
 def _mib(value: float | None) -> int | None:
@@ -390,7 +381,7 @@ def _mib(value: float | None) -> int | None:
 def _own(
     programs: Sequence[ProcessLoad], ids: Collection[int], busy: Sequence[GpuLoad], load: float | None
 ) -> tuple[float | None, bool]:
-    """(the job's part of the load, whether that is known). Divided as the driver divides SM time among processes."""
+    """Return (the job's part of the load, whether that is known), as the driver divides SM time among processes."""
     uuids = {gpu.uuid for gpu in busy}
     there = [(one.job in ids, on.sm_percent) for one in programs for on in one.gpus if on.uuid in uuids]
     hidden = any(gpu.others_mib for gpu in busy)
@@ -413,7 +404,7 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
 
 
 def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
-    """Return the processes that hold memory on the GPU, or of which it is not known how much they hold."""
+    """Return the number of processes that hold much of their memory on the GPU, or whose memory is not known."""
     count = 0
     for one in processes:
         most = max((on.memory_mib or 0 for on in one.gpus), default=0)
@@ -441,7 +432,7 @@ def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
 
 
 def _works_on(gpus: Sequence[OnGpu]) -> int:
-    """GPUs that a process holds real memory on. A context that PyTorch leaves on GPU 0 by mistake is no work there."""
+    """Return on how many GPUs a process holds much memory. A context that PyTorch leaves on GPU 0 does not count."""
     most = max((on.memory_mib or 0 for on in gpus), default=0)
     return max(1, sum(2 * (on.memory_mib or 0) >= most for on in gpus)) if most else 1
 
@@ -449,7 +440,7 @@ def _works_on(gpus: Sequence[OnGpu]) -> int:
 def _host_memory(
     snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], part: float
 ) -> tuple[int | None, bool]:
-    """(MiB that the job's tasks may have together, whether that is its own limit)."""
+    """Return (host memory in MiB that the job's tasks may have together, whether that is the job's own limit)."""
     if snapshot.memory_total_mib is None:
         return None, False
     own = added([load.memory_mib for load in loads])

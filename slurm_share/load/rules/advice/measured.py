@@ -1,8 +1,8 @@
-"""Judge numbers of tasks by what they get done: rates of the same command with fewer and with more tasks on a node.
+"""Judge numbers of tasks by their rates of work: of the same command with fewer and with more tasks on a node.
 
-Rates are of the looks of one watch, one after another with other numbers of tasks, and of trials that a run of llsub
-made itself. Where there are any to compare, they decide before load does: a GPU may be busy with tasks that only hinder
-one another, and one that looks busy may get more done with more of them.
+Rates come from successive surveys with different numbers of tasks, and from the trials of a run of llsub. If there are
+any to compare, they decide before load does: a busy GPU may run tasks that only slow each other down, or may do more
+work with more tasks.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from .. import thresholds
 from .evidence import Evidence
 
 RESOURCE: Literal["rate"] = "rate"
-NOT_KNOWN = "how fast its tasks are is not known: LLSUB_PROGRESS or llsub --progress tells"
+NOT_KNOWN = "the rate of its tasks is not known: set LLSUB_PROGRESS or use llsub --progress"
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What is known of one command with different numbers of tasks on a node."""
+    """The measured rates of one command with different numbers of tasks on a node."""
 
     source: str = ""
-    """Where the count is from; empty: nothing is known."""
+    """The source of the count; empty: nothing is known."""
     family: str = ""
     levels: tuple[LevelRate, ...] = ()
-    """By number of tasks, each once."""
+    """The rates in order of the number of tasks."""
 
     def at(self, level: int) -> LevelRate | None:
-        """Return what so many tasks do."""
+        """Return the rate of that many tasks; None: not measured."""
         return next((one for one in self.levels if one.level == level), None)
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """What the rates say of the number of tasks."""
+    """The verdict of the rates on the number of tasks."""
 
     verdict: Literal["more", "stay", "fewer"]
     level: int | None
-    """Tasks on a node that were measured as the best; None: more than what runs now has not been tried."""
+    """The number of tasks on a node with the best rate; None: no larger number than now was tried."""
     why: str
     windows: int
-    """The fewest of the two levels that were compared."""
+    """Windows of the compared level that has fewer of them."""
 
 
 def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> Measured:
-    """Return what is known now, with what the look before knew. `now`: tasks on a node."""
+    """Return the rates of this survey together with those of the surveys before. `now`: tasks on a node."""
     fresh, tried = _of_now(nodes, now), _tried(nodes, now)
     before = Measured()
     if previous is not None and previous.gpus == min((node.gpus for node in nodes), default=0):
@@ -56,7 +56,7 @@ def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> Me
     known = next((one for one in (fresh, tried, before) if one.levels), Measured())
     levels: dict[int, LevelRate] = {}
     for one in (before, tried, fresh):
-        # Trials are of the run's own command, whatever it is called.
+        # Trials are always of the run's own command.
         if one.source == known.source and (one.family == known.family or one is tried):
             levels |= {level.level: level for level in one.levels}
     family = known.family or (before.family if known is tried and before.source == known.source else "")
@@ -64,7 +64,7 @@ def measured(nodes: Sequence[Evidence], now: int, previous: Advice | None) -> Me
 
 
 def judged(known: Measured, now: int) -> Judgement | None:
-    """Return what the rates say; None where nothing is there to compare what runs now with."""
+    """Return the verdict of the rates; None if there is nothing to compare the present tasks with."""
     here = known.at(now)
     others = [one for one in known.levels if one.level != now]
     if here is None or not others:
@@ -87,7 +87,7 @@ def judged(known: Measured, now: int) -> Judgement | None:
 
 
 def is_gain(fewer: LevelRate, more: LevelRate) -> bool:
-    """Return whether more tasks get more done: a tenth at least, and more than noise."""
+    """Return whether the rate of more tasks is higher by at least a tenth, and by more than noise."""
     return _is_tenth(fewer, more) and more.per_s - fewer.per_s > _noise(fewer, more)
 
 
@@ -97,7 +97,7 @@ def _is_unclear(fewer: LevelRate, more: LevelRate) -> bool:
 
 
 def _is_tenth(fewer: LevelRate, more: LevelRate) -> bool:
-    # 11 is a tenth more than 10, whatever binary fractions make of it.
+    # The tolerance makes 11 a tenth more than 10 in binary fractions.
     return more.per_s >= thresholds.RATE_GAIN * fewer.per_s * (1 - 1e-9) and more.per_s > 0
 
 
@@ -135,8 +135,8 @@ def _figures(one: LevelRate, other: LevelRate, source: str) -> str:
 
 
 def _of_now(nodes: Sequence[Evidence], now: int) -> Measured:
-    """Return the rate of what runs now, the mean over the nodes. Nothing where a task has none, is paused, does not run
-    at the moment, or has run for too few windows: then it is not the rate of so many tasks."""
+    """Return the rate of the present tasks, the mean over the nodes. It is not known if one of them has no rate, is
+    paused, does not run at the moment, or has run for too few windows."""
     found = [one for node in nodes if (one := node.progress) is not None and _is_whole(node, one, now)]
     kinds = {(one.source, one.family) for one in found}
     if not found or len(found) < len(nodes) or len(kinds) > 1:
@@ -158,7 +158,7 @@ def _is_whole(node: Evidence, one: JobProgress, now: int) -> bool:
 
 
 def _tried(nodes: Sequence[Evidence], now: int) -> Measured:
-    """Return what runs have tried themselves: of several nodes, what all have tried, and its mean."""
+    """Return the rates from the runs' own trials; for several nodes, the mean of each level that all have tried."""
     found = [one for node in nodes if (one := node.progress) is not None and one.levels]
     sources = {one.levels_source for one in found}
     if not found or len(found) < len(nodes) or len(sources) > 1:
@@ -178,8 +178,8 @@ def _tried(nodes: Sequence[Evidence], now: int) -> Measured:
 
 
 def _of_one_way(levels: Iterable[LevelRate], now: int) -> Mapping[int, LevelRate]:
-    """Return the levels that were tried with one way of sharing: that of what runs now, else the one with the most
-    levels. Ways are not compared here."""
+    """Return the levels of one way of sharing: the one that tried the present number of tasks, else the one with the
+    most levels."""
     by_way: dict[str, dict[int, LevelRate]] = {}
     for one in levels:
         by_way.setdefault(one.sharing, {})[one.level] = one
@@ -187,8 +187,8 @@ def _of_one_way(levels: Iterable[LevelRate], now: int) -> Mapping[int, LevelRate
 
 
 def ways_of_sharing(nodes: Sequence[Evidence]) -> str:
-    """Return what each way of sharing gave in the trials of a run, on the node with most of them; empty: no two were
-    tried. `exclusive` is one task at a time on each GPU."""
+    """Return the best rate of each way of sharing in a run's trials, on the node that tried the most; empty if fewer
+    than two were tried. `exclusive` is one task at a time on each GPU."""
     found: dict[str, LevelRate] = {}
     for node in nodes:
         best: dict[str, LevelRate] = {}

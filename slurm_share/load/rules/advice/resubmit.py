@@ -1,4 +1,4 @@
-"""Turn an answer into options for the next submission, and into a complete line where the last one is known."""
+"""Turn an answer into options for the next submission, and into a complete command if the last submission is known."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .evidence import Evidence
 
 
 class Change(Struct, frozen=True):
-    """What to change in the next submission."""
+    """A change of the next submission."""
 
     program: str = ""
     """sbatch or llsub; empty: the one that was used."""
     options: tuple[str, ...] = ()
-    """Options of sbatch, or of llsub beside the triple."""
+    """Options of sbatch, or of llsub in addition to the triple."""
     triple: str = ""
     variables: tuple[str, ...] = ()
-    """NAME=value, before the program."""
+    """Variables to set for the program, NAME=value."""
 
     def __str__(self) -> str:
         llsub = ("llsub",) if self.program == "llsub" else ()
@@ -41,7 +41,7 @@ class Change(Struct, frozen=True):
 NO_MEMORY_IN_ADVANCE = ("XLA_PYTHON_CLIENT_PREALLOCATE=false", f"{names.ENV_TF_GROWTH}=true")
 """Source: JAX's "GPU memory allocation", TensorFlow's "Limiting GPU memory growth"."""
 PART = ("--gres=gpu:1", "-n1")
-"""Beside --share-gpu: one task, with a part of one GPU."""
+"""With --share-gpu: one task, with a part of one GPU."""
 
 
 def changes(
@@ -51,9 +51,9 @@ def changes(
     settings: Settings,
     submission: Submission | None = None,
 ) -> tuple[Change, ...]:
-    """Return the ways to carry an answer out; the first one suits the kind of job that it is now.
+    """Return the ways to carry an answer out, the one that suits the present kind of job first.
 
-    jobs: the elements of an array, or the job; empty if Slurm does not answer. The result is empty if no option can
+    `jobs`: the job or the elements of an array; empty if Slurm does not answer. The result is empty if no option can
     carry the answer out.
     """
     job = jobs[0] if jobs else None
@@ -65,7 +65,7 @@ def changes(
     by_triple = _by_triple(jobs, nodes, answer.nppn, request)
     is_part = job is not None and job.has_shards
     if request is None:
-        # A share counts by GPU: without GPUs, or where NPPN is no multiple of them, there is only the triple.
+        # A share counts tasks per GPU: without GPUs, or if NPPN is no multiple of them, there is only the triple.
         return () if is_part else (by_triple,)
     share = f"--{names.OPTION}={option.render(request)}"
     as_part = Change("sbatch", (share, *PART))
@@ -92,7 +92,7 @@ def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
 
 
 def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, ...]:
-    """Return the changes as lines for a shell, each a complete submission. Changes that cannot be one are left out."""
+    """Return the changes as shell commands, each a complete submission. Leaves out changes that cannot be one."""
     if submission is None:
         return ()
     argv = (_arguments(change, submission) for change in found)
@@ -100,7 +100,7 @@ def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, 
 
 
 def _arguments(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
-    """Return the variables and the words of the command; None if no line is certain."""
+    """Return the variables and the arguments of the command; None if no command is certain."""
     if change.variables and submitted.says(submission, "export"):
         return None  # variables of the shell might not reach the job
     if change.program == "llsub" and submission.program == "sbatch":
@@ -138,12 +138,12 @@ _TRIPLES_OWN = frozenset(
      "input", "chdir", "exclusive", "oversubscribe", "parsable", "wait", "quiet", "mem", "mem-per-cpu", "mem-per-gpu",
      "distribution", names.OPTION}
 )  # fmt: skip
-"""Options of a job of one process that a triple, which has whole nodes, sets itself."""
+"""Options of sbatch that a triple, which has whole nodes, sets itself."""
 _NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
 
 
 def _arguments_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
-    """Return the words that submit a job of sbatch as a triple, which starts its script once for each process."""
+    """Return the arguments that submit a job of sbatch as a triple, which runs its script once for each process."""
     if (
         submission.starts_steps
         or not submission.is_executable
@@ -177,7 +177,8 @@ def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, 
 
 
 def _next_to_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:
-    """GPUs where it has not all of a node, and tasks where their number stands in the script: that one would stay."""
+    """Return the options in addition to --share-gpu: the GPUs if the job does not have all of a node, and the tasks if
+    the script sets their number, which would else stay."""
     job = jobs[0] if jobs else None
     gpus = _fewest(nodes)
     of_all = gpus if job is None else job.gpus or gpus * (job.node_count or 1)
@@ -202,12 +203,12 @@ def _fewest(nodes: Sequence[Evidence]) -> int:
 
 
 def _has_some(nodes: Sequence[Evidence]) -> bool:
-    """Return whether it has some of a node's GPUs, and not all."""
+    """Return whether the job has some of a node's GPUs but not all."""
     return _fewest(nodes) > 0 and any(node.gpus < node.gpus_of_node for node in nodes)
 
 
 def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settings: Settings) -> ShareRequest | None:
-    """The share: what the user wrote besides N stays, a memory cap only where N of it fit."""
+    """Return the share with NPPN tasks. The user's other settings stay; a memory cap stays only if N of it fit."""
     gpus = _fewest(nodes)
     if not gpus or nppn % gpus or not 1 <= nppn // gpus <= names.SHARE_MAX:
         return None
@@ -226,7 +227,7 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
     smallest = min(room.total for room in rooms)
     cap = limits.memory_cap_mib(Gpu("", 0, 0, "", smallest), request, settings)
     if cap is not None and cap < peak <= part:
-        # The even part keeps mps_server_memory_mib back as well, and the task would be held just below what it needs.
+        # An even part would also reserve mps_server_memory_mib, and cap the task just below what it needs.
         request = replace(request, mem_mib=part)
     return request
 

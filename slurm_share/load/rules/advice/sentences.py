@@ -1,4 +1,4 @@
-"""An advice in sentences: what it rests on, what decided, and what to run where there is none."""
+"""Make the sentences of an advice: what it rests on, what decided, and what to run if there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ....core.text import counted, rate_text
+from ....core.text import counted, rate_text, span_text
 from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
 from . import measured
@@ -14,14 +14,14 @@ from .bounds import gib, most_now
 from .causes import Answer, named
 from .evidence import Evidence
 
-NO_QUOTES = "Slurm keeps the submit line without its quotes: an argument with blanks needs them again"
-KEPT = "kept from the look before: so small a change of load is none"
+NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
+KEPT = "kept from the survey before, because the change of load is small"
 
 
 def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
     """Return the bound of the largest step from `now`.
 
-    is_wide: load shows room for more than twice as many. is_steady: its means over all windows agree.
+    `is_wide`: load shows room for more than twice as many. `is_steady`: its means over all windows agree.
     """
     times = f"{thresholds.GROWTH_MOST} times" if is_wide else "twice"
     why = f"{times} the {now} of now at most, or one on each GPU, then look again"
@@ -31,15 +31,15 @@ def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
 
 
 def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
-    """Return why nothing of a job was seen."""
+    """Return why there is no evidence of a job."""
     if not snapshots and silent:
         node, why = next(iter(silent.items()))
-        return f"none of its nodes answers ({node}: {why or 'no reason told'})"
-    return "nothing of it was measured on a node" if snapshots else "no node of it was asked"
+        return f"none of its nodes answers ({node}: {why or 'no reason known'})"
+    return "it was not measured on any node" if snapshots else "none of its nodes was read"
 
 
 def unknown(base: Advice, why: str) -> Advice:
-    """Return an advice without a number, which says what to run for one."""
+    """Return an advice without a number; its sentence says why, and what to run to get one."""
     name = "JOB" if base.job is None else str(base.job)
     run = f"to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes"
     allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
@@ -49,7 +49,7 @@ def unknown(base: Advice, why: str) -> Advice:
 def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str | None, failures: int) -> Advice:
     """Return the advice with its sentence, which begins with what is wrong, if anything.
 
-    died: the kind of memory that some tasks ran out of. failures: how many ran out of GPU memory.
+    `died`: the kind of memory that some tasks ran out of. `failures`: how many ran out of GPU memory.
     """
     if answer.rate_windows:
         return replace(advice, sentence=f"measured: {answer.why}{_by_rates(advice)}; {_seen(advice, nodes)}")
@@ -64,7 +64,7 @@ def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str |
 
 
 def _by_rates(advice: Advice) -> str:
-    """Return what to do, where rates decided."""
+    """Return what to do, for an advice that rates decided."""
     if advice.verdict == "more":
         limit = "" if advice.decided_by == measured.RESOURCE else f", as many as {advice.decided_by} allows"
         return f": go on, next {advice.next}{_with(advice)}{limit}, then look again"
@@ -74,13 +74,13 @@ def _by_rates(advice: Advice) -> str:
 
 
 def rate_bound(judged: measured.Judgement, answer: Answer) -> Bound:
-    """Return what was measured as a bound: the number of tasks that it speaks for."""
+    """Return the verdict of the rates as a bound."""
     level = answer.nppn if judged.level is None else judged.level
     return Bound(resource=measured.RESOURCE, nppn=level, hard=False, why=judged.why)
 
 
 def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
-    """Say what load alone would have advised, where that is something else."""
+    """Return the sentence about what load alone would have advised, if that is different."""
     if by_load.verdict == answer.verdict:
         return ()
     number = "" if by_load.nppn is None else f" ({by_load.nppn} tasks)"
@@ -88,18 +88,16 @@ def contradicts(by_load: Answer, answer: Answer) -> tuple[str, ...]:
 
 
 def rates(known: measured.Measured, nodes: Sequence[Evidence], *, is_run: bool) -> tuple[str, ...]:
-    """Say what is known of how fast the tasks are. `is_run`: llsub made the job."""
+    """Return the sentence about the known rates of the tasks. `is_run`: llsub made the job."""
     if known.levels:
         levels = ", ".join(f"{counted(one.level, 'task')} {rate_text(one.per_s)}" for one in known.levels)
         alone = "" if len(known.levels) > 1 else "; there is nothing to compare it with yet"
         return (f"measured on a node, from {known.source}: {levels}{alone}",)
     told = [node.progress for node in nodes if node.progress is not None and node.progress.rated]
     if any(one.rate_per_s is None for one in told):
-        return (
-            "how fast its tasks are together is not known: not all of them have a rate, or they count unlike things",
-        )
+        return ("the rate of its tasks together is not known: not all of them have one, or they count different units",)
     if told:
-        return ("how fast so many tasks are is not known yet: not all run, one is paused, or too few windows are over",)
+        return ("the rate of its tasks is not known yet: not all run, one is paused, or too few windows are over",)
     return (measured.NOT_KNOWN,) if is_run else ()
 
 
@@ -117,13 +115,12 @@ def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failure
 
 def kernel_text(kills: int) -> str:
     """Return the sentence that the kernel ended processes of a job."""
-    return f"the kernel killed {kills} process{'es' * (kills != 1)} of it for want of host memory"
+    return f"the kernel killed {counted(kills, 'process')} of it because host memory was full"
 
 
 def failure_text(failures: int) -> str:
     """Return the sentence that tasks of a job ran out of GPU memory."""
-    tasks = "task" if failures == 1 else "tasks"
-    return f"{failures} {tasks} of it ended for want of GPU memory, as the run's results say"
+    return f"{counted(failures, 'task')} of it ran out of GPU memory, by the run's results"
 
 
 def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
@@ -155,8 +152,8 @@ def _then(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> str:
     if advice.verdict == "more":
         return f"next {advice.next}{_with(advice)}, then look again"
     if died is not None:
-        return f"stay, with more {died} for a task (a larger cap or --mem): some died for want of it"
-    upper = "; utilisation is an upper bound of SM activity, a try with more may still gain"
+        return f"stay, with more {died} for a task (a larger cap or --mem): some ran out of it"
+    upper = "; utilisation is an upper bound of SM activity, so more tasks may still gain"
     caution = upper if advice.decided_by == "GPU load" and not all(node.is_sm for node in nodes) else ""
     return f"stay{caution}"
 
@@ -166,7 +163,7 @@ def _with(advice: Advice) -> str:
 
 
 def allowed(memory: tuple[int, int]) -> str:
-    """Return what a bound allows, such as 24-26: with the margin and without; 26 if both agree."""
+    """Return the tasks that memory allows, such as 24-26: with the margin and without it; 26 if both agree."""
     return str(memory[0]) if memory[0] == memory[1] else f"{memory[0]}-{memory[1]}"
 
 
@@ -186,11 +183,11 @@ def evidence(
     has_unlike_nodes: bool,
     memory_failures: int,
 ) -> tuple[str, ...]:
-    """Return what the advice rests on and what makes it weaker, a sentence each."""
+    """Return the facts on which the advice rests and those that make it weaker, a sentence each."""
     watched = min(node.measured_s for node in nodes)
     names = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
     tasks = sum(node.tasks_measured for node in nodes)
-    found = [f"watched for {_lasting(watched)} on {names}"]
+    found = [f"watched for {span_text(watched)} on {names}"]
     if unseen:
         reasons = dict.fromkeys(unseen.values())
         of = len(nodes) + len(unseen)
@@ -200,20 +197,20 @@ def evidence(
         if all(node.is_sm for node in nodes):
             found.append("GPU load is SM activity, measured by the driver's GPM counters")
         elif any(node.load is not None for node in nodes):
-            found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are at least so high")
+            found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are lower limits")
     if memory_failures:
         found.append(failure_text(memory_failures))
     found += _unlike(nodes, are_unlike=are_unlike)
     if has_unlike_nodes:
-        found.append("its nodes have unlike numbers of GPUs: counted for one with the fewest")
+        found.append("its nodes have different numbers of GPUs: counted for the fewest")
     for what, on in _unknown(nodes).items():
-        found.append(f"not known{on}: {what}, and no bound is by it there")
+        found.append(f"not known{on}: {what}, so it sets no bound there")
     found += _doubts(nodes)
     return tuple(found)
 
 
 def _unlike(nodes: Sequence[Evidence], *, are_unlike: bool) -> tuple[str, ...]:
-    """Say that one number of tasks for all is not right for unlike ones, and what is."""
+    """Return the sentence about unlike tasks, for which one number of tasks is not right."""
     by_size = [node for node in nodes if node.has_unlike_sizes]
     if are_unlike:
         what = "its tasks are unlike: those that run fit, as many of the largest would not"
@@ -229,7 +226,7 @@ def _unlike(nodes: Sequence[Evidence], *, are_unlike: bool) -> tuple[str, ...]:
 
 
 def _unknown(nodes: Sequence[Evidence]) -> dict[str, str]:
-    """Return what is not known, and on which nodes."""
+    """Return the figures that are not known, each with its nodes."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         for what in node.unknown:
@@ -243,12 +240,12 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         found.append("less than five minutes: peaks may grow")
     if not all(node.alone for node in nodes):
         found.append(
-            "others' processes are on the same GPUs, and whose load is whose cannot be told: all counts as its"
+            "others' processes are on the same GPUs, and their part of the load is not known: all counts as this job's"
         )
     if peak_is_the_caps(nodes):
         cap = min(node.cap_mib for node in nodes if node.cap_mib)
         full = next((node.largest for node in nodes if peak_is_the_caps([node])), None)
-        found.append(f"{named(full)}'s peak is at its cap of {gib(cap)}: it may want more, or take what it gets")
+        found.append(f"{named(full)}'s peak is at its cap of {gib(cap)}: it may need more, or take all it can get")
     elif holders := [
         node
         for node in nodes
@@ -276,7 +273,3 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
 
 def _largest(node: Evidence) -> int:
     return max(room.total for room in node.rooms)
-
-
-def _lasting(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -12,7 +12,7 @@ from .evidence import Evidence
 
 
 def of(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Settings) -> WorkClass:
-    """Return the first class that fits, the most harmful first; `unknown` where no load is known."""
+    """Return the first class that applies, the most harmful first; `unknown` if no load is known."""
     loads = [100 * node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
     gpu = sum(loads) / len(loads) if loads else None
     cpus = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
@@ -43,7 +43,7 @@ def _too_many(nodes: Sequence[Evidence], hard: Sequence[Bound]) -> bool:
 
 
 def _memory_is_full(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Settings) -> bool:
-    """No room for one more task on each GPU (or on the node, by its host memory), or no free memory at all."""
+    """Return whether no further task fits on each GPU (or in host memory), or a GPU has no free memory."""
     now, gpus = most_now(nodes), min(node.gpus for node in nodes)
     bounds = {bound.resource: bound.nppn for bound in hard if bound.nppn is not None}
     more = now // gpus * gpus + gpus if gpus else now + 1

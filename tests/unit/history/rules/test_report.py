@@ -22,7 +22,6 @@ def sample(quarter=0, user="alice", node="n1", **more):
 
 
 def made(*samples, now=NOW, user=None):
-    """The report of the week."""
     return report.report(sorted(samples, key=lambda one: one.time), WEEK, now, user)
 
 
@@ -41,7 +40,6 @@ def made(*samples, now=NOW, user=None):
     ],
 )
 def test_a_week_is_from_monday_to_sunday(word, now, name, since):
-    """Without a word, the last one that is over."""
     week = report.week(word, now)
     assert (week.name, week.since, week.until) == (name, since, since + 7 * 86400)
 
@@ -50,13 +48,11 @@ def test_a_week_is_from_monday_to_sunday(word, now, name, since):
     "word", ["47", "9999-W52", "2026-W54", "2025-W53", "2026-W00", "last", "2026-11-16", "W" * 500]
 )
 def test_what_is_no_week_is_said(word):
-    """With the form."""
     with pytest.raises(UsageError, match="2026-W47"):
         report.week(word, 0)
 
 
 def test_days_are_both_with_it():
-    """A day alone; to today where nothing is said."""
     days = report.days("2026-11-20", "2026-11-21", 0)
     assert (days.since, days.until) == (1795132800, 1795132800 + 2 * 86400)
     assert report.days("2026-11-20", None, 1795219300).until == 1795305600
@@ -80,14 +76,12 @@ def test_days_are_both_with_it():
     ],
 )
 def test_the_bands_are_llscs(cpu, gpu, cpu_level, gpu_level):
-    """50 to 150 % of 40 CPUs, 50 to 100 % of two GPUs."""
     (use,) = made(sample(cpu_load=cpu, gpus=2, gpu_load=gpu)).users
     assert getattr(use.cpu, cpu_level) == 0.25
     assert getattr(use.gpu, gpu_level) == 0.25
 
 
 def test_a_node_without_gpus_has_no_gpu_hours():
-    """0 and unknown alike; its CPU load is then what is bad or not."""
     (use,) = made(
         sample(gpus=0, cpu_load=1.0), sample(1, gpus=None, cpu_load=1.0), sample(2, gpus=2, cpu_load=1.0)
     ).users
@@ -96,19 +90,16 @@ def test_a_node_without_gpus_has_no_gpu_hours():
 
 
 def test_a_gap_is_no_load():
-    """Two quarters, six hours apart, are half an hour; what is missing is said."""
     found = made(sample(0, cpu_load=30.0), sample(24, cpu_load=30.0))
     assert (found.users[0].hours, found.covered_h, found.elapsed_h) == (0.5, 0.5, 168.0)
 
 
 def test_a_look_without_jobs_is_covered_all_the_same():
-    """It is no user."""
     found = made(*(Sample(time=WEEK.since + 900 * n, node=ALL, user=ALL, jobs=0) for n in range(4)))
     assert (found.users, found.covered_h, found.total.hours) == ((), 1.0, 0.0)
 
 
 def test_samples_nearer_than_their_interval_share_it():
-    """A site that changed from 15 to 5 minutes; a sample that is there twice counts once."""
     close = [sample(cpu_load=1.0), sample(cpu_load=9.0), *(
         Sample(time=WEEK.since + 300 * n, node="n1", user="alice", jobs=1, interval_s=300) for n in range(1, 4)
     )]  # fmt: skip
@@ -117,13 +108,11 @@ def test_samples_nearer_than_their_interval_share_it():
 
 
 def test_a_period_that_goes_on_has_elapsed_until_now():
-    """Half of Monday."""
     assert made(sample(), now=WEEK.since + 43200).elapsed_h == 12.0
     assert made(sample(), now=WEEK.since - 1).elapsed_h == 0.0
 
 
 def test_the_worst_is_first():
-    """Most node-hours of low or high load; a GPU job's idle CPUs are no fault."""
     low = [sample(n, "carol", gpus=2, gpu_load=0.1, cpu_load=0.1) for n in range(3)]
     high = [sample(n, "bob", node="n2", gpus=0, cpu_load=90.0) for n in range(5)]
     good = [sample(n, "alice", node="n3", gpus=2, gpu_load=1.5, cpu_load=0.1) for n in range(9)]
@@ -137,13 +126,11 @@ def test_the_worst_is_first():
 
 
 def test_means_are_of_what_was_had():
-    """One of two GPUs for a quarter, and all of four for another: 5 of 6."""
     (use,) = made(sample(gpus=2, gpu_load=1.0, cpu_load=4.0), sample(1, gpus=4, gpu_load=4.0)).users
     assert (use.gpu_percent, use.cpu_percent) == (83.3, 10.0)
 
 
 def test_the_advice_of_most_hours_is_told():
-    """What stays is none."""
     (use,) = made(
         sample(0, gpus=2, nppn=1, advised=4, decided_by="GPU load"),
         sample(1, gpus=2, nppn=1, advised=4, decided_by="GPU load"),
@@ -169,7 +156,6 @@ SAMPLES = some.lists(
 
 @given(SAMPLES)
 def test_hours_add_up_and_are_never_more_than_there_were(samples):
-    """And the same twice is the same."""
     found = made(*samples)
     assert found == made(*samples)
     assert found == made(*itertools.chain.from_iterable((one, one) for one in samples))
@@ -183,6 +169,5 @@ def test_hours_add_up_and_are_never_more_than_there_were(samples):
 
 
 def test_what_is_still_to_come_has_not_been_used():
-    """Five minutes after the last sample, it stands for five minutes."""
     found = made(sample(0, gpus=2, gpu_load=0.2), sample(1, gpus=2, gpu_load=0.2), now=WEEK.since + 1200.0)
     assert (found.total.hours, found.covered_h, found.elapsed_h) == (0.3333, 0.3333, 0.3333)

@@ -25,7 +25,6 @@ def with_user(seen, user="alice", gpus=("GPU-0",), mib=2406, load=None):
 
 
 def test_one_lenet_on_two_gpus():
-    """What LLload showed of it, and the advice."""
     (one,) = taken([with_user(node(cpu=0.02))], [job()]).values()
     assert (one.jobs, one.cpus, one.cpu_load, one.gpus, one.gpu_load, one.gpu_memory_mib) == (
         1,
@@ -40,7 +39,6 @@ def test_one_lenet_on_two_gpus():
 
 
 def test_two_users_on_a_node_have_their_own():
-    """The load average is nobody's then, and a GPU with both is divided as the driver divides its time."""
     seen = node(jobs=((11, 1), (12, 1)), load=(90, 0), cpu=30.0)
     jobs = (
         replace(seen.jobs[0], cpu_cores_windows=means(1.5)),
@@ -57,7 +55,6 @@ def test_two_users_on_a_node_have_their_own():
 
 
 def test_what_else_loads_a_node_is_not_the_load_of_one_core():
-    """One CPU of forty: its CPU time, not the load average."""
     seen = node(gpus=0, load=(), cpu=12.0)
     seen = replace(seen, jobs=(replace(seen.jobs[0], cpu_cores_windows=means(0.9)),))
     (one,) = taken([seen], [job(gpus=0, cpus=1)]).values()
@@ -65,37 +62,31 @@ def test_what_else_loads_a_node_is_not_the_load_of_one_core():
 
 
 def test_a_silent_node_is_unknown_and_not_idle():
-    """Slurm's part is there."""
     (one,) = taken([], [job()], silent=[("n1", "down")]).values()
     assert (one.jobs, one.cpus, one.gpus) == (1, 40, 2)
     assert (one.cpu_load, one.gpu_load, one.memory_mib, one.nppn) == (None, None, None, None)
 
 
 def test_gpus_that_nobody_uses_are_idle_and_not_unknown():
-    """A job that holds two and has no process there."""
     (one,) = taken([node(tasks=0, load=(0, 0))], [job()]).values()
     assert (one.gpus, one.gpu_load, one.gpu_memory_mib, one.advised) == (2, 0.0, 0, None)
 
 
 def test_a_node_without_gpus_has_none():
-    """0, and no load of them."""
     (one,) = taken([node(gpus=0, load=(), cpu=30.0)], [job(gpus=0)]).values()
     assert (one.gpus, one.gpu_load, one.cpu_load) == (0, None, 30.0)
 
 
 def test_four_quarters_of_one_gpu_are_one_gpu():
-    """Which Slurm tells by its number."""
     parts = [job(job_id=n, gpus=0, has_shards=True, gpu_indexes=((1,),), cpus=1) for n in (31, 32, 33, 34)]
     (one,) = taken([node(tasks=0)], parts).values()
     assert (one.jobs, one.gpus, one.cpus) == (4, 1, 4)
 
 
 def test_only_what_runs_counts():
-    """A job that ends is none."""
     assert taken([node()], [job(states=("COMPLETING",))]) == {}
 
 
 def test_without_slurm_the_nodes_own_word_has_to_do():
-    """What its jobs may have is not known."""
     (one,) = taken([with_user(node())], [], jobs_taken=None).values()
     assert (one.user, one.jobs, one.cpus, one.gpus) == ("alice", 1, None, 1)

@@ -41,7 +41,6 @@ def get_when_ready(agent):
 
 
 def test_the_snapshot_is_everybodys(agent):
-    """As the sampler made it."""
     answer = get(agent)
     assert answer.headers["content-type"] == "application/json"
     seen = snapshots.parse_snapshot(answer.content, "test")
@@ -50,7 +49,6 @@ def test_the_snapshot_is_everybodys(agent):
 
 
 def test_a_line_per_node_needs_little_of_it(agent):
-    """The sums, and that the rest was left out."""
     seen = snapshots.parse_snapshot(get(agent, "/snapshot?details=no").content, "test")
     assert (seen.gpus, seen.processes, seen.jobs, seen.users) == ((), (), (), ())
     assert seen.sums == NODE.sums
@@ -59,7 +57,6 @@ def test_a_line_per_node_needs_little_of_it(agent):
 
 
 def test_the_metrics_are_prometheuss_own_format(agent):
-    """Of the node, and what the agent itself takes of it."""
     answer = get(agent, "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {
@@ -78,7 +75,6 @@ def test_the_metrics_are_prometheuss_own_format(agent):
     "authorization", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer \xe9"]
 )
 def test_without_the_token_there_is_nothing(agent, path, authorization):
-    """Not even which pages there are."""
     headers = {} if authorization is None else {"authorization": authorization.encode("latin-1")}
     answer = get(agent, path, headers)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -87,14 +83,12 @@ def test_without_the_token_there_is_nothing(agent, path, authorization):
 
 
 def test_with_it_there_is_nothing_but_two_pages(agent):
-    """404 for all else, 405 for whoever wants to change something."""
     assert [get(agent, path).status_code for path in ("/", "/snapshot/", "/metrics?x=1", "/../etc/passwd")] == [404] * 4
     assert httpx.post(agent.url + "/snapshot", headers=SHOWN, content=b"x" * 100_000).status_code == 405
     assert httpx.head(agent.url + "/snapshot", headers=SHOWN).status_code == 405
 
 
 def test_a_new_token_counts_from_the_next_request_on(agent):
-    """No restart; the old one is worth nothing."""
     file = Path(agent.settings.agent_token_file)
     file.write_text("f" * 40)
     assert get(agent).status_code == 401
@@ -117,7 +111,6 @@ def test_a_new_token_counts_from_the_next_request_on(agent):
     ],
 )
 def test_a_token_that_is_none_keeps_http_closed_and_the_socket_open(tmp_path, capfd, text, mode, why):
-    """The log says why."""
     file = tmp_path / "token"
     if text is not None:
         file.write_text(text)
@@ -143,7 +136,6 @@ def test_connections_that_say_nothing_do_not_close_it(agent):
 
 
 def test_who_is_too_slow_is_let_go(agent, monkeypatch):
-    """A byte now and then does not lengthen it."""
     monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
     port = int(agent.url.rpartition(":")[2])
 
@@ -166,7 +158,6 @@ def test_who_is_too_slow_is_let_go(agent, monkeypatch):
     ],
 )
 def test_what_is_no_request_is_refused(agent, request_):
-    """TLS, another protocol, a line without end."""
     port = int(agent.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
         link.sendall(request_)
@@ -180,7 +171,6 @@ def test_what_is_no_request_is_refused(agent, request_):
 
 
 def test_an_address_is_split():
-    """As the configuration may have it."""
     assert http_server.split_address("10.0.0.5:594") == ("10.0.0.5", 594)
     assert http_server.split_address(":594") == (None, 594)
     assert http_server.split_address("[::]:594") == ("::", 594)
@@ -190,15 +180,13 @@ def test_an_address_is_split():
 
 
 def test_a_port_that_any_user_could_take_is_told(tmp_path, capfd):
-    """While the agent is down whoever listens there is shown the operators' token."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     with running(tmp_path, agent_http=f"127.0.0.1:{port}"):
         pass
-    assert f"any user may take port {port}" in capfd.readouterr().err
+    assert f"any user may listen on port {port}" in capfd.readouterr().err
 
 
 def test_the_metrics_have_no_secret(agent):
-    """Of the token above all."""
     assert TOKEN not in get(agent, "/metrics").text
     assert json.loads(get(agent).content)["node"] == "n1"

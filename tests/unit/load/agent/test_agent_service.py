@@ -30,7 +30,6 @@ def until(true):
 
 
 def test_a_restart_goes_on_from_what_was_known(tmp_path):
-    """Written at the end, and read at the next start."""
     first, second = FakeSampler(), FakeSampler()
     with running(tmp_path, http=False, sampler=first):
         until(lambda: first.samples > 3)
@@ -42,7 +41,6 @@ def test_a_restart_goes_on_from_what_was_known(tmp_path):
 
 
 def test_it_is_written_with_the_second_sample_and_then_once_a_minute(tmp_path, monkeypatch):
-    """So that a kill -9 costs a minute at most, and the disk nothing."""
     written = []
     monkeypatch.setattr(state_file, "write", lambda file, data: written.append(data))
     sampler = FakeSampler()
@@ -55,7 +53,6 @@ def test_it_is_written_with_the_second_sample_and_then_once_a_minute(tmp_path, m
 
 @pytest.mark.parametrize("damage", ["short", "changed", "other", "empty", "link"])
 def test_a_torn_file_is_left_aside_with_a_line_in_the_log(tmp_path, capfd, damage):
-    """Cut off, changed, of another program; or a link to something else."""
     file = tmp_path / "run/state"
     file.parent.mkdir()
     state_file.write(file, b"x" * 1000)
@@ -69,11 +66,10 @@ def test_a_torn_file_is_left_aside_with_a_line_in_the_log(tmp_path, capfd, damag
     with running(tmp_path, http=False, sampler=sampler):
         until(lambda: sampler.samples > 2)
     assert sampler.recalled == []
-    assert "windows and peaks begin anew" in capfd.readouterr().err
+    assert "windows and peaks start empty" in capfd.readouterr().err
 
 
 def test_a_file_appears_whole_and_for_the_agent_alone(tmp_path):
-    """Also over one that a killed agent left half written."""
     (tmp_path / ".state.new").write_bytes(b"half")
     state_file.write(tmp_path / "state", b"data")
     assert state_file.read(tmp_path / "state") == b"data"
@@ -83,7 +79,6 @@ def test_a_file_appears_whole_and_for_the_agent_alone(tmp_path):
 
 
 def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
-    """A sentence once, not every five seconds; the sampler is made anew; and then it goes on."""
     sampler = FakeSampler()
 
     def fail():
@@ -103,7 +98,6 @@ def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
 
 
 def test_a_driver_that_hangs_keeps_nobody_from_an_answer(tmp_path, monkeypatch, capfd):
-    """The last snapshot, with its time and a sentence; and the agent ends when it is told to."""
     monkeypatch.setattr(service, "_CHECK_S", 0.05)
     monkeypatch.setattr(service, "_END_S", 0.2)
     sampler, go = FakeSampler(), threading.Event()
@@ -112,10 +106,10 @@ def test_a_driver_that_hangs_keeps_nobody_from_an_answer(tmp_path, monkeypatch, 
         until(lambda: sampler.samples > 2)
         until(lambda: ask(agent.settings.agent_socket, 5.0, True).problems)
         seen = ask(agent.settings.agent_socket, 5.0, True)
-        assert seen.problems == ("the agent takes no new samples since `taken`; see its log",)
+        assert seen.problems == ("the agent has taken no sample since `taken`; see its log",)
         assert seen.taken == NODE.taken
     go.set()
-    assert "has not come back" in capfd.readouterr().err
+    assert "the last sample hangs in the driver" in capfd.readouterr().err
 
 
 def forget(hears):
@@ -131,7 +125,6 @@ def forget(hears):
 
 
 def test_systemd_hears_of_start_life_and_end(tmp_path, monkeypatch):
-    """READY once it answers; WATCHDOG while the sampler is alive; not while it hangs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
         hears.bind(str(tmp_path / "notify"))
         hears.settimeout(10)
@@ -150,7 +143,6 @@ def test_systemd_hears_of_start_life_and_end(tmp_path, monkeypatch):
 
 
 def test_without_systemd_nothing_is_said():
-    """Nor where the address is no socket's."""
     assert not systemd.notify("READY=1", {})
     assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "nonsense"})
     assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "@nobody-is-there"})
@@ -160,7 +152,6 @@ def test_without_systemd_nothing_is_said():
 
 
 def test_there_is_one_agent_on_a_node(tmp_path):
-    """The second one says so and leaves the first one's socket alone."""
     with running(tmp_path, http=False) as agent:
         again = service.serve(agent.settings, FakeSampler, stop=asyncio.Event())
         with pytest.raises(StateError, match="another agent runs on this node"):
@@ -170,7 +161,6 @@ def test_there_is_one_agent_on_a_node(tmp_path):
 
 
 def test_a_socket_that_a_killed_agent_left_is_taken_over(tmp_path):
-    """No clean-up by hand. At a clean end it is gone, so that callers hear at once."""
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "run/socket"))
@@ -181,7 +171,6 @@ def test_a_socket_that_a_killed_agent_left_is_taken_over(tmp_path):
 
 
 def test_a_file_in_the_sockets_place_is_not_removed(tmp_path):
-    """It may be somebody's; the sentence says which."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/socket").write_text("mine")
     settings = Settings(agent_socket=str(tmp_path / "run/socket"))
@@ -191,14 +180,12 @@ def test_a_file_in_the_sockets_place_is_not_removed(tmp_path):
 
 
 def test_the_agent_is_not_for_root(monkeypatch, capsys):
-    """It would be one more thing on every node that can do everything."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main.main(["agent"]) == 2
     assert "does not run as root; start slurm-share-agent.service" in capsys.readouterr().err
 
 
 def test_it_measures_what_it_takes():
-    """CPU over the last minute, memory, the last sample; unknown before there is any."""
     meter = Meter()
     assert meter.read().cpu_ratio is None
     sum(range(300_000))
@@ -213,14 +200,13 @@ def test_it_measures_what_it_takes():
     )
 
 
-def test_guests_push_out_their_own():
-    """Where there is no room for one more, the oldest of the caller with the most goes."""
+def test_the_oldest_connection_of_the_busiest_caller_is_closed():
     out = []
     connections = Connections(4, 2)
-    first, second, third = (connections.enter("bob", lambda number=number: out.append(number)) for number in (1, 2, 3))
+    first, second, third = (connections.add("bob", lambda number=number: out.append(number)) for number in (1, 2, 3))
     assert out == [1]
-    connections.enter("alice", lambda: out.append("alice"))
-    connections.enter("carol", lambda: out.append("carol"))
-    connections.enter("dora", lambda: out.append("dora"))
+    connections.add("alice", lambda: out.append("alice"))
+    connections.add("carol", lambda: out.append("carol"))
+    connections.add("dora", lambda: out.append("dora"))
     assert (out, len(connections)) == ([1, 2], 4)
-    assert [connections.leave(one) for one in (first, second, third, third)] == [False, False, True, False]
+    assert [connections.remove(one) for one in (first, second, third, third)] == [False, False, True, False]

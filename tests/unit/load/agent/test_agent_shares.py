@@ -19,18 +19,15 @@ def only(job, **changes):
 
 
 def test_share_and_slots_of_a_job_come_from_the_ledger():
-    """Where they were unknown, they and their reasons are not any more."""
     found = only(ALICES, unknown={"share": "not to read", "slots": "not to read", "cpu": "one sample"})
     assert (found.share, found.slots, found.unknown) == (4, 4, {"cpu": "one sample"})
 
 
 def test_what_the_tasks_say_stays():
-    """They are nearer."""
     assert (only(ALICES, share=2, slots=2).share, only(ALICES, share=2, slots=2).slots) == (2, 2)
 
 
 def test_another_users_job_of_that_number_and_one_without_a_share_do_not_count():
-    """The number may be an old one's."""
     for other in (
         LedgerJob(job_id=7, uid=2002, share="4", gpus=(), slots=4, since=1.0),
         LedgerJob(job_id=7, uid=2001, share="", gpus=(), slots=0, since=1.0),
@@ -41,7 +38,6 @@ def test_another_users_job_of_that_number_and_one_without_a_share_do_not_count()
 
 
 def test_a_ledger_that_is_torn_or_not_ours_to_read_is_none(tmp_path):
-    """Nothing is worse than without."""
     paths = Paths(root=tmp_path)
     assert shares.read(paths) == {}
     paths.ledger.write_text("torn")

@@ -50,7 +50,6 @@ def raw(agent):
 
 
 def test_each_user_gets_what_is_theirs(agent):
-    """And of the other not a word: no process, job, GPU, name or number."""
     for uid, own, other in ((ALICE, "alice", "bob"), (BOB, "bob", "alice")):
         seen = as_user(agent, uid)
         assert (seen.view, seen.source, seen.node) == (own, "agent", "n1")
@@ -62,7 +61,6 @@ def test_each_user_gets_what_is_theirs(agent):
 
 
 def test_the_question_does_not_say_who_asks(agent):
-    """Whatever else is in it."""
     agent.uid = ALICE
     until_answered(agent)
     with raw(agent) as link:
@@ -71,7 +69,6 @@ def test_the_question_does_not_say_who_asks(agent):
 
 
 def test_everybodys_is_for_root_the_agents_own_user_and_operators(agent):
-    """An operator by a supplementary group, as a login has them."""
     for uid in (0, os.geteuid(), 2003):
         assert [one.user for one in as_user(agent, uid, everybody=True).jobs] == ["alice", "bob"]
         assert as_user(agent, uid, everybody=True).view == ""
@@ -81,14 +78,12 @@ def test_everybodys_is_for_root_the_agents_own_user_and_operators(agent):
 
 
 def test_a_user_that_nobody_knows_gets_the_node_alone(agent):
-    """As when LDAP is down."""
     seen = as_user(agent, 4711)
     assert (seen.view, seen.processes, seen.jobs, seen.hidden_gpus) == ("4711", (), (), 2)
     assert seen.load == NODE.load
 
 
 def test_anybody_may_connect_and_nobody_may_read_the_files(agent):
-    """Socket 0666 in a folder 0755; what is remembered, and the lock, 0600."""
     folder = Path(agent.settings.agent_socket).parent
     modes = {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in folder.iterdir()}
     assert modes.pop("socket") == "0o666"
@@ -98,24 +93,21 @@ def test_anybody_may_connect_and_nobody_may_read_the_files(agent):
 
 @pytest.mark.parametrize("line", [b"\n", b"{}x\n", b'{"everybody":1}\n', b"\xff\n", b"[" * 200 + b"\n", b"no json"])
 def test_a_question_that_is_none_is_answered_with_a_sentence(agent, line):
-    """And nothing else happens."""
     agent.uid = ALICE
     with raw(agent) as link:
         link.sendall(line)
         link.shutdown(socket.SHUT_WR)
-        assert "no question this agent knows" in json.loads(link.makefile().read())["why"]
+        assert "does not know this question" in json.loads(link.makefile().read())["why"]
     assert until_answered(agent).view == "alice"
 
 
 def test_a_line_without_end_is_not_read(agent):
-    """The connection is closed after some hundred bytes."""
     with raw(agent) as link, pytest.raises((ConnectionResetError, BrokenPipeError)):
         link.sendall(b"x" * 65536 * 100)
     assert until_answered(agent)
 
 
 def test_callers_that_say_nothing_and_read_nothing_keep_nobody_waiting(agent):
-    """A hundred connections of one user: only so many stay, and the next caller is answered, that user included."""
     silent = []
     agent.uid = BOB
     for number in range(100):
@@ -129,13 +121,12 @@ def test_callers_that_say_nothing_and_read_nothing_keep_nobody_waiting(agent):
     while len(agent.socket_server._connections) > socket_server.MOST_EACH and time.monotonic() < deadline:
         time.sleep(0.01)  # one that was answered leaves a moment later
     assert len(agent.socket_server._connections) <= socket_server.MOST_EACH
-    assert agent.socket_server._connections.put_out > 0
+    assert agent.socket_server._connections.evicted > 0
     for link in silent:
         link.close()
 
 
 def test_who_is_too_slow_is_let_go(agent, monkeypatch):
-    """Half a question, and then nothing."""
     monkeypatch.setattr(socket_server, "QUESTION_S", 0.2)
     with raw(agent) as link:
         link.sendall(b'{"every')
@@ -143,7 +134,6 @@ def test_who_is_too_slow_is_let_go(agent, monkeypatch):
 
 
 def test_many_at_once_are_all_answered(agent):
-    """Forty of them, sixteen a user."""
     until_answered(agent)
     agent.uid = 0
     answers = []
@@ -160,7 +150,6 @@ def test_many_at_once_are_all_answered(agent):
 
 
 def test_a_user_database_that_hangs_holds_up_its_own_caller_alone(tmp_path, monkeypatch):
-    """LDAP over a network that is down."""
     users(monkeypatch)
     let_go = threading.Event()
     real = socket_server.callers.identify
@@ -181,7 +170,6 @@ def test_a_user_database_that_hangs_holds_up_its_own_caller_alone(tmp_path, monk
 
 
 def test_without_an_agent_the_sentence_says_what_to_do(tmp_path):
-    """No socket, a socket that nobody listens on, a folder that is closed."""
     with pytest.raises(StateError, match="no agent is there; start slurm-share-agent"):
         ask(str(tmp_path / "socket"), 1.0)
     with socket.socket(socket.AF_UNIX) as left:
@@ -195,15 +183,14 @@ def test_without_an_agent_the_sentence_says_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"", "closed without an answer"),
-        (b"hello\n", "no agent of ours"),
+        (b"", "closed the connection without an answer"),
+        (b"hello\n", "not slurm-share's agent"),
         (b'{"snapshot":{"node":1}}\n', "not a record of load"),
         (b'{"snapshot":{"schema":99,"node":"n1","taken":1,"cpus":1,"cores":1}}', "newer slurm-share"),
         (None, "did not answer within 0.3 s"),
     ],
 )
 def test_whatever_else_answers_there_is_a_sentence(tmp_path, answer, why):
-    """Another program, another release, one that hangs."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
         server.listen(1)
@@ -225,7 +212,6 @@ def test_whatever_else_answers_there_is_a_sentence(tmp_path, answer, why):
 
 
 def test_before_the_first_sample_it_says_so(tmp_path):
-    """And not that the node is idle."""
     sampler, go = FakeSampler(), threading.Event()
     sampler.fail = lambda: go.wait(20) and None
     with running(tmp_path, http=False, sampler=sampler) as agent:

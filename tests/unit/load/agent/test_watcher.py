@@ -65,7 +65,6 @@ class FakeKernel:
 
 @pytest.fixture
 def samplers(monkeypatch):
-    """Those that were made."""
     monkeypatch.setattr(watcher, "BETWEEN_S", 0)
     return []
 
@@ -148,7 +147,6 @@ def test_an_agent_that_refuses_everybody_s_load_is_final(node, samplers, agent, 
 
 
 def test_an_agent_that_hangs_costs_two_seconds_once_in_a_while(node, samplers, agent):
-    """However long the look may take; and each look says that it went without."""
     agent.answer = StateError("socket", "the agent did not answer within 2 s")
     for _ in range(3):
         assert node.read(ME, 15.0).source == "local"
@@ -162,7 +160,7 @@ def test_an_agent_that_hangs_costs_two_seconds_once_in_a_while(node, samplers, a
     [
         ({"taken": -300.0}, "its newest sample is 300 s old"),
         ({"taken": 300.0}, "its newest sample is -300 s old"),  # a clock that was set back
-        ({"node": "n2"}, "it answers for n2; is this n1?"),
+        ({"node": "n2"}, "it answers for node n2, and this is n1"),
     ],
 )
 def test_an_agent_that_is_of_no_use_is_passed_over_and_it_is_said(node, samplers, agent, fields, why):

@@ -29,12 +29,10 @@ TABLES = {
 
 
 def a_column(id, **more):
-    """A column of numbers."""
     return Column(id, id.upper(), "a number", text=str, value=lambda row: row, **more)
 
 
 def test_an_output_has_its_order_and_a_column_that_it_does_not_name_where_the_others_stand():
-    """The rest has a place of its own, or the last one."""
     found = [a_column("a"), a_column("new"), a_column("b"), a_column("hidden", outputs=frozenset({"values"}))]
     assert [one.id for one in shown_in("table", found, ("b", REST, "a"))] == ["b", "new", "a"]
     assert [one.id for one in shown_in("table", found)] == ["a", "new", "b"]
@@ -42,13 +40,11 @@ def test_an_output_has_its_order_and_a_column_that_it_does_not_name_where_the_ot
 
 
 def test_an_order_that_names_what_is_not_there_is_a_mistake():
-    """It is found when the module is loaded."""
     with pytest.raises(KeyError):
         shown_in("table", [a_column("a")], ("a", "gone"))
 
 
 def test_without_more_words_a_column_says_the_same_everywhere():
-    """Its text, its value; for a screen reader with its heading."""
     one = a_column("fan")
     assert (one.table_of(7), one.raw_of(7), one.plain_of(7), one.plain_of(7, ": ")) == ("7", 7, "fan 7", "fan: 7")
     assert Column("fan", "FAN", "", text=lambda row: "?", value=lambda row: None).plain_of(7) == "fan unknown"
@@ -57,14 +53,12 @@ def test_without_more_words_a_column_says_the_same_everywhere():
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("name", TABLES)
 def test_ids_and_names_are_one_column_each(name, output):
-    """Of every output; TSV's names too."""
     found = shown_in(output, TABLES[name])
     assert len({column.id for column in found}) == len([one for one in TABLES[name] if output in one.outputs])
     assert len({column.field_name for column in found}) == len(found)
 
 
 def test_every_figure_of_a_gpu_is_in_tsv_under_its_own_name_with_its_own_value():
-    """What was measured, not rounded; windows are the three loads."""
     names = [one.name for record in (GpuLoad, Activity) for one in measured(record) if not one.is_windows]
     names = [name for name in names if name not in ("memory_total_mib", "unused_s")]
     told = {name: 10.25 + at for at, name in enumerate(names)}
@@ -78,7 +72,6 @@ def test_every_figure_of_a_gpu_is_in_tsv_under_its_own_name_with_its_own_value()
 
 
 def test_a_column_that_is_left_out_where_it_is_empty_has_no_text_then():
-    """The dashboard and llload's tables know by its text and its value that it has nothing to say."""
     on_node = row_of(node("n1", gpus=(gpu(0),)))
     row_of_gpu = GpuRow(on_node, gpu(0))
     rows: dict[str, object] = {"nodes": on_node, "gpus": row_of_gpu, "processes": SlotRow(row_of_gpu, "gpu")}
@@ -91,7 +84,6 @@ def test_a_column_that_is_left_out_where_it_is_empty_has_no_text_then():
 
 
 def test_what_packed_runs_have_booked_is_beside_the_memory():
-    """In GiB, and without rounding in TSV; 0 is a booking too."""
     booked = next(column for column in columns.GPUS if column.id == "booked")
     for mib, text, value in ((6656, "6.5GB", 6.5), (0, "0MB", 0.0)):
         one = replace(gpu(0), booked_mib=mib)
@@ -108,13 +100,11 @@ def test_what_packed_runs_have_booked_is_beside_the_memory():
     ],
 )  # fmt: skip
 def test_a_rate_is_written_in_a_unit_in_which_it_is_readable(per_s, text):
-    """Of a second, a minute or an hour; where it is from comes after it."""
     assert rate_text(per_s) == text
     assert rate_text(per_s, "log") == (f"{text} log" if text else "")
 
 
 def a_task(pid, per_s, *, uuids=("GPU-0",), paused=False, family="f", source="log", **more):
-    """A process of task `pid`."""
     of_task = TaskProgress(task=pid, run="r", family=family, rate_per_s=per_s, rate_source=source, is_paused=paused)
     fields = {"pid": pid, "name": "python", "uid": 1, "user": "u", "job": 7, **more}
     return ProcessLoad(gpus=tuple(OnGpu(uuid=uuid) for uuid in uuids), progress=replace(of_task, units=3.0), **fields)
@@ -134,7 +124,6 @@ def seen_rates(*processes, others_mib=0):
 
 
 def test_a_gpu_has_a_rate_where_all_its_tasks_count_the_same():
-    """One without progress, of another command, on two GPUs, or somebody else's: nothing is added up."""
     two = (a_task(1, 25.0), a_task(2, 26.0))
     assert seen_rates(*two) == ("51/s", 51.0)
     assert seen_rates(*two, replace(two[0], pid=9)) == ("51/s", 51.0)
@@ -174,7 +163,6 @@ def test_a_process_says_how_fast_its_task_is():
 
 
 def test_a_job_and_a_node_have_a_rate_where_all_of_it_is_one():
-    """Of a job on its nodes, of a node with one job or two of the same command."""
     one = JobProgress(source="log", family="f", tasks=4, rated=4, rate_per_s=10.0)
     loads = [JobLoad(job=at, uid=1, user="u", progress=one) for at in (1, 2)]
     of_node = next(column for column in columns.NODES if column.id == "rate")

@@ -24,7 +24,6 @@ CHINESE = "王小明"
 
 
 def fields(line):
-    """What awk sees."""
     return line.split()
 
 
@@ -78,14 +77,12 @@ def test_the_figure_of_the_paper():
 
 
 def test_the_header_names_cluster_user_nodes_and_time():
-    """LLSC's two lines, and the time of the look."""
     first, second, *_ = as_lines(survey(node("n1"), node("n2")), View(), 80)
     assert first == "LLGrid: txe1 (running slurm 26.05.5)"
     assert second.startswith("Username: studentx, Nodes used: 2, Time: 20")
 
 
 def test_an_operator_sees_how_many_nodes_are_in_use():
-    """Of all that there are; the names of users are nobody's headline."""
     idle = node("n2", used=0)
     assert (
         "Username: all users, Nodes used: 1 of 2" in as_lines(survey(node("n1"), idle, everybody=True), View(), 80)[1]
@@ -93,7 +90,6 @@ def test_an_operator_sees_how_many_nodes_are_in_use():
 
 
 def test_quiet_is_the_lines_alone():
-    """For a log: no header, no headings, nothing below."""
     lines = as_lines(survey(node("n1"), silent("n2")), View(quiet=True, gpus=True), 200)
     assert [line.split()[0] for line in lines] == ["n1", "n2"]
 
@@ -120,7 +116,6 @@ def test_quiet_is_the_lines_alone():
     ],
 )
 def test_a_narrow_terminal_leaves_columns_out_and_names_them(width, headings):
-    """Widest first; every line fits; what is not there stands in the last line."""
     one = node("n1", load=30.0, gpus=(gpu(0, load=10.0), gpu(1, load=10.0)))
     lines = as_lines(survey(one), GPUS, width)
     assert table(lines)[0] == headings
@@ -133,7 +128,6 @@ def test_a_narrow_terminal_leaves_columns_out_and_names_them(width, headings):
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 @pytest.mark.parametrize("view", [View(), GPUS, View(gpus=True, detail=True, jobs=True, processes=True)])
 def test_no_line_is_longer_than_the_terminal(width, view):
-    """The demonstration, a name of 60 letters, and a reason of 500."""
     nodes = Demo(everybody=True, clock=lambda: TAKEN).read().nodes
     wide = survey(*nodes, node("x" * 60), silent("n9", "y" * 500), everybody=True)
     lines = as_lines(wide, view, width)
@@ -142,13 +136,11 @@ def test_no_line_is_longer_than_the_terminal(width, view):
 
 
 def test_a_line_in_a_pipe_is_not_folded():
-    """grep finds the whole sentence in one line."""
     lines = as_lines(survey(node("n1"), silent("n2", "y" * 500)), View(), 10_000)
     assert sum("y" * 500 in line for line in lines) == 2
 
 
 def test_a_silent_node_is_a_line_with_its_reason():
-    """What Slurm knows stands there, all else is a question mark, and how many answered is said."""
     lines = as_lines(survey(node("n1"), silent("n2"), silent("n3")), GPUS, 200)
     line = next(line for line in lines if line.startswith("n2"))
     assert fields(line) == fields("n2 40 - 40 = 0 7.00 384GB - ? = ? 2 - 2 = 0 ? ? - ? = ? cL n! no answer within 5 s")
@@ -156,7 +148,6 @@ def test_a_silent_node_is_a_line_with_its_reason():
 
 
 def test_of_a_node_that_is_down_nothing_is_free():
-    """Slurm's reason stands beside it."""
     lines = as_lines(
         survey(silent("n2", "down", states=("DOWN", "NOT_RESPONDING"), reason="Not responding")), GPUS, 200
     )
@@ -165,13 +156,11 @@ def test_of_a_node_that_is_down_nothing_is_free():
 
 
 def test_a_node_that_nobody_knows_is_all_question_marks():
-    """Neither Slurm nor a sampler: no figure is made up."""
     line = table(as_lines(survey(NodeLoad(name="n5", why="no such host")), GPUS, 200))[1]
     assert fields(line) == fields("n5 ? - ? = ? ? ? - ? = ? ? - ? = ? ? ? - ? = ? n! no such host")
 
 
 def test_without_slurm_what_is_given_away_is_not_known():
-    """On a workstation: totals and loads are measured, USED of cores and GPUs is nobody's word."""
     alone = replace(node("pc", gpus=(gpu(0),)), slurm=None)
     lines = as_lines(survey(alone, cluster="", slurm_version="", jobs_taken=None, source="local"), GPUS, 200)
     assert lines[0] == "LLGrid: this machine"
@@ -180,7 +169,6 @@ def test_without_slurm_what_is_given_away_is_not_known():
 
 
 def test_a_node_without_gpus_has_none_and_one_whose_driver_is_silent_has_unknown_ones():
-    """0 and - are not ?."""
     silent_driver = node("n2", gpus=(gpu(0), gpu(1)), problems=("the NVIDIA driver does not answer",))
     assert silent_driver.snapshot is not None
     silent_driver = replace(silent_driver, snapshot=replace(silent_driver.snapshot, gpus=()))
@@ -192,7 +180,6 @@ def test_a_node_without_gpus_has_none_and_one_whose_driver_is_silent_has_unknown
 
 
 def test_a_gpu_that_does_not_say_leaves_a_sign_on_the_sum():
-    """1.00? is the sum without it."""
     one = node("n1", gpus=(gpu(0, load=100.0), gpu(1, load=None, used=None, problem="GPU is lost")))
     lines = as_lines(survey(one), GPUS, 200)
     assert fields(table(lines)[1])[17:23] == fields("1.00? 64GB - 2GB? = 62GB?")
@@ -200,7 +187,6 @@ def test_a_gpu_that_does_not_say_leaves_a_sign_on_the_sum():
 
 
 def test_little_memory_is_not_none():
-    """0 would say that nothing is in use."""
     one = node("n1", memory_used=1, gpus=(gpu(0, used=300), gpu(1, used=0)))
     assert "64GB - 0.3GB =  64GB" in table(as_lines(survey(one), GPUS, 200))[1]
     empty = node("n1", gpus=(gpu(0, used=0),))
@@ -208,7 +194,6 @@ def test_little_memory_is_not_none():
 
 
 def test_utilisation_is_called_so():
-    """In the last lines where all have it, beside the node where only some do."""
     util, sm = node("n1", gpus=(gpu(0),)), node("n2", gpus=(gpu(0, sm=True),))
     assert any("GPU LOAD: utilisation (an upper bound" in line for line in as_lines(survey(util), GPUS, 200))
     lines = as_lines(survey(util, sm), GPUS, 200)
@@ -217,7 +202,6 @@ def test_utilisation_is_called_so():
 
 
 def test_letters_say_what_colours_say():
-    """L and H beside the line, and the colour only where a terminal wants it."""
     low, high = node("n1", load=2.0), node("n2", load=80.0)
     plain = table(as_lines(survey(low, high), View(), 200))
     assert [line.split()[-1] for line in plain[1:3]] == ["cL", "cH"]
@@ -247,7 +231,6 @@ def test_strangers_texts_stay_texts():
 
 
 def test_a_line_for_each_gpu():
-    """Load, what it rests on, memory with a decimal, jobs and users; MIG and other people's memory are said."""
     sm = gpu(
         0,
         sm=True,
@@ -294,7 +277,6 @@ def test_what_is_booked_and_what_is_held_is_said_where_there_is_some(monkeypatch
 
 
 def test_jobs_and_processes_below():
-    """What each has, and its cap."""
     looked = survey(shared_node(), jobs=(queued(),))
     lines = as_lines(looked, View(jobs=True, processes=True), 200)
     job = next(line for line in lines if line.startswith("4711")).split()
@@ -307,7 +289,6 @@ def test_jobs_and_processes_below():
 
 
 def test_simulated_gpus_and_the_demonstration_are_said_first():
-    """On every screen, the plain one too."""
     fake = survey(node("n1", gpus=(gpu(0, simulated=True),)))
     assert as_lines(fake, GPUS, 80)[0] == notes.SIMULATED
     assert as_plain(fake, GPUS)[0] == notes.SIMULATED
@@ -316,14 +297,11 @@ def test_simulated_gpus_and_the_demonstration_are_said_first():
 
 
 def test_hidden_gpus_are_said():
-    """How many, and where; not whose."""
     one = node("n1", gpus=(gpu(0),), hidden_gpus=3)
     assert "3 GPUs on n1 are used by others only and not shown" in as_lines(survey(one), GPUS, 80)
 
 
 def test_age_and_source_are_said():
-    """Old figures are called old; a Slurm that is silent too."""
-
     def source(**more):
         return next(line for line in as_lines(survey(node("n1"), **more), View(), 80) if line.startswith("source"))
 
@@ -336,14 +314,12 @@ def test_age_and_source_are_said():
 
 
 def test_nobody_there_is_a_sentence():
-    """A header with 0 nodes, and what to do."""
-    lines = as_lines(survey(), View(nobody=("you have no job running",)), 80)
+    lines = as_lines(survey(), View(if_empty=("you have no job running",)), 80)
     assert "Nodes used: 0" in lines[1]
     assert lines[2:] == ["you have no job running"]
 
 
 def test_ten_thousand_nodes():
-    """A line each."""
     one = node("n1")
     many = survey(*(replace(one, name=f"n{number}") for number in range(10_000)))
     assert len(table(as_lines(many, View(), 120))) == 10_002
@@ -351,7 +327,6 @@ def test_ten_thousand_nodes():
 
 @pytest.mark.parametrize("height", [5, 10, 24])
 def test_a_terminal_that_is_not_tall_enough_shows_the_first_nodes(height):
-    """And how many more there are."""
     many = survey(*(node(f"n{number}") for number in range(300)))
     lines = fitted(many, GPUS, 80, height)
     assert len(lines) <= height
@@ -362,8 +337,6 @@ def test_a_terminal_that_is_not_tall_enough_shows_the_first_nodes(height):
 
 
 def test_advice_is_one_line_a_job_and_those_first_that_should_change():
-    """Three at most, then where the others are."""
-
     def advice(job, verdict):
         return Advice(
             job=job, user="alice", nodes=("n1",), verdict=verdict, work="idle", now=1, next=1, sentence=verdict
@@ -388,7 +361,6 @@ def test_advice_is_one_line_a_job_and_those_first_that_should_change():
 
 
 def test_a_screen_reader_gets_one_fact_a_line():
-    """No columns; unknown is a word."""
     lines = as_plain(survey(shared_node(), silent("n2")), View(gpus=True, detail=True, processes=True))
     assert "node: n1" in lines
     assert "cores: 40 of 40 used, 0 free" in lines
@@ -411,7 +383,6 @@ def test_a_screen_reader_gets_one_fact_a_line():
     ],
 )
 def test_colour_is_for_terminals_that_want_it(monkeypatch, environment, terminal, never, wanted):
-    """--no-color, NO_COLOR, TERM=dumb and a pipe each say no."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -419,7 +390,6 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch, environment, terminal
 
 
 def test_what_matters_stays_in_a_narrow_terminal():
-    """40 columns: whose load it is, and which node's."""
     lines = as_lines(
         survey(shared_node(), jobs=(queued(),)), View(gpus=True, detail=True, jobs=True, processes=True), 40
     )
@@ -437,7 +407,6 @@ def test_what_matters_stays_in_a_narrow_terminal():
     "view", [View(), GPUS, View(gpus=True, detail=True, jobs=True, processes=True), View(quiet=True)]
 )
 def test_a_strange_name_of_a_node_stays_a_text(view):
-    """In the table, in what is said below it of silent nodes, problems and hidden GPUs, and for a screen reader."""
     strange = "n\x1bc2\x07"
     one = node(strange, gpus=(gpu(0, problem="lost"),), hidden_gpus=1, problems=("x",))
     looked = survey(one, silent(strange), silent("n[1-99999999]"), node("n" + "9" * 5000))
@@ -446,7 +415,6 @@ def test_a_strange_name_of_a_node_stays_a_text(view):
 
 
 def test_of_mig_instances_only_the_full_one_is_marked():
-    """They have their GPU's index."""
     parts = [
         replace(gpu(0, total=10 * GB, used=used, mig_of="GPU-0"), uuid=f"MIG-{at}")
         for at, used in enumerate((1 * GB, 10 * GB, 1 * GB))
@@ -458,7 +426,6 @@ def test_of_mig_instances_only_the_full_one_is_marked():
 
 
 def test_no_process_is_said_of_the_whole_survey_and_not_of_what_there_is_room_for():
-    """Those of nodes below the screen are there."""
     many = survey(node("n0"), *(shared_node(f"n{number}") for number in range(1, 60)))
     lines = fitted(many, View(processes=True), 80, 8)
     assert any("more nodes" in line for line in lines)
@@ -466,7 +433,6 @@ def test_no_process_is_said_of_the_whole_survey_and_not_of_what_there_is_room_fo
 
 
 def test_rates_are_there_where_a_run_measures_them():
-    """Of processes, GPUs and jobs, with where they are from; without them there is no such column."""
     now = 1_795_271_308.0
     cluster = Demo(everybody=True, clock=lambda: now).read()
     shown = View(gpus=True, detail=True, jobs=True, processes=True)

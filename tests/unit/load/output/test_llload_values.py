@@ -14,12 +14,10 @@ from slurm_share.load.sources.demo import Demo
 
 
 def records(looked, of):
-    """Rows as dictionaries."""
     return [dict(zip(values.HEADINGS[of], row, strict=True)) for row in values.rows(looked, of)]
 
 
 def test_a_row_for_each_node_with_raw_numbers():
-    """Nothing is rounded; a silent node is a row whose measured fields are empty."""
     first, second = records(survey(shared_node(), silent("n2")), "nodes")
     assert (first["cpus"], first["load5"], first["memory_used_mib"]) == (40, 30.0, 48 * 1024)
     assert (first["gpu_load5"], first["gpu_load_by"], first["gpu_memory_free_mib"]) == (0.4, "util", 60 * 1024)
@@ -30,7 +28,6 @@ def test_a_row_for_each_node_with_raw_numbers():
 
 
 def test_a_row_for_each_gpu_or_process():
-    """With the same first and last fields; nodes that did not answer have none."""
     looked = survey(shared_node(), silent("n2"))
     gpus, processes = records(looked, "gpus"), records(looked, "processes")
     assert [(row["gpu"], row["users"], row["load5"]) for row in gpus] == [(0, "alice", 0.2), (1, "alice", 0.2)]
@@ -38,7 +35,6 @@ def test_a_row_for_each_gpu_or_process():
 
 
 def test_a_sum_that_lacks_a_gpu_is_empty():
-    """In a column of numbers there is no room for a question mark."""
     looked = survey(node("n1", gpus=(gpu(0), gpu(1, load=None, used=None))))
     row = records(looked, "nodes")[0]
     assert row["gpu_load5"] is row["gpu_memory_used_mib"] is None
@@ -47,13 +43,11 @@ def test_a_sum_that_lacks_a_gpu_is_empty():
 
 @pytest.mark.parametrize("of", ["nodes", "gpus", "processes"])
 def test_every_row_has_every_field(of):
-    """As many as there are headings, whatever is known."""
     for line in values.as_tsv(values.rows(Demo(everybody=True).read(), of)):
         assert line.count("\t") == len(values.HEADINGS[of]) - 1
 
 
 def test_what_is_simulated_says_so():
-    """In every row, with GPUs and without."""
     demo = Demo(everybody=True).read()
     assert {row["simulated"] for of in ("nodes", "gpus") for row in records(demo, of)} == {True}
     assert {row["simulated"] for row in records(survey(node("n1", gpus=(gpu(0, simulated=True),))), "gpus")} == {True}
@@ -62,7 +56,6 @@ def test_what_is_simulated_says_so():
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", " =1", "\t=1"])
 def test_a_spreadsheet_calculates_no_strangers_text(name):
-    """In CSV an apostrophe stands before it; numbers keep their sign."""
     one = shared_node()
     assert one.snapshot is not None
     looked = survey(replace(one, snapshot=replace(one.snapshot, processes=(process(name=name),))))
@@ -73,7 +66,6 @@ def test_a_spreadsheet_calculates_no_strangers_text(name):
 
 
 def test_no_text_breaks_a_line_or_a_field():
-    """Tabs, newlines, escape sequences and quotes."""
     assert next(values.as_tsv([("a\tb\nc\x1b[1m", None, True, 0.25)])) == r"a\tb\nc\x1b[1m" + "\t\tyes\t0.25"
     line = next(values.as_csv([('a,"b"\nc', 1)]))
     assert next(csv.reader(io.StringIO(line))) == [r'a,"b"\nc', "1"]

@@ -18,12 +18,10 @@ def names(choice):
 
 
 def test_without_a_choice_all_nodes_stay_as_they_are():
-    """And nothing is said."""
     assert names(Choice()) == (["n1", "n2", "n9", "n3"], "")
 
 
 def test_nodes_are_chosen_by_name_flag_and_number():
-    """The highest CPU load per CPU first, where there is no order."""
     assert names(Choice(nodes=("n3", "n1"))) == (["n1", "n3"], "")
     assert names(Choice(flagged=True)) == (["n9", "n3"], "flagged")
     assert names(Choice(top=2)) == (["n3", "n2"], "the highest CPU load per CPU")
@@ -32,13 +30,11 @@ def test_nodes_are_chosen_by_name_flag_and_number():
 
 
 def test_a_node_that_is_not_there_is_refused():
-    """With those that are."""
     with pytest.raises(UsageError, match=r"there is no node n7 in the recording; there are n\[1-3,9\]"):
         choose(LOOK, Choice(nodes=("n1", "n7")))
 
 
 def test_of_a_recording_only_the_named_jobs_stay():
-    """At the first look one that is not there is refused; later it may have ended."""
     look = survey(shared_node(), jobs=(queued(),))
     assert of_jobs(look, (), must_be=True) is look
     assert of_jobs(look, ("4711",), must_be=True).jobs == look.jobs

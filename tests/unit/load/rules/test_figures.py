@@ -10,7 +10,6 @@ from slurm_share.slurm.records import SlurmNode
 
 
 def node(name="n1", gpus=(), *, load=None, cpus=8, states=("ALLOCATED",), slurm_gpus=None, hidden=0):
-    """A node that answers."""
     slurm = SlurmNode(
         name=name,
         states=states,
@@ -51,7 +50,6 @@ def test_gpu_load_is_the_sum_over_the_gpus():
 
 
 def test_what_is_not_measured_over_five_minutes_says_how_long_it_is():
-    """The youngest mean counts; a figure of now alone is of no time at all."""
     assert figures.figures(node(gpus=(gpu(1.0), gpu(1.0, over=20.0)))).gpu_load_over_s == 20.0
     now = figures.figures(node(gpus=(gpu(now=70.0),)))
     assert (now.gpu_load, now.gpu_load_over_s) == (0.7, 0.0)
@@ -59,13 +57,11 @@ def test_what_is_not_measured_over_five_minutes_says_how_long_it_is():
 
 
 def test_a_mig_gpu_is_not_counted_twice():
-    """Its instances are."""
     one = figures.figures(node(gpus=(gpu(mig_parent=True), gpu(sm=50.0, mig_of="GPU-1"), gpu(sm=25.0, mig_of="GPU-1"))))
     assert (one.gpu_load, one.gpu_memory_mib, one.gpu_memory_used_mib) == (0.75, 200, 100)
 
 
 def test_a_gpu_that_does_not_say_makes_the_sum_partial():
-    """And where none says, there is no sum."""
     one = figures.figures(node(gpus=(gpu(50.0), gpu(used=None))))
     assert (one.gpu_load, one.partial_gpu_load) == (0.5, True)
     assert (one.gpu_memory_used_mib, one.partial_gpu_memory) == (50, True)
@@ -74,7 +70,6 @@ def test_a_gpu_that_does_not_say_makes_the_sum_partial():
 
 
 def test_no_gpus_is_0_and_a_silent_driver_is_unknown():
-    """0 is not unknown."""
     assert (figures.figures(node()).gpu_load, figures.figures(node()).gpu_memory_mib) == (0.0, 0)
     silent = figures.figures(node(slurm_gpus=2))
     assert (silent.gpus, silent.gpu_load, silent.gpu_memory_mib) == (2, None, None)
@@ -83,7 +78,6 @@ def test_no_gpus_is_0_and_a_silent_driver_is_unknown():
 
 
 def test_load_is_the_nodes_own_else_slurms():
-    """Not that of a node which Slurm has not heard of: it is old."""
     assert figures.figures(node(load=(1.0, 2.0, 4.0))).load == 2.0
     assert figures.figures(node()).load == 3.0
     quiet = node()
@@ -93,13 +87,11 @@ def test_load_is_the_nodes_own_else_slurms():
 
 @pytest.mark.parametrize("states", [("DOWN",), ("IDLE", "DRAIN"), ("MIXED", "NOT_RESPONDING"), ("IDLE", "RESERVED")])
 def test_nothing_is_free_where_no_job_starts(states):
-    """Whatever is left over."""
     assert figures.figures(node(states=states)).cpus_free is None
     assert figures.figures(node()).cpus_free == 4
 
 
 def test_unknown_comes_last_in_every_order():
-    """Up and down."""
     nodes = (NodeLoad(name="n3"), node("n10", load=(0, 9.0, 0)), node("n2", load=(0, 1.0, 0)))
     assert [one.name for one in figures.in_order(nodes, "load", down=False)] == ["n2", "n10", "n3"]
     assert [one.name for one in figures.in_order(nodes, "load", down=True)] == ["n10", "n2", "n3"]
@@ -109,6 +101,5 @@ def test_unknown_comes_last_in_every_order():
 
 
 def test_the_busiest_node_is_the_fullest_for_its_size():
-    """Load for each CPU: 8 on 8 CPUs is more than 20 on 96."""
     small, large = node("small", load=(0, 8.0, 0)), node("large", load=(0, 20.0, 0), cpus=96)
     assert [one.name for one in figures.busiest((NodeLoad(name="x"), large, small), 2)] == ["small", "large"]

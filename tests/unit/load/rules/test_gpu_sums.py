@@ -36,19 +36,17 @@ NODES = {
 
 @pytest.mark.parametrize("gpus", NODES.values(), ids=NODES)
 def test_the_line_is_the_same(gpus):
-    """Whatever the GPUs say, or do not."""
     whole = Snapshot(node="n1", taken=1.0, measured_s=600.0, cpus=16, cores=8, gpus=gpus)
     line = replace(whole, gpus=(), gpu_sums=whole.sums)
     assert figures(NodeLoad(name="n1", snapshot=line)) == figures(NodeLoad(name="n1", snapshot=whole))
 
 
 def test_a_gpu_that_is_full_or_lost_is_flagged():
-    """Though it has no line of its own."""
     whole = Snapshot(node="n1", taken=1.0, cpus=16, cores=8, gpus=(gpu(0, 990), gpu(1, problem="GPU is lost")))
     line = replace(whole, gpus=(), gpu_sums=whole.sums)
     for one in (whole, line):
         found = flags(NodeLoad(name="n1", snapshot=one))
         assert {flag.code for flag in found if flag.letter == "!"} == {"v!", "n!"}
     words = [flag.why for flag in flags(NodeLoad(name="n1", snapshot=line))]
-    assert "1 of 2 GPUs not to be used" in words
+    assert "1 of 2 GPUs cannot be used" in words
     assert "the fullest GPU has 99 % of its memory in use" in words

@@ -6,15 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.load.rules import idle
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    HeldGpu,
-    JobLoad,
-    Means,
-    NodeLoad,
-    Snapshot,
-    Survey,
-)
+from slurm_share.load.snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, Snapshot, Survey
 from slurm_share.slurm.records import QueuedJob
 
 NOW = 10_000.0
@@ -77,7 +69,6 @@ def verdicts(one: NodeLoad, *jobs: QueuedJob) -> list[tuple[int, int, bool | Non
 def test_a_gpu_is_idle_below_five_percent_for_ten_minutes(
     fields: dict[str, object], runs_s: float | None, expected: bool | None
 ) -> None:
-    """Less is unknown, and says why."""
     found, why = idle.is_idle(gpu(**fields), runs_s)
     assert found is expected
     assert bool(why) == (expected is None)
@@ -87,7 +78,6 @@ IDLE, BUSY = means(0.0), means(60.0)
 
 
 def test_a_gpu_that_slurm_gave_and_that_no_process_is_on_is_held() -> None:
-    """Slurm's numbers are the driver's minor ones; the second GPU is nobody's."""
     gpus = (
         gpu(0, minor=1, utilization_percent_windows=IDLE),
         gpu(1, minor=0, utilization_percent_windows=BUSY),
@@ -97,8 +87,6 @@ def test_a_gpu_that_slurm_gave_and_that_no_process_is_on_is_held() -> None:
 
 
 def test_a_job_that_has_all_gpus_of_its_nodes_holds_them() -> None:
-    """Where Slurm counts them and does not number them; with one that others use and that is not shown, nobody knows
-    which."""
     gpus = (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY))
     job = queued(gpus=4, gpu_indexes=None, node_count=2, nodes="n[1-2]")
     assert verdicts(node(gpus), job) == [(7, 0, True), (7, 1, False)]
@@ -115,7 +103,6 @@ def test_a_job_that_does_not_run_holds_nothing_and_one_of_nobody_knows_holds_wha
 
 
 def test_two_jobs_on_one_gpu_are_each_judged_and_it_counts_once() -> None:
-    """Parts of a GPU; one of the jobs is young."""
     held = (
         idle.judged(
             Survey(
@@ -148,12 +135,10 @@ def one_held(index: int, verdict: bool | None) -> HeldGpu:
     ],
 )
 def test_unknown_is_not_counted_as_busy(held: tuple[bool | None, ...], expected: tuple[int | None, bool]) -> None:
-    """Of nothing, there is none; of all unknown, nobody knows."""
     assert idle.count(one_held(at, verdict) for at, verdict in enumerate(held)) == expected
 
 
 def test_a_line_of_a_node_without_its_gpus_is_not_judged() -> None:
-    """None, and not 0."""
     one = node(())
     assert one.snapshot is not None
     line = replace(one, snapshot=replace(one.snapshot, gpu_sums=one.snapshot.sums))
@@ -163,7 +148,6 @@ def test_a_line_of_a_node_without_its_gpus_is_not_judged() -> None:
 
 
 def test_the_jobs_with_idle_gpus_are_named_the_worst_first() -> None:
-    """Which, whose, where."""
     few, many = (
         (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY)),
         tuple(gpu(at, unused_s=900.0) for at in range(4)),

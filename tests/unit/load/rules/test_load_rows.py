@@ -8,21 +8,11 @@ from slurm_share_tui.picture import Picture
 
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    NodeLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    Survey,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, NodeLoad, OnGpu, ProcessLoad, Snapshot, Survey, UserLoad
 from slurm_share.slurm.records import QueuedJob, SlurmNode
 
 
 def record(number=4711, *, user="alice", nodes="n1", states=("RUNNING",), **more):
-    """A job as Slurm has it."""
     known = {"name": "train", "uid": 2001, "partition": "gpu", "start": int(NOW) - 90, "gpus": 2, "cpus": 40}
     return QueuedJob(job_id=number, user=user, nodes=nodes, states=states, **{**known, **more})
 
@@ -34,7 +24,6 @@ def load(number=4711, *, user="alice", **more):
 
 
 def process(slot, *, job=4711, on="GPU-0", pid=None, name="python"):
-    """A process on one GPU."""
     at = OnGpu(uuid=on, memory_mib=1024, peak_mib=2048, sm_percent=10.0)
     return ProcessLoad(
         pid=pid or 100 + (slot or 0), name=name, uid=2001, user="alice", job=job, task=slot, slot=slot, gpus=(at,)
@@ -58,7 +47,6 @@ def node(name="n1", *, gpus=2, jobs=(), processes=(), users=(), answers=True):
 
 
 def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
-    """A look at these."""
     survey = Survey(
         taken=NOW, cluster="c", user=user, everybody=everybody, source="agent", nodes=tuple(nodes), jobs=tuple(jobs)
     )
@@ -69,14 +57,12 @@ def picture(*nodes, jobs=(), user="alice", everybody=True) -> Picture:
 
 
 def test_own_jobs_come_first_and_the_others_in_slurms_order():
-    """Whoever looks finds the own jobs at the top."""
     rows = job_rows(picture(node(), jobs=[record(3, user="bob"), record(2, user="carol"), record(9)]))
 
     assert [(row.id, row.is_own) for row in rows] == [("9", True), ("3", False), ("2", False)]
 
 
 def test_all_elements_of_an_array_are_one_line_with_what_all_of_them_use():
-    """Two run on two nodes and three wait: one line, five elements."""
     jobs = [
         record(78, array=77, element=1, nodes="n1"),
         record(79, array=77, element=2, nodes="n2"),
@@ -90,7 +76,6 @@ def test_all_elements_of_an_array_are_one_line_with_what_all_of_them_use():
 
 
 def test_the_elements_of_an_array_are_lines_of_their_own_where_they_are_wanted():
-    """What is below the one line."""
     jobs = [record(78, array=77, element=1), record(79, array=77, element=2)]
     rows = job_rows(picture(node(jobs=[load(78), load(79)]), jobs=jobs), arrays=False)
 
@@ -98,21 +83,18 @@ def test_the_elements_of_an_array_are_lines_of_their_own_where_they_are_wanted()
 
 
 def test_an_array_of_which_one_element_is_left_is_that_element():
-    """Then its own name says more than a count of one."""
     (row,) = job_rows(picture(node(jobs=[load(79)]), jobs=[record(79, array=77, element=2)]))
 
     assert (row.is_array, row.id) == (False, "77_2")
 
 
 def test_a_list_of_elements_that_slurm_cut_off_counts_as_one():
-    """Slurm ends long lists with three dots."""
     (row,) = job_rows(picture(node(), jobs=[record(77, array=77, waiting="1,5,9,...", nodes="", states=("PENDING",))]))
 
     assert row.states == {"PD": 1}
 
 
 def test_a_job_of_which_a_node_is_silent_has_sums_of_the_others_and_says_so():
-    """1 of 2 nodes measured: the sum is known in part, the percentage is of what was measured."""
     jobs = [record(nodes="n[1-2]", gpus=4, cpus=80)]
     (row,) = job_rows(picture(node("n1", jobs=[load()]), node("n2", answers=False), jobs=jobs))
 
@@ -123,7 +105,6 @@ def test_a_job_of_which_a_node_is_silent_has_sums_of_the_others_and_says_so():
 
 
 def test_a_job_nobody_says_anything_of_has_unknown_sums_and_not_zero():
-    """None is not 0."""
     (row,) = job_rows(picture(node(answers=False), jobs=[record()]))
 
     assert (row.gpu_load.value, row.tasks.value, row.memory.value, row.peak_mib) == (None, None, None, None)
@@ -131,14 +112,12 @@ def test_a_job_nobody_says_anything_of_has_unknown_sums_and_not_zero():
 
 
 def test_a_job_that_slurm_does_not_name_is_there_by_the_number_its_node_has():
-    """On a workstation nobody asks Slurm."""
     (row,) = job_rows(picture(node(jobs=[load(5, gpus=("GPU-0",))]), user="bob"))
 
     assert (row.id, row.user, row.states, row.gpus, row.job) == ("5", "alice", {}, 1, None)
 
 
 def test_one_job_by_its_number_is_the_one_of_the_table():
-    """The line above a job's nodes and the table of jobs agree."""
     found = a_picture()
     for row in job_rows(found, arrays=False):
         alone = job_row(found, row.number)
@@ -148,14 +127,12 @@ def test_one_job_by_its_number_is_the_one_of_the_table():
 
 
 def test_a_running_job_has_its_age_and_a_waiting_one_none():
-    """TIME as squeue has it."""
     rows = job_rows(picture(node(), jobs=[record(1), record(2, nodes="", states=("PENDING",))]))
 
     assert [row.runs_s for row in rows] == [NOW - (int(NOW) - 90), None]
 
 
 def test_a_list_of_nodes_that_is_none_is_no_reason_to_fall_over():
-    """Whatever Slurm writes there."""
     (row,) = job_rows(picture(node(), jobs=[record(nodes="n[9-1]", states=("COMPLETING",))]))
 
     assert row.node_names == ()
@@ -165,21 +142,18 @@ def test_a_list_of_nodes_that_is_none_is_no_reason_to_fall_over():
 
 
 def test_the_own_line_comes_first_and_the_other_users_by_name():
-    """For an operator all of them."""
     rows = user_rows(a_picture(user="carol"))
 
     assert [row.user for row in rows] == ["carol", "alice", "bob", "dave"]
 
 
 def test_a_user_without_a_job_has_a_line_in_the_own_look():
-    """An own view is never empty, it says that there is nothing."""
     (row,) = user_rows(picture(node(), everybody=False))
 
     assert (row.user, row.running, row.gpus, row.gpu_load.value) == ("alice", 0, None, None)
 
 
 def test_a_users_sums_are_those_of_all_nodes_and_say_when_one_is_missing():
-    """Over nodes that answered; the silent one makes them partial."""
     mine = UserLoad(uid=2001, user="alice", jobs=(4711,), processes=3, gpu_load=1.0, cpu_cores=8.0)
     nodes = [node("n1", users=[mine]), node("n2", users=[mine]), node("n3", answers=False)]
     (row,) = user_rows(picture(*nodes, jobs=[record(nodes="n[1-3]", gpus=6)]))
@@ -190,7 +164,6 @@ def test_a_users_sums_are_those_of_all_nodes_and_say_when_one_is_missing():
 
 
 def test_waiting_elements_of_an_array_are_counted_one_by_one():
-    """Twelve wait though Slurm has one record of them."""
     jobs = [record(1), record(77, array=77, waiting="1-12", nodes="", states=("PENDING",))]
     (row,) = user_rows(picture(node(), jobs=jobs))
 
@@ -198,7 +171,6 @@ def test_waiting_elements_of_an_array_are_counted_one_by_one():
 
 
 def test_a_sum_of_nothing_is_unknown_and_a_sum_of_zeros_is_zero():
-    """The rest of a sum is said to be a rest."""
     assert (summed([]).value, summed([None]).value, summed([0, 0]).value) == (None, None, 0)
     assert summed([1.0, None]).partial
     assert not summed([1.0, 2.0]).partial
@@ -213,14 +185,12 @@ def first_gpu(found: Picture, at: int = 0) -> GpuRow:
 
 
 def test_every_gpu_has_a_row_and_so_has_a_node_whose_gpus_nobody_knows():
-    """A node without GPUs has none."""
     rows = gpu_rows(picture(node("n1"), node("n2", answers=False), node("n3", gpus=0)).nodes)
 
     assert [(row.node.name, row.name) for row in rows] == [("n1", "0"), ("n1", "1"), ("n2", "")]
 
 
 def test_only_gpus_with_a_process_of_the_user_or_the_job_are_wanted():
-    """What `Place` narrows to."""
     found = picture(node(processes=[process(0, on="GPU-1")]))
 
     assert [row.name for row in gpu_rows(found.nodes, users=("alice",))] == ["1"]
@@ -229,7 +199,6 @@ def test_only_gpus_with_a_process_of_the_user_or_the_job_are_wanted():
 
 
 def test_the_free_slots_of_a_share_are_shown_on_the_gpu_that_they_are_on():
-    """Eight slots on two GPUs, slot i on GPU i mod 2; two are taken."""
     job = load(share=4, slots=8, gpus=("GPU-0", "GPU-1"))
     found = picture(node(jobs=[job], processes=[process(2), process(5, on="GPU-1")]))
 
@@ -240,14 +209,12 @@ def test_the_free_slots_of_a_share_are_shown_on_the_gpu_that_they_are_on():
 
 
 def test_with_a_line_for_the_gpu_itself_it_stands_above_its_slots():
-    """As the view of a node has it."""
     found = picture(node(jobs=[load(share=1, slots=2)], processes=[process(0)]))
 
     assert [row.kind for row in slot_rows(first_gpu(found), with_gpu=True)] == ["gpu", "slot"]
 
 
 def test_slots_follow_from_those_taken_where_the_job_has_only_some_of_the_gpus():
-    """Of four GPUs it has two, and which is told by its processes; of the one that nobody is on nothing is said."""
     job = load(share=2, slots=4)
     found = picture(node(gpus=4, jobs=[job], processes=[process(1, on="GPU-3")]))
     snapshot = found.nodes[0].node.snapshot
@@ -258,7 +225,6 @@ def test_slots_follow_from_those_taken_where_the_job_has_only_some_of_the_gpus()
 
 
 def test_slots_dealt_in_another_way_are_not_invented():
-    """Slurm bound the tasks to GPUs itself: slots 0 and 2 are not on one GPU, so nothing is said of free ones."""
     job = load(share=2, slots=4)
     found = picture(node(jobs=[job], processes=[process(0), process(2, on="GPU-1")]))
 
@@ -266,7 +232,6 @@ def test_slots_dealt_in_another_way_are_not_invented():
 
 
 def test_slots_in_another_order_of_gpus_are_taken_as_they_are():
-    """The job was granted the GPUs the other way round."""
     job = load(share=1, slots=2)
     found = picture(node(jobs=[job], processes=[process(0, on="GPU-1")]))
     snapshot = found.nodes[0].node.snapshot
@@ -276,7 +241,6 @@ def test_slots_in_another_order_of_gpus_are_taken_as_they_are():
 
 
 def test_two_processes_in_one_slot_are_two_lines_and_mps_is_the_last():
-    """A task may start another one; MPS's server is no task."""
     job = load(share=1, slots=2)
     server = process(None, pid=9, name="nvidia-cuda-mps-server")
     found = picture(node(jobs=[job], processes=[server, process(0, pid=70), process(0, pid=60)]))
@@ -287,7 +251,6 @@ def test_two_processes_in_one_slot_are_two_lines_and_mps_is_the_last():
 
 
 def test_a_process_without_a_job_is_there_too():
-    """Somebody logged in."""
     found = picture(node(processes=[process(None, job=None)]))
     (row,) = slot_rows(first_gpu(found))
 
@@ -295,7 +258,6 @@ def test_a_process_without_a_job_is_there_too():
 
 
 def test_a_process_has_a_row_for_each_of_its_gpus_with_its_memory_against_the_cap():
-    """Without a cap it is the GPU's memory that it is measured against."""
     found = picture(node(processes=[replace(process(0), cap_mib=2048), process(1, on="GPU-1")]))
     rows = process_rows(found.nodes[0])
 
@@ -304,7 +266,6 @@ def test_a_process_has_a_row_for_each_of_its_gpus_with_its_memory_against_the_ca
 
 
 def test_every_row_of_a_busy_cluster_has_a_key_of_its_own():
-    """The cursor stays on its row by it."""
     found = a_picture(count=60)
     gpus = gpu_rows(found.nodes)
     slots = [slot.key for gpu in gpus for slot in slot_rows(gpu, with_gpu=True)]

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from slurm_share.load.rules.merge import merge
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 
 
 def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
@@ -71,7 +64,6 @@ def test_what_both_see_is_counted_once():
 
 
 def test_two_steps_that_see_the_same_are_one_look():
-    """No ConstrainDevices: the newest is believed, and nothing doubled."""
     assert merge([look(0, taken=1.0), look(0, taken=2.0, memory=150)]) == look(0, taken=2.0, memory=150)
 
 

@@ -21,7 +21,6 @@ def a_job(job_id, nodes, where=(), **other):
 
 
 def said(steps):
-    """As one would read them."""
     return [
         (step.job if step.component is None else f"{step.job}+{step.component}", ",".join(step.nodes), step.gres)
         for step in steps

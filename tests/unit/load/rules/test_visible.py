@@ -52,7 +52,6 @@ def node(gpus: tuple[GpuLoad, ...], processes: tuple[ProcessLoad, ...], **fields
 
 
 def test_a_user_sees_what_is_theirs() -> None:
-    """Own processes, job and sums; a GPU of others is gone and counted; one that nobody uses is there."""
     gpus = (gpu("GPU-a", 1), gpu("GPU-b", 1), gpu("GPU-c", 0, memory_used_mib=3))
     seen = for_user(node(gpus, (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-b", 7)))), ALICE, "alice")
     assert [one.uuid for one in seen.gpus] == ["GPU-a", "GPU-c"]
@@ -62,7 +61,6 @@ def test_a_user_sees_what_is_theirs() -> None:
 
 
 def test_on_a_gpu_with_others_there_is_their_memory_and_no_more() -> None:
-    """`clients` counts the user's own."""
     people = (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-a", 7)), process(3, CAROL, ("GPU-a", None)))
     seen = for_user(node((gpu("GPU-a", 3, others_mib=100),), people), ALICE, "alice")
     assert (seen.gpus[0].others_mib, seen.gpus[0].clients, seen.hidden_gpus) == (107, 1, 0)
@@ -73,7 +71,6 @@ def booking(uid: int, booked_mib: int) -> GpuBooking:
 
 
 def test_bookings_are_the_users_own() -> None:
-    """On a GPU with others, and on one that others keep free for a task."""
     both = (booking(ALICE, 100), booking(BOB, 7))
     gpus = (
         gpu("GPU-a", 2, booked_mib=107, bookings=both),
@@ -86,21 +83,18 @@ def test_bookings_are_the_users_own() -> None:
 
 
 def test_bookings_on_a_gpu_that_is_not_the_users_are_not_told() -> None:
-    """Where only jobs and users say whose a GPU is."""
     gpus = (gpu("GPU-a", 1, booked_mib=50), gpu("GPU-b", 0, booked_mib=7))
     seen = for_user_by_jobs(node(gpus, (process(1, ALICE, ("GPU-a", 5)),)), "alice")
     assert [(one.uuid, one.booked_mib) for one in seen.gpus] == [("GPU-a", 50), ("GPU-b", None)]
 
 
 def test_somebody_with_nothing_here_sees_the_node() -> None:
-    """Its cores and memory are no secret; no GPU that is in use is shown."""
     seen = for_user(node((gpu("GPU-a", 1),), (process(2, BOB, ("GPU-a", 7)),), load=(1.0, 2.0, 3.0)), ALICE, "alice")
     assert (seen.gpus, seen.processes, seen.jobs, seen.users, seen.hidden_gpus) == ((), (), (), (), 1)
     assert seen.load == (1.0, 2.0, 3.0)
 
 
 def test_a_gpu_whose_processes_are_not_told_may_be_somebodys() -> None:
-    """Unknown clients and a load: hidden. One that is lost says nothing of anybody, and is shown."""
     lost = gpu("GPU-b", None, memory_used_mib=None, utilization_percent=None, problem="GPU is lost")
     seen = for_user(node((gpu("GPU-a", None), lost, gpu("GPU-c", 1, others_mib=50)), ()), ALICE, "alice")
     assert [one.uuid for one in seen.gpus] == ["GPU-b"]
@@ -127,7 +121,6 @@ def stay(uid: int, means: Means | None) -> GpuUser:
 
 
 def test_a_gpu_without_gpm_hides_no_activity() -> None:
-    """A V100 has none: nobody is to blame for it."""
     windows = {"sm_percent_windows": None, "activity": Activity()}
     of_alice = GpuUser(uid=ALICE, utilization_percent_windows=MINE)
     seen = for_user(
@@ -160,7 +153,6 @@ def test_what_others_did_on_a_gpu_before_is_theirs() -> None:
 
 
 def test_when_others_left_a_gpu_is_theirs_and_that_it_is_free_for_ten_minutes_is_not() -> None:
-    """`unused_s` of a GPU that is free is ten minutes or unknown."""
     gpus = tuple(worked(f"GPU-{at}", 0, unused_s=unused_s) for at, unused_s in enumerate((599.0, 600.0, 871.0)))
     seen = for_user(node(gpus, ()), ALICE, "alice")
     assert [one.unused_s for one in seen.gpus] == [None, 600.0, 600.0]
@@ -168,7 +160,6 @@ def test_when_others_left_a_gpu_is_theirs_and_that_it_is_free_for_ten_minutes_is
 
 
 def test_who_has_just_come_has_no_means_yet() -> None:
-    """Also of an activity that is the mean since a moment at which another was there."""
     gpus = (worked("GPU-a", 1, stay(ALICE, None)),)
     (seen,) = for_user(node(gpus, (process(1, ALICE, ("GPU-a", 5)),)), ALICE, "alice").gpus
     assert (seen.utilization_percent_windows, seen.sm_percent_windows, seen.activity, seen.unknown["sm"]) == (
@@ -180,13 +171,11 @@ def test_who_has_just_come_has_no_means_yet() -> None:
 
 
 def test_between_two_tasks_a_user_keeps_the_windows() -> None:
-    """Nobody has come in between."""
     (seen,) = for_user(node((worked("GPU-a", 0, stay(ALICE, MINE)),), ()), ALICE, "alice").gpus
     assert (seen.utilization_percent_windows, seen.energy_j) == (MINE, None)
 
 
 def test_on_a_shared_gpu_each_has_an_own_beginning() -> None:
-    """And nothing tells that the other has one."""
     gpus = (worked("GPU-a", 2, stay(ALICE, MINE), stay(BOB, ALL)),)
     people = (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-a", 7)))
     (seen,) = for_user(node(gpus, people), ALICE, "alice").gpus
@@ -194,7 +183,6 @@ def test_on_a_shared_gpu_each_has_an_own_beginning() -> None:
 
 
 def test_a_lost_gpu_is_whose_it_was() -> None:
-    """The driver lists nobody on it any more; whoever was on it lately may still be."""
     nothing = {"memory_used_mib": None, "utilization_percent": None, "problem": "GPU is lost"}
     his, ours, nobodys = (
         worked(uuid, None, *users, **nothing)
@@ -239,7 +227,6 @@ def test_of_a_gpu_in_mig_mode_the_whole_is_hidden_where_a_part_is() -> None:
 
 
 def test_a_problem_that_names_a_hidden_gpu_goes_with_it() -> None:
-    """Others stay: they are about the node."""
     problems = ("GPU-b is odd", "the driver was loaded anew")
     seen = for_user(node((gpu("GPU-b", 1),), (process(2, BOB, ("GPU-b", 7)),), problems=problems), ALICE, "alice")
     assert seen.problems == ("the driver was loaded anew",)
@@ -273,7 +260,6 @@ def nodes(draw: st.DrawFn) -> Snapshot:
 
 @given(nodes())
 def test_nothing_of_another_user_leaves(everything: Snapshot) -> None:
-    """No name, number, process, job or GPU of anybody else is in what a user is sent."""
     seen = for_user(everything, ALICE, "alice")
     text = snapshots.render(seen).decode()
     own = {on.uuid for one in everything.processes if one.uid == ALICE for on in one.gpus}
@@ -300,7 +286,6 @@ def test_nothing_of_another_user_leaves(everything: Snapshot) -> None:
 
 @given(nodes())
 def test_seen_twice_is_the_same(everything: Snapshot) -> None:
-    """The agent's answer may be looked through once more by the one who asked."""
     seen = for_user(everything, ALICE, "alice")
     assert for_user(seen, ALICE, "alice") == seen
 
@@ -325,7 +310,6 @@ def declared(record: type[msgspec.Struct]) -> set[str]:
 
 @pytest.mark.parametrize("record", [Snapshot, GpuLoad, Activity, *OWN])
 def test_each_field_is_declared_as_shown_or_not(record: type[msgspec.Struct]) -> None:
-    """A new field is hidden; whoever adds it says here, in `visible.py` or at the field which users may see it."""
     assert declared(record) == set(record.__struct_fields__)
 
 
@@ -371,7 +355,6 @@ def test_a_field_that_nobody_declared_is_not_shown(monkeypatch: pytest.MonkeyPat
 
 
 def test_of_a_gpu_that_others_use_in_part_only_what_it_is_is_shown() -> None:
-    """Whatever else is known of it."""
     figures = {one.name: 7 for one in measured(GpuLoad) if not one.is_windows}
     parent = GpuLoad(uuid="GPU-a", index=0, name="Fake", mig_parent=True, others_mib=7, **figures)
     instances = tuple(gpu(f"MIG-{number}", 1, mig_of="GPU-a") for number in (1, 2))

@@ -19,13 +19,11 @@ def walk(values: list[float | None], dt: float = 5.0, start: float = 100.0) -> t
 
 
 def test_before_anything_was_measured_there_is_no_mean() -> None:
-    """None, and not 0."""
     assert windows.means(Series(), 100.0) is None
     assert windows.means(*walk([None, None])) is None
 
 
 def test_a_young_figure_is_the_same_for_all_windows() -> None:
-    """And says how young it is."""
     found = windows.means(*walk([10.0, 20.0]))
     assert found is not None
     assert (found.m1, found.m5, found.m15, found.over_s) == (15.0, 15.0, 15.0, 10.0)
@@ -61,7 +59,6 @@ def test_a_cut_window_holds_nothing_from_before_the_cut(before: list[float], aft
 
 
 def test_what_was_not_known_does_not_count_as_0() -> None:
-    """Half of the time without a figure: the mean is that of the other half."""
     found = windows.means(*walk([50.0, None] * 40))
     assert found is not None
     assert found.m5 == pytest.approx(50.0)
@@ -79,7 +76,6 @@ def test_a_reading_stands_for_its_own_time_and_not_for_the_gap_before_it() -> No
 
 
 def test_a_silent_last_minute_is_told_by_the_longer_window() -> None:
-    """The driver was away for 100 s: the last minute holds nothing, and is not 0."""
     series, now = walk([40.0] * 10)
     found = windows.means(series, now + 100)
     assert found is not None
@@ -87,7 +83,6 @@ def test_a_silent_last_minute_is_told_by_the_longer_window() -> None:
 
 
 def test_after_15_silent_minutes_nothing_is_known() -> None:
-    """And the series may be dropped."""
     series, now = walk([40.0] * 10)
     assert not windows.is_over(series, now + 899)
     assert windows.is_over(series, now + 901)
@@ -95,7 +90,6 @@ def test_after_15_silent_minutes_nothing_is_known() -> None:
 
 
 def test_a_clock_that_goes_back_begins_anew() -> None:
-    """Nothing is counted twice."""
     series, now = walk([10.0] * 5)
     series = windows.add(series, now - 60, 5.0, 70.0)
     found = windows.means(series, now - 60)
@@ -105,8 +99,6 @@ def test_a_clock_that_goes_back_begins_anew() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.02, 70.0), st.floats(0, 100) | st.none()), min_size=1, max_size=400))
 def test_means_are_means_and_memory_is_bounded(steps: list[tuple[float, float | None]]) -> None:
-    """Whatever the readings and their distances: within the readings' range, never over more time than there was, and
-    within a grain of what the plain sum gives."""
     series, now = Series(), 1000.0
     seen: list[tuple[float, float, float]] = []
     for dt, value in steps:
@@ -140,7 +132,6 @@ def test_means_are_means_and_memory_is_bounded(steps: list[tuple[float, float | 
     ],
 )
 def test_the_mean_of_ten_minutes_is_told_where_nine_were_measured(minutes, expected) -> None:
-    """Eight are not enough, whatever was before them."""
     found = windows.means(*walk([value for value in minutes for _ in range(12)]))
     assert found is not None
     assert found.m10 == (None if expected is None else pytest.approx(expected))

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from slurm_share.core.errors import UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    JobLoad,
-    OnGpu,
-    ProcessLoad,
-    Snapshot,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import Asked
@@ -128,18 +121,17 @@ def source(tmp_path, monkeypatch):
 
 
 def test_every_node_is_in_one_of_the_two(source):
-    """Those that answer, with all that is on them; of the others why not, in few words."""
     wrong = {
         "gone": "no agent answers",
         "nowhere": "no such host",
         "starting": "agent starting",
-        "garbage": "no agent of ours",
+        "garbage": "not slurm-share's agent",
         "newer": "newer release",
         "renamed": "answers as 'other'",
-        "hostile": "no agent of ours",
-        "web": "no agent of ours (HTTP 404)",
+        "hostile": "not slurm-share's agent",
+        "web": "not slurm-share's agent (HTTP 404)",
         "cut": "connection lost",
-        "ssh": "no agent of ours",
+        "ssh": "not slurm-share's agent",
         "mute": "connection lost",
     }
     answer = source.read(Asked(nodes=("n1", "n2", *wrong)), 5.0)
@@ -166,7 +158,6 @@ def test_a_node_is_asked_at_the_address_that_slurm_has(source, monkeypatch):
 
 
 def test_the_deadline_is_for_all_of_them(source):
-    """One that is slow costs the others nothing, and the caller no more than was given."""
     begin = time.monotonic()
     answer = source.read(Asked(nodes=("n1", "slow", "n2")), 2.0)
     assert time.monotonic() - begin < 15
@@ -175,7 +166,6 @@ def test_the_deadline_is_for_all_of_them(source):
 
 
 def test_more_nodes_than_connections(source, monkeypatch):
-    """All of them, a few at a time."""
     monkeypatch.setattr(agents, "AT_ONCE", 3)
     names = tuple(f"n{number}" for number in range(20))
     assert sorted(source.read(Asked(nodes=names), 5.0).snapshots) == sorted(names)
@@ -183,22 +173,19 @@ def test_more_nodes_than_connections(source, monkeypatch):
 
 
 def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
-    """And per node in two words."""
     source._token = "other"
     answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
     assert dict(answer.silent) == {"n1": "wrong token", "n2": "wrong token"}
-    assert answer.notes == ["2 agents refuse the token: is agent_token_file the same on these nodes and here?"]
+    assert answer.notes == ["2 agents refused the token; agent_token_file must be the same there and here"]
 
 
 def test_without_any_agent_it_says_what_to_install(source):
-    """Not where one of them answers."""
     (note,) = source.read(Asked(nodes=("gone",)), 5.0).notes
-    assert "install slurm-share-agent.service there and set agent_http" in note
+    assert "start slurm-share-agent.service there and set agent_http" in note
     assert source.read(Asked(nodes=("gone", "n1")), 5.0).notes == []
 
 
 def test_a_line_per_node_asks_for_a_line(source):
-    """But one user's part can be told from the whole alone."""
     source.read(Asked(nodes=("n1",), details=False), 5.0)
     seen = source.read(Asked(nodes=("n1",), details=False, user="alice"), 5.0).snapshots["n1"]
     assert Handler.asked == ["/snapshot?details=no", "/snapshot"]
@@ -207,13 +194,11 @@ def test_a_line_per_node_asks_for_a_line(source):
 
 
 def test_a_user_who_is_not_there_has_the_node_alone(source):
-    """As the agent itself answers them."""
     seen = source.read(Asked(nodes=("n1",), user="carol"), 5.0).snapshots["n1"]
     assert (seen.view, seen.processes, seen.jobs, seen.gpus, seen.hidden_gpus) == ("carol", (), (), (), 2)
 
 
 def test_a_name_server_that_hangs_holds_up_neither_the_others_nor_the_end(source, monkeypatch):
-    """Its nodes are silent when the time is up."""
     real, let_go = socket.getaddrinfo, threading.Event()
 
     def getaddrinfo(host, *args, **kwargs):
@@ -228,7 +213,6 @@ def test_a_name_server_that_hangs_holds_up_neither_the_others_nor_the_end(source
 
 
 def test_a_name_that_no_host_can_have_is_a_word(source, monkeypatch):
-    """As a configuration may have it."""
     monkeypatch.undo()  # the system's own addresses
     assert dict(source.read(Asked(nodes=("x" * 300, "a..b")), 5.0).silent) == {
         "x" * 300: "no such host",
@@ -239,7 +223,7 @@ def test_a_name_that_no_host_can_have_is_a_word(source, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "there is no token .* on this host .*readable for operators alone"),
+        (None, "there is no token .* on this host .*readable by operators only"),
         ("", "has no token"),
         ("two words of sixteen letters", "has no token"),
         ("short", "has no token: one word of at least 16 characters"),
@@ -247,7 +231,6 @@ def test_a_name_that_no_host_can_have_is_a_word(source, monkeypatch):
     ],
 )
 def test_without_a_token_the_sentence_says_what_to_do(tmp_path, text, why):
-    """And what needs none."""
     if text is not None:
         (tmp_path / "token").write_text(text)
         (tmp_path / "token").chmod(0o604 if text == TOKEN else 0o600)
@@ -256,7 +239,6 @@ def test_without_a_token_the_sentence_says_what_to_do(tmp_path, text, why):
 
 
 def test_a_token_that_is_not_the_callers_to_read_says_whose_it_is(tmp_path, monkeypatch):
-    """The group that owns it."""
     file = tmp_path / "token"
     file.write_text(TOKEN)
     file.chmod(0o640)

@@ -17,7 +17,6 @@ def at(seconds, **more):
 
 
 def test_the_same_seed_and_time_give_the_same_survey():
-    """Another seed or time another; and it is a survey that can be written and read."""
     assert at(0) == at(0)
     assert at(0) != at(5)
     assert at(0) != at(0, seed=2)
@@ -26,7 +25,6 @@ def test_the_same_seed_and_time_give_the_same_survey():
 
 
 def test_every_record_says_that_it_is_simulated():
-    """The survey, each snapshot, each GPU."""
     one = at(0)
     assert one.source == "demo"
     assert all(node.snapshot.source == "demo" for node in one.nodes if node.snapshot)
@@ -57,7 +55,6 @@ def test_it_lives():
 
 
 def test_figures_are_such_as_can_be():
-    """Nothing above its total, at any of many moments."""
     for minute in range(0, 300, 7):
         for node in at(60 * minute).nodes:
             one = node.snapshot
@@ -72,7 +69,6 @@ def test_figures_are_such_as_can_be():
 
 
 def test_a_user_sees_his_own_nodes():
-    """And nobody else's jobs."""
     mine = Demo(user="bob", clock=lambda: NOW).read()
     assert {job.user for job in mine.jobs} <= {"bob"}
     assert {user.user for node in mine.nodes if node.snapshot for user in node.snapshot.users} <= {"bob"}
@@ -81,7 +77,6 @@ def test_a_user_sees_his_own_nodes():
 
 
 def test_some_nodes_or_some_jobs():
-    """By name and by number; what is not there is said."""
     job = at(0).jobs[0]
     found = Demo(everybody=True, jobs=(job.job_id,), clock=lambda: NOW).read()
     assert {one.job_id for one in found.jobs} == {job.job_id}
@@ -95,7 +90,6 @@ def test_some_nodes_or_some_jobs():
 
 
 def test_a_job_that_is_not_there_is_said_once():
-    """Later it has ended."""
     with pytest.raises(UsageError, match=r"the demonstration has no job 999999 of alice; there are [0-9]"):
         Demo(jobs=("999999",), clock=lambda: NOW).read()
     others = next(str(job.job_id) for job in at(0).jobs if job.user != "alice")
@@ -109,12 +103,10 @@ def test_a_job_that_is_not_there_is_said_once():
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
 def test_as_many_nodes_as_are_wanted(count):
-    """Each once."""
     assert len({node.name for node in at(0, count=count).nodes}) == count
 
 
 def test_a_job_has_the_gpu_figure_of_its_gpus():
-    """In every view the same, whatever the load rests on."""
     seen = [node.snapshot for node in Demo(user="alice", everybody=True).read().nodes if node.snapshot is not None]
     for one_node in seen:
         for one in (*one_node.jobs, *one_node.users):
@@ -123,7 +115,6 @@ def test_a_job_has_the_gpu_figure_of_its_gpus():
 
 
 def test_some_runs_have_booked_memory_and_hold_a_gpu_now_and_then():
-    """What is booked is no less than what the tasks use, and the viewer's own bookings stay in the viewer's view."""
     looks = [at(60 * minute) for minute in range(0, 180, 2)]
     gpus = [gpu for look in looks for node in look.nodes if node.snapshot for gpu in node.snapshot.gpus]
     booked = [gpu for gpu in gpus if gpu.booked_mib is not None]
@@ -137,7 +128,6 @@ def test_some_runs_have_booked_memory_and_hold_a_gpu_now_and_then():
 
 
 def test_some_tasks_are_measured_some_are_paused_and_some_report_nothing():
-    """In ten minutes all of it is there to be seen, on GPUs that say that they are simulated."""
     found = [node for minute in range(11) for node in at(60 * minute).nodes if node.snapshot]
     told = {(one.progress is None, bool(one.progress and one.progress.is_paused))
             for node in found for one in node.snapshot.processes}  # fmt: skip

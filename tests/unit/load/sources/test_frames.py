@@ -77,7 +77,6 @@ def test_a_missing_line_costs_its_own_message_only(first, second, data):
 @settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_a_damaged_line_is_never_believed(message, data):
-    """One character changed, added or gone, anywhere."""
     lines = list(frames.split(message, "n1"))
     number = data.draw(st.integers(0, len(lines) - 1))
     line = lines[number]
@@ -90,7 +89,6 @@ def test_a_damaged_line_is_never_believed(message, data):
 
 
 def test_two_torn_halves_make_no_whole():
-    """What slurmstepd does to longer lines: the end of one behind the beginning of another."""
     ours = list(frames.split(os.urandom(3000), "n1"))
     theirs = list(frames.split(os.urandom(3000), "n2"))
     joiner = frames.Joiner()
@@ -106,7 +104,6 @@ def test_names_that_would_tear_a_line_are_refused(node):
 
 
 def test_a_small_line_cannot_ask_for_a_large_memory():
-    """A message that unpacks to more than any message may have is dropped."""
     bomb = list(frames.split(b"\0" * (1 << 20), "n1"))
     assert len(bomb) == 2
     limit, frames.MESSAGE_BYTES = frames.MESSAGE_BYTES, 1000
@@ -134,7 +131,6 @@ def test_a_message_without_end_is_dropped(monkeypatch):
 
 
 def test_names_of_other_nodes_are_noise_and_are_not_kept():
-    """Any task can write them, without end."""
     joiner = frames.Joiner(("n1",))
     for number in range(50):
         assert joiner.feed(next(iter(frames.split(b"x" * 5000 + os.urandom(50), f"other{number}")))) is None

@@ -48,9 +48,9 @@ def test_this_node_and_no_other(source, watcher):
 
 
 def test_an_agent_that_is_done_without_is_told(source, watcher):
-    watcher.agent_problem = "it answers for n2; is this n1?"
+    watcher.agent_problem = "it answers for node n2, and this is n1"
     answer = source.read(Asked(nodes=("n1",), user="me"), 5)
-    assert answer.notes == ["n1: sampled without the agent: it answers for n2; is this n1?"]
+    assert answer.notes == ["n1: sampled without the agent: it answers for node n2, and this is n1"]
 
 
 def test_a_name_that_is_none_is_refused(monkeypatch):

@@ -111,7 +111,6 @@ def source(server):
 
 
 def test_one_query_answers_all_nodes(server, source):
-    """With the time of the sample, and not that of the question."""
     answer = source.read(Asked(nodes=("n1",)), 5.0)
     seen = answer.snapshots["n1"]
     assert (seen.taken, seen.source, [job.user for job in seen.jobs]) == (NOW - 7.5, "prometheus", ["alice", "bob"])
@@ -124,7 +123,6 @@ def test_one_query_answers_all_nodes(server, source):
 
 
 def test_all_lines_are_asked_for_before_the_nodes_are_known(server, source):
-    """Once: the next look names them. What goes wrong is said by the look."""
     source.get_ready(True, 5.0)
     assert sorted(source.read(Asked(nodes=("n1",), details=False), 5.0).snapshots) == ["n1"]
     source.read(Asked(nodes=("n1",), details=False), 5.0)
@@ -143,7 +141,6 @@ def test_nothing_is_asked_ahead_where_it_may_be_too_much(server, source):
 
 
 def test_a_line_per_node_asks_for_few_metrics(server, source):
-    """And names the nodes only where they are few."""
     many = tuple(f"gpu-{number:05d}" for number in range(10_000))
     source.read(Asked(nodes=many, details=False), 5.0)
     source.read(Asked(nodes=("gpu-1", "n.2"), details=False), 5.0)
@@ -156,7 +153,6 @@ def test_a_line_per_node_asks_for_few_metrics(server, source):
 
 
 def test_nodes_that_it_has_nothing_of_are_silent(server, source):
-    """With when they were seen last, where it knows."""
     server.seen = [{"metric": {"node": "n2"}, "value": [NOW, str(NOW - 3 * 3600)]}]
     answer = source.read(Asked(nodes=("n1", "n2", "n3")), 5.0)
     assert dict(answer.silent) == {"n2": "in Prometheus last 3 h ago", "n3": "not in Prometheus"}
@@ -164,28 +160,24 @@ def test_nodes_that_it_has_nothing_of_are_silent(server, source):
 
 
 def test_others_nodes_are_not_answered(server, source):
-    """Which Prometheus has as well."""
     assert dict(source.read(Asked(nodes=("n2",)), 5.0).snapshots) == {}
 
 
 def test_old_figures_are_said_to_be_old(server, source):
-    """By the sample's own time: an agent that hangs is scraped all the same."""
     server.rows = series(msgspec.structs.replace(NODE, taken=NOW - 240))
     assert source.read(Asked(nodes=("n1",)), 5.0).notes == (
-        "in Prometheus the figures of 1 node are over 60 s old, the oldest n1's: 4 min",
+        "in Prometheus the figures of 1 node are over 60 s old, the oldest of n1: 4 min",
     )
 
 
 def test_a_server_without_our_metrics_is_told_what_to_scrape(server, source):
-    """All nodes silent, and why."""
     server.rows = []
     answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
     assert set(answer.silent.values()) == {"not in Prometheus"}
-    assert "it is to scrape http://NODE:594/metrics with the agents' token" in answer.notes[0]
+    assert "let it scrape http://NODE:594/metrics with the agents' token" in answer.notes[0]
 
 
 def test_one_users_part_is_told_by_the_jobs(server, source):
-    """Their GPUs and those that nobody is on; of the others how many."""
     seen = source.read(Asked(nodes=("n1",), user="alice", details=False), 5.0).snapshots["n1"]
     assert (seen.view, [gpu.uuid for gpu in seen.gpus], seen.hidden_gpus) == ("alice", ["GPU-0", "GPU-2"], 1)
     assert [one.user for one in (*seen.jobs, *seen.users)] == ["alice", "alice"]
@@ -195,9 +187,9 @@ def test_one_users_part_is_told_by_the_jobs(server, source):
 @pytest.mark.parametrize(
     ("status", "body", "kind", "why"),
     [
-        (401, b"Unauthorized", UsageError, "wants to know who asks .HTTP 401.: prometheus_token_file is to name"),
-        (403, b"", UsageError, "wants to know who asks"),
-        (200, b"<html>Grafana</html>", SlurmShareError, "is no Prometheus .HTTP 200.; see prometheus_url"),
+        (401, b"Unauthorized", UsageError, "requires authentication .HTTP 401.: set prometheus_token_file to"),
+        (403, b"", UsageError, "requires authentication"),
+        (200, b"<html>Grafana</html>", SlurmShareError, "is no Prometheus .HTTP 200.; check prometheus_url"),
         (
             200,
             b'{"status":"success","data":{"result":[{"metric":{},"value":"x"}]}}',
@@ -215,12 +207,11 @@ def test_one_users_part_is_told_by_the_jobs(server, source):
             503,
             b'{"status":"error","error":"starting up"}',
             SlurmShareError,
-            "does not answer the question: starting up",
+            "does not answer the query: starting up",
         ),
     ],
 )
 def test_whatever_else_it_answers_is_a_sentence(server, source, status, body, kind, why):
-    """Refused, another program, an error of its own."""
     server.status, server.body = status, body
     with pytest.raises(kind, match=why):
         source.read(Asked(nodes=("n1",)), 5.0)
@@ -228,7 +219,6 @@ def test_whatever_else_it_answers_is_a_sentence(server, source, status, body, ki
 
 @pytest.mark.parametrize("value", ["abc", "NaN", "+Inf"])
 def test_figures_that_are_none_are_a_sentence(server, source, value):
-    """Whoever wrote them under our names."""
     server.rows = series(NODE)
     for row in server.rows:
         if row["metric"]["__name__"] == "slurm_share_node_problems":
@@ -238,10 +228,9 @@ def test_figures_that_are_none_are_a_sentence(server, source, value):
 
 
 def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
-    """With what can be done instead."""
     server.pause_s = 0.5
     with pytest.raises(
-        SlurmShareError, match=r"did not answer within 0\.1 s; --source agents asks the nodes themselves"
+        SlurmShareError, match=r"did not answer within 0\.1 s; --source agents reads the nodes themselves"
     ):
         source.read(Asked(nodes=("n1",)), 0.1)
     down = PrometheusSource(Settings(prometheus_url="http://127.0.0.1:1"))
@@ -254,7 +243,6 @@ def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
     ("url", "why"), [("", "no Prometheus is configured: set prometheus_url"), ("ftp://x", "is no address")]
 )
 def test_without_a_server_the_sentence_says_what_to_configure(url, why):
-    """And what works without."""
     with pytest.raises(UsageError, match=why):
         PrometheusSource(Settings(prometheus_url=url))
 
@@ -264,7 +252,6 @@ def test_without_a_server_the_sentence_says_what_to_configure(url, why):
     [("abcdef", "Bearer abcdef"), ("operator:word", "Basic " + base64.b64encode(b"operator:word").decode())],
 )
 def test_the_token_is_shown_as_the_server_wants_it(server, tmp_path, monkeypatch, token, shown):
-    """To the server alone: a proxy of the environment is not asked."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(token)
@@ -278,5 +265,5 @@ def test_the_token_is_shown_as_the_server_wants_it(server, tmp_path, monkeypatch
 def test_an_answer_without_end_is_not_read_to_its_end(server, source, monkeypatch):
     monkeypatch.setattr(prometheus, "ANSWER_MAX_BYTES", 100_000)
     server.body = b"x" * 10_000_000
-    with pytest.raises(SlurmShareError, match="has no end"):
+    with pytest.raises(SlurmShareError, match="is too long"):
         source.read(Asked(nodes=("n1",)), 5.0)

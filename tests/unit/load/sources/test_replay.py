@@ -25,7 +25,6 @@ def path(tmp_path):
 
 
 def test_one_survey_after_another(path):
-    """It says that it is a replay, what of, and how far; at the end the last one stays."""
     replay = Replay(path)
     looked = [replay.read(), replay.read()]
     assert [one.taken for one in looked] == [10.0, 20.0]
@@ -40,7 +39,6 @@ def test_one_survey_after_another(path):
 
 @pytest.mark.parametrize(("to", "taken"), [(0, 10.0), (10, 10.0), (19.9, 10.0), (20, 20.0), (99, 30.0)])
 def test_seeking_finds_the_newest_that_is_not_younger(path, to, taken):
-    """Before the first: the first."""
     replay = Replay(path)
     replay.seek(to)
     assert replay.read().taken == taken
@@ -48,7 +46,6 @@ def test_seeking_finds_the_newest_that_is_not_younger(path, to, taken):
 
 
 def test_steps_stop_at_both_ends(path):
-    """Back and on."""
     replay = Replay(path)
     replay.step(5)
     assert replay.read().taken == 30.0
@@ -60,7 +57,6 @@ def test_steps_stop_at_both_ends(path):
 
 
 def test_lines_that_were_left_out_are_said(path):
-    """Not silently."""
     path.write_bytes(path.read_bytes() + b"half a li")
     replay = Replay(path)
     assert "day.jsonl has 1 line that is none, left out" in replay.read().notes
@@ -68,7 +64,6 @@ def test_lines_that_were_left_out_are_said(path):
 
 
 def test_what_a_shorter_file_has_lost_is_said(path):
-    """As long as there is something to show, and when there is nothing more."""
     writer = recording.Writer(path)
     for taken in (40.0, 50.0):  # more than a reader has in memory
         writer.write(Survey(taken=taken, user="alice", source="srun", nodes=(), notes=("x" * 300_000,)))
@@ -85,7 +80,6 @@ def test_what_a_shorter_file_has_lost_is_said(path):
 
 
 def test_a_recording_of_a_demonstration_without_a_node_is_one_still(tmp_path):
-    """Its jobs are not real."""
     writer = recording.Writer(tmp_path / "demo.jsonl")
     writer.write(replace(Demo().read(), nodes=()))
     writer.close()
@@ -95,7 +89,6 @@ def test_a_recording_of_a_demonstration_without_a_node_is_one_still(tmp_path):
 
 
 def test_a_file_without_a_survey_is_a_sentence(tmp_path):
-    """Empty, or of something else."""
     (tmp_path / "a").write_bytes(b"")
     (tmp_path / "b").write_bytes(b"x\ny\n")
     with pytest.raises(StateError, match=r"holds no survey$"):
@@ -124,7 +117,6 @@ def test_a_bad_line_is_left_out_when_it_is_its_turn(path, at, times):
 
 
 def test_seeking_passes_over_a_bad_line(path):
-    """The newest survey that is not younger, and not the next one."""
     path.write_bytes(path.read_bytes() + BAD % b"25" + BAD % b"40")
     replay = Replay(path)
     replay.seek(26.0)
@@ -135,7 +127,6 @@ def test_seeking_passes_over_a_bad_line(path):
 
 
 def test_a_file_of_bad_lines_alone_is_a_sentence(tmp_path):
-    """Once, and not for ever."""
     (tmp_path / "a").write_bytes(BAD % b"1" + BAD % b"2")
     replay = Replay(tmp_path / "a")
     with pytest.raises(StateError, match="holds no survey and 2 lines that are none"):

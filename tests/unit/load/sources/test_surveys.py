@@ -132,7 +132,6 @@ def made(source=None, **other):
 
 
 def test_a_source_hears_at_once_that_it_will_be_all_nodes(world):
-    """Where everybody's lines are wanted and nothing more; and only while there are no names yet."""
     for wanted, words in (
         (True, {"everybody": True, "details": False}),
         (False, {"everybody": True}),
@@ -148,7 +147,6 @@ def test_a_source_hears_at_once_that_it_will_be_all_nodes(world):
 
 
 def test_for_lines_of_all_nodes_the_queue_is_not_read(world):
-    """But for where jobs are, which is all there is to show of them; and the same nodes have a line."""
     world.nodes = [a_node("n1", gpus=2), a_node("n3"), a_node("n4", cpus_allocated=1), a_node("n5", cpus_allocated=1)]
     world.jobs = [a_job(1, "n3"), a_job(2, "n[4,6]", user="other", uid=os.getuid() + 1)]
     seen = []
@@ -219,7 +217,6 @@ def test_of_a_long_queue_the_jobs_of_the_highest_priority_are_read(world, monkey
 
 
 def test_a_node_that_falls_silent_is_a_reason_to_ask_slurm_more_often(world):
-    """The job may have gone with it: every 10 s for a minute. One that stays silent is none."""
     clock, source = Clock(), FakeSource()
     view = made(source, clock=clock)
     assert view.read(WAIT_S).answered == 1
@@ -262,7 +259,6 @@ def test_slurm_is_asked_once_a_minute_however_often_one_looks(world):
 
 
 def test_who_asks_again_waits_for_the_answer_and_has_more_for_a_minute(world):
-    """What was just cancelled is seen to go; and a key that is held down is no load."""
     clock = Clock()
     source = FakeSource()
     view = made(source, clock=clock)
@@ -288,7 +284,6 @@ def test_who_asks_again_waits_for_the_answer_and_has_more_for_a_minute(world):
 
 
 def test_an_answer_that_was_on_its_way_is_not_the_one_that_was_asked_for(world):
-    """It may be of the time before."""
     clock = Clock()
     view = made(clock=clock)
     view.read(WAIT_S)
@@ -468,7 +463,6 @@ def test_everybody_is_all_nodes_with_gpus_or_jobs(world):
 
 
 def test_jobs_that_slurm_hides_are_told(world):
-    """PrivateData=jobs: nodes are busy, and no job is on them."""
     world.nodes[1] = a_node("n2", "ALLOCATED", gpus=2, cpus_allocated=8)
     world.jobs = [a_job(1, "n1")]
     (note,) = made(FakeSource("agent"), everybody=True).read(WAIT_S).notes

@@ -18,7 +18,6 @@ def lenet(tasks, peak_gib=2.35, total_mib=32510, **more):
 
 
 def test_lenet_goes_from_1_to_4_to_8_as_its_load_is_read_again():
-    """8 is where the paper's speed-up ends to be linear; there the GPUs are full, and it stays."""
     climb, now = [1], 1
     while True:
         advice = advise(job(tasks=now), [lenet(now)])
@@ -42,7 +41,6 @@ def test_lenet_goes_from_1_to_4_to_8_as_its_load_is_read_again():
     ],
 )
 def test_memory_allows_24_to_26_lenets(total_mib, peak_gib, allows):
-    """A driver says 32510 or 32768 MiB of the same GPU. LLload's rounded 4 GB would have allowed 14, where 24 ran."""
     assert advise(job(), [lenet(1, peak_gib, total_mib)]).memory_allows == allows
 
 
@@ -55,7 +53,6 @@ def test_48_lenets_are_never_advised():
 
 
 def test_48_lenets_are_told_to_be_fewer():
-    """Those that live hold 2.4 GiB each; 21 were seen to die."""
     advice = advise(job(tasks=48), [lenet(27, peak_gib=2.4)], memory_failures=21)
     assert (advice.verdict, advice.next, advice.decided_by) == ("fewer", 24, "GPU memory")
     assert advice.change[0] == "--share-gpu=12 -n24"
@@ -64,7 +61,6 @@ def test_48_lenets_are_told_to_be_fewer():
 @pytest.mark.parametrize(("peak_gib", "allows"), [(10.3, 6), (10.7, 4)])
 @pytest.mark.parametrize("total_mib", [32510, 32768])
 def test_resnet_18_fits_three_times_on_a_gpu_or_twice(peak_gib, allows, total_mib):
-    """6 is the most that the paper found to fit in 64 GB."""
     one = node(tasks=2, load=(60.0, 60.0), peak_gib=peak_gib, total_mib=total_mib)
     assert advise(job(tasks=2), [one]).memory_allows[0] == allows
 
@@ -73,13 +69,11 @@ def test_resnet_18_fits_three_times_on_a_gpu_or_twice(peak_gib, allows, total_mi
 @pytest.mark.parametrize("tasks", [1, 2, 4, 6])
 @pytest.mark.parametrize("load", [8.0, 40.0, 79.0])
 def test_8_resnets_are_never_advised(peak_gib, tasks, load):
-    """Whatever the load is."""
     advice = advise(job(tasks=tasks), [node(tasks=tasks, load=(load, load), peak_gib=peak_gib)])
     assert advice.next <= (6 if peak_gib == 10.3 else 4)
 
 
 def test_a_resnet_alone_is_given_the_second_gpu():
-    """1.85 times as fast in the paper, by the idle GPU alone."""
     advice = advise(job(), [node(load=(98.0, 0.0), peak_gib=10.3)])
     assert (advice.next, advice.decided_by, advice.change[0]) == (2, "GPU load", "--share-gpu=1")
 
@@ -87,14 +81,12 @@ def test_a_resnet_alone_is_given_the_second_gpu():
 @pytest.mark.parametrize("tasks", [2, 4, 6])
 @pytest.mark.parametrize("sm", [True, False])
 def test_full_load_alone_says_stay(tasks, sm):
-    """Not fewer: 6 ResNets on full GPUs were 1.39 times as fast as 2."""
     advice = advise(job(tasks=tasks), [node(tasks=tasks, load=(100.0, 100.0), peak_gib=10.3, sm=sm)])
     assert (advice.verdict, advice.next, advice.change) == ("stay", tasks, ())
     assert ("upper bound of SM activity" in advice.sentence) is not sm
 
 
 def test_the_cap_of_three_resnets_has_room_for_one():
-    """The even part of --share-gpu=3 would be 10.29 GiB of 32, below the peak: the line says what fits."""
     one = node(tasks=2, load=(30.0, 30.0), peak_gib=10.3, total_mib=32768)
     assert advise(job(), [one]).change[0] == "--share-gpu=2"
     four = node(tasks=4, load=(50.0, 50.0), peak_gib=10.3, total_mib=32768)
@@ -105,7 +97,6 @@ def test_the_cap_of_three_resnets_has_room_for_one():
 
 
 def test_the_sentence_of_the_design():
-    """All of it in one line."""
     assert advise(job(), [lenet(1, peak_gib=2.4)]).sentence == (
         "1 task, GPU load 0.35 of 2, peak 2.4 GiB: memory allows 24-26, load at least 4, decided by GPU load; "
         "next 4 with --share-gpu=2, then look again"

@@ -1,12 +1,12 @@
-"""The columns that a job and a user have in common: what is carried of them, and of how much. Each table says in
-its own words what they mean, and which go first where there is no room."""
+"""The columns that the tables of jobs and of users have in common. Each table gives the description, and which columns
+go first if there is no room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..rules.job_rows import Carried
+from ..rules.job_rows import UsageRow
 from ..text import (
     ABOUT_IDLE,
     NONE,
@@ -22,17 +22,17 @@ from ..text import (
 )
 from .base import Column
 
-Row = TypeVar("Row", bound=Carried)
+Row = TypeVar("Row", bound=UsageRow)
 
 
-class CarriedColumns(Generic[Row]):
-    """Make these columns for rows of one kind."""
+class UsageColumns(Generic[Row]):
+    """The common columns, for the rows of one table."""
 
     def __init__(self, has_no_gpu: Callable[[Row], bool]) -> None:
         self._has_no_gpu = has_no_gpu
 
     def gpus(self, doc: str, goes: int) -> Column[Row]:
-        """Return the column of GPUs given by Slurm."""
+        """Return the column of GPUs that Slurm gave."""
         return Column(
             "gpus", "GPUS", doc,
             text=lambda row: NONE if row.is_waiting else UNKNOWN if row.gpus is None else str(row.gpus),
@@ -41,7 +41,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def idle(self, doc: str) -> Column[Row]:
-        """Return the column of GPUs that are idle."""
+        """Return the column of idle GPUs."""
         return Column(
             "gpus_idle", "IDLE", f"{doc}; {ABOUT_IDLE}",
             text=lambda row: NONE if self._has_no_gpu(row) or not row.node_names else summed_count(row.idle_gpus),
@@ -51,7 +51,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def gpu(self, doc: str) -> Column[Row]:
-        """Return the column of their load in percent."""
+        """Return the column of the GPUs' load in percent."""
         return Column(
             "gpu", "GPU", doc,
             text=lambda row: (
@@ -63,7 +63,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def gpu_load(self, doc: str, goes: int) -> Column[Row]:
-        """Return the column of their load as a sum."""
+        """Return the column of the GPUs' load as a sum."""
         return Column(
             "gpu_load", "GPULOAD", doc,
             text=lambda row: NONE if self._has_no_gpu(row) else summed_load(row.gpu_load),
