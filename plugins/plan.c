@@ -489,7 +489,7 @@ static int check_text(const char *text, size_t length, struct reader *reader)
 		}
 	}
 	if (length < strlen(last) || memcmp(text + length - strlen(last), last, strlen(last)) != 0)
-		return wrong(reader, "the plan is torn: its last line is not 'end'");
+		return wrong(reader, "the plan is truncated: its last line is not 'end'");
 	reader->number = 0;
 	return 0;
 }

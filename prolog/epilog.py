@@ -1,4 +1,6 @@
-"""Epilog: remove what the Prolog left of a job on this node, and of its user. Works alone, and twice."""
+"""Epilog: remove what a job left on this node, and what its user left after his last job.
+
+It works without a Prolog before it, and can run twice."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ def main() -> int:
     job = os.environ.get("SLURM_JOB_ID", "none")
     if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):
         return hook.run("epilog", work)
-    # The Prolog at a step is told what its srun says, the Epilog what the controller knows: nothing, perhaps.
+    # A Prolog that runs with a step gets the option from srun. The Epilog gets it from the controller, if at all.
     has_note = os.path.lexists(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")
     if has_note or names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
         return hook.run("epilog", watch_only)
@@ -23,8 +25,7 @@ def main() -> int:
 
 
 def work() -> bool:
-    """Clean up after a job that was given something here, whatever the mode is by now. Return False if the node is
-    unwell."""
+    """Clean up after a job with a folder here, whatever the present mode is. Return False if the node is unwell."""
     _forget_unshared()
     settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.core.paths import Paths
@@ -42,25 +43,24 @@ def work() -> bool:
 
 
 def _forget_unshared() -> None:
-    """Take away the Prolog's note that the job runs unshared."""
+    """Remove the Prolog's note that the job runs unshared."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if job.isascii() and job.isdecimal():
         try:
             os.unlink(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")  # noqa: PTH108
         except OSError:
-            pass  # there is none
+            pass  # there is no note
 
 
 def watch_only() -> bool:
-    """Log, at a site that observes, what would have been done for a job that was given nothing."""
+    """Log what would have been done for a job without a folder here, if the site observes."""
     from slurm_share.core.errors import ConfigError
 
     _forget_unshared()
-
     try:
         settings = hook.load_settings()
     except ConfigError:
-        return True  # said by the job's Prolog
+        return True  # the job's Prolog has logged it
     if settings.mode == "observe":
         from slurm_share.core.paths import Paths
         from slurm_share.share import observe

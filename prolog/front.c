@@ -1,16 +1,15 @@
-/* slurm-share-prolog and slurm-share-epilog, as slurm.conf names them: the hook of a job in Python, or less.
+/* slurm-share-prolog and slurm-share-epilog, as slurm.conf names them: programs in front of the hooks in Python.
  *
- * Python needs 13 ms to start and 100 to load what the hook of a shared job uses. So this program
- *   1. looks whether there is anything to do for the job, exactly as main() of prolog.py and epilog.py does;
+ * Python needs 13 ms to start and 100 ms to load the code of a shared job's hook. So this program
+ *   1. checks whether there is anything to do for the job, exactly as main() of prolog.py and epilog.py does;
  *   2. asks the helper (helper.py), which has everything loaded, to do it;
- *   3. or, wherever that does not work, becomes the hook in Python.
- * Built twice, with HOOK "prolog" and "epilog": slurmd may start either by a link of any name.
+ *   3. executes the hook in Python if the helper does not do it.
+ * It is built twice, with HOOK "prolog" and "epilog", since slurmd may start it by a link of any name.
  *
- * A hook that was begun and whose helper or process was killed is run again, from its beginning. Both hooks are made
- * for that: slurmd itself runs a Prolog again for a job that is requeued, and an Epilog after its own restart. The
- * Prolog decides anew and writes the plan anew. The Epilog finds what is still there. What was killed is dead before
- * this program learns of it, except for a helper that was killed: the kernel kills its processes with it, and until
- * then the lock of the ledger keeps the two apart.
+ * If the helper or the hook's process is killed, the hook is run again from its beginning. Both hooks allow that: slurmd
+ * itself runs a Prolog again for a requeued job, and an Epilog after its own restart. The Prolog decides again and
+ * replaces the plan. The Epilog removes what is still there. A killed process is dead before this program notices it. If
+ * the helper is killed, the kernel kills its processes after it; until then the ledger's lock separates the two hooks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +29,7 @@
 
 #include "../plugins/names.h"
 
-/* Tests build it with places of their own. */
+/* Tests define other paths. */
 #ifndef STATE_ROOT
 #define STATE_ROOT SS_STATE_ROOT
 #endif
@@ -52,10 +51,10 @@
 
 #define PYTHON_HOOK PYTHON_FOLDER "/slurm-share-" HOOK
 #define SOCKET HELPER_FOLDER "/" SS_HELPER_SOCKET
-#define ANSWER_MS 1000 /* for the helper to take a hook: it does so in less than one */
-#define BEGIN_MS 2000  /* for its process to be there: with 128 at once on few cores, a fork may have to wait */
+#define ANSWER_MS 1000 /* for the helper to accept a hook, which takes it less than 1 ms */
+#define BEGIN_MS 2000  /* for the forked process to start: 128 at a time on few cores may have to wait */
 #define CONFIG_BYTES (1 << 20)
-#define TRIES 12 /* as the hook in Python waits for an upgrade that is putting files in place */
+#define TRIES 12 /* while an upgrade is installing files, as packaging/share/hook.in */
 #define PAUSE_MS 500
 
 extern char **environ;
@@ -76,7 +75,7 @@ static bool has_entries(const char *folder) {
 	return found;
 }
 
-/* As hook.site_may_list_nodes: the word alone, anywhere in the first MiB of the file. */
+/* Like hook.site_may_list_nodes: search the setting's name in the first MiB of the file. */
 static bool site_may_list_nodes(void) {
 	int fd = open(CONFIG_FILE, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -109,7 +108,7 @@ static int64_t now_ms(void) {
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whether the socket is ready for `events` in time; end < 0: wait for as long as it takes. */
+/* Return whether the socket is ready for `events` before `end`; end < 0: no time limit. */
 static bool is_ready(int fd, short events, int64_t end) {
 	for (;;) {
 		int64_t left = end < 0 ? -1 : end - now_ms();
@@ -124,17 +123,17 @@ static bool is_ready(int fd, short events, int64_t end) {
 	}
 }
 
-/* Whether root alone could have put a socket there. */
+/* Return whether only root can have made a socket in the folder. */
 static bool is_roots(const char *folder) {
 	struct stat found;
 	return lstat(folder, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == 0 && (found.st_mode & 022) == 0;
 }
 
-/* The helper; -1: there is none that root started. */
+/* Return a connection to the helper; -1: root has started none. */
 static int connected(void) {
 	if (!is_roots(HELPER_FOLDER))
 		return -1;
-	/* Non-blocking: a helper that is stopped, with a full queue, must not hold anybody up. */
+	/* Non-blocking: a stopped helper with a full queue must not block this hook. */
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;
@@ -164,7 +163,7 @@ static bool sent(int fd, const char *data, size_t size, int64_t end) {
 	return true;
 }
 
-/* "prolog 1234\n", then 1234 bytes of environment, a NUL behind each variable. */
+/* Send "prolog 1234\n", then 1234 bytes of environment, with a NUL after each variable. */
 static bool sent_request(int fd, int64_t end) {
 	size_t size = 0, count = 0;
 	for (char **one = environ; *one != NULL; one++, count++)
@@ -184,7 +183,7 @@ static bool sent_request(int fd, int64_t end) {
 	return done;
 }
 
-/* The three standard files, with one byte. */
+/* Send the three standard files, with one byte. */
 static bool sent_files(int fd) {
 	int files[3] = {0, 1, 2};
 	union {
@@ -201,11 +200,11 @@ static bool sent_files(int fd) {
 	rights->cmsg_type = SCM_RIGHTS;
 	rights->cmsg_len = CMSG_LEN(sizeof files);
 	memcpy(CMSG_DATA(rights), files, sizeof files);
-	/* All that was sent before has been read: it fits, or there is something wrong with the connection. */
+	/* Everything sent before has been read, so there is space, or the connection is broken. */
 	return sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
 }
 
-/* One byte; -1: the connection was closed, -2: it did not come in time. */
+/* Return one byte; -1: the connection was closed, -2: none arrived in time. */
 static int received(int fd, int64_t end) {
 	for (;;) {
 		unsigned char byte;
@@ -219,7 +218,7 @@ static int received(int fd, int64_t end) {
 	}
 }
 
-/* What a hook's own loader reads could not be given along: the helper was loaded without it. */
+/* Return whether the environment has variables of the dynamic loader, which the helper cannot apply any more. */
 static bool is_loaded_differently(void) {
 	for (char **one = environ; *one != NULL; one++)
 		if (strncmp(*one, "LD_", 3) == 0)
@@ -227,7 +226,7 @@ static bool is_loaded_differently(void) {
 	return false;
 }
 
-/* The exit code of the hook, run by the helper; -1: it was not, or not to its end. */
+/* Return the exit code of the hook, run by the helper; -1: it was not run, or did not end. */
 static int run_by_helper(void) {
 	if (geteuid() != 0 || is_loaded_differently())
 		return -1;
@@ -238,14 +237,14 @@ static int run_by_helper(void) {
 	int code = -1;
 	int answer = received(fd, end);
 	if (answer == SS_HELPER_TAKES[0]) {
-		/* The files go to the hook's own process: slurmd waits until all that have the hook's output have closed it,
-		 * and files that were sent to a helper that is stopped would be open for as long as that. A process that comes
-		 * after this program has given up does nothing without them. */
+		/* The files go to the hook's own process: slurmd waits until every process has closed the hook's output, and a
+		 * stopped helper would keep files open that were sent to it. A process that starts after this program has given
+		 * up gets no files and ends. */
 		if (sent_request(fd, end) && received(fd, now_ms() + BEGIN_MS) == SS_HELPER_BEGINS[0] && sent_files(fd))
-			/* From here on the hook's own watchdog and slurmd have the time in hand. */
+			/* From here on the hook's watchdog and slurmd limit the time. */
 			code = received(fd, -1) == SS_HELPER_ENDED[0] ? received(fd, -1) : -1;
 	} else if (answer == -2)
-		/* Stopped, or it hangs: nobody else is to wait for it. It ends when it finds its socket gone. */
+		/* It is stopped or hangs: later hooks must not wait for it. It ends when it finds its socket removed. */
 		unlink(SOCKET);
 	close(fd);
 	return code;
@@ -267,13 +266,13 @@ static bool is_open(int fd) {
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-int main(int count, char **words) {
-	/* slurmd starts it without words. */
-	if (count == 2 && strcmp(words[1], "--version") == 0)
+int main(int count, char **arguments) {
+	/* slurmd starts it without arguments. */
+	if (count == 2 && strcmp(arguments[1], "--version") == 0)
 		return puts("slurm-share-" HOOK " of slurm-share " VERSION) < 0 || fflush(stdout) != 0;
 	if (!has_work())
 		return SS_EXIT_OK;
-	/* What is opened next must not become one of the three. */
+	/* A file that is opened later must not become one of the three standard files. */
 	for (int fd = 0; fd < 3; fd++)
 		if (!is_open(fd) && open("/dev/null", O_RDWR) < 0)
 			break;
@@ -281,7 +280,7 @@ int main(int count, char **words) {
 	if (code >= 0)
 		return code;
 	become_python();
-	/* An exit code would drain the node: as where the hook in Python cannot start, the job goes on without it. */
-	dprintf(2, "slurm-share: %s cannot be started, the job goes on without it: %s\n", PYTHON_HOOK, strerror(errno));
+	/* An exit code would drain the node. */
+	dprintf(2, "slurm-share: %s cannot be started, the job runs without it: %s\n", PYTHON_HOOK, strerror(errno));
 	return SS_EXIT_OK;
 }

@@ -1,13 +1,13 @@
-"""The helper: has everything loaded that hooks need, and runs one in a new process whenever front.c asks for it.
+"""The helper: a process with the hooks' code loaded, which forks for each hook that front.c requests.
 
-To start Python and to load the hooks' code takes most of a hook's time. The helper does both once, and forks for each
-hook. It is root's, one on a node, with one thread. It reads no ledger, asks no driver and knows no job: a fork begins
-as a program of its own would, with the environment and the files of the hook that slurmd started. It ends by itself:
-when any file of its code, the Python or the site's configuration is another one than it was; when its socket is gone;
-after a while without a hook. The next hook starts another one (helper_start.py). If anything is not as it should be,
-it does not take the hook, which then starts as a program: nothing depends on the helper.
+Starting Python and loading the hooks' code takes most of a hook's time. The helper does both once. It belongs to root,
+runs once on a node, and has one thread. It reads no ledger, asks no driver and knows no job: a forked process begins as
+a new program would, with the environment and the files of the hook that slurmd started. The helper ends if a file of
+its code, Python or the site's configuration changes, if its socket is removed, and after a while without a hook. The
+next hook starts another one (helper_start.py). In any unusual situation it rejects the hook, which then starts as a
+program: nothing depends on the helper.
 
-The front asks on a socket of root's: what is sent, and answered, stands in front.c and names.py.
+The front connects to a socket of root's; front.c and names.py document the protocol.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from slurm_share.core.process import Deadline
 from slurm_share.node import processes
 from slurm_share.share import hook, registry
 
-# What a hook imports in the middle of its work: here it is loaded once.
 from . import epilog, helper_start, prolog
 
 TYPE_CHECKING = False  # as in hook.py
@@ -42,61 +41,57 @@ IDLE_S = 900.0
 """Seconds without a hook after which a helper ends, to free its memory."""
 LOCK_S = 1.0
 CHECK_S = 5.0
-"""How often the helper checks whether it should end, seconds; it also checks at each request."""
+"""Seconds between two checks whether the helper should end; it also checks at each request."""
 REQUEST_S = 1.0
-"""How long a request may take to arrive whole, seconds; the front waits no longer."""
+"""Seconds in which a request must arrive completely; the front waits no longer."""
 MOST_HOOKS = 128
-"""Hooks that run at once. Slurm starts as many as there are jobs that begin or end on a node at one moment."""
+"""The most hooks at a time. Slurm starts one for each job that begins or ends on the node."""
 HEAD_BYTES = 64
 UNPACKING, UNPACKING_S = "/run/slurm-share.unpacking", 60.0
-"""As in packaging/share/hook.in: the mark of an upgrade, and how old it may be."""
+"""The file that marks an upgrade in progress, and its greatest age, as in packaging/share/hook.in."""
 NAMESPACES = ("mnt", "pid", "user", "net", "ipc", "uts", "cgroup")
 RIGHTS = (b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb", b"NoNewPrivs", b"Seccomp")
-"""Lines of /proc/PID/status (proc_pid_status(5)) that say what a process of root's may do."""
+"""The lines of /proc/PID/status (proc_pid_status(5)) that describe the rights of a process of root's."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
     *("slurm_share.share.refusals", "slurm_share.core.config", "slurm_share.core.log", "slurm_share.share.ledger_file"),
-    *(
-        "slurm_share.slurm.private_data",
-        "slurm_share.share.admission",
-        "slurm_share.share.observe",
-        "slurm_share.share.plan_v1",
-    ),
+    *("slurm_share.slurm.private_data", "slurm_share.share.admission", "slurm_share.share.observe"),
+    "slurm_share.share.plan_v1",
 )
-"""Modules that hooks import where they need them."""
+"""The modules that hooks import when they need them."""
 
 
 def load() -> None:
-    """Import all that a hook may need, so that none of its processes has to."""
+    """Import all modules that a hook can need, so that the forked processes do not have to."""
     import importlib
 
     for name in (*_LAZY, *(module for backend in registry.every() for module in backend.modules)):
         importlib.import_module(name)
 
 
-# ---- Whether it is the right one ----
+# ---- Checks whether the helper is up to date ----
 
 FileStamp = tuple[int, int, int, int, int]
 
 
 def read_stamp(path: str) -> FileStamp | None:
-    """Return what tells a file from another one in its place; None: it is not there."""
+    """Return the values that change if a file is replaced or written; None: there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  (pathlib costs more than the look)
+        found = os.stat(path)  # noqa: PTH116  (pathlib takes longer than the call)
     except OSError:
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def read_code() -> dict[str, FileStamp | None]:
-    """Return the files that decide what this process does: of every module, the program, Python, the configuration."""
+    """Return the stamps of the files that this process depends on: modules, program, Python, configuration."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {file: read_stamp(file) for file in (*files, sys.argv[0], sys.executable, names.CONFIG_FILE) if file}
 
 
 def is_unpacking() -> bool:
-    """Return whether an upgrade is replacing our files now. An older mark is from an upgrade that was killed."""
+    """Return whether an upgrade is replacing our files. An older mark is of an upgrade that was killed."""
     try:
         return abs(time.time() - os.stat(UNPACKING).st_mtime) < UNPACKING_S  # noqa: PTH116
     except OSError:
@@ -104,9 +99,9 @@ def is_unpacking() -> bool:
 
 
 def read_place(pid: int | str) -> tuple[object, ...] | None:
-    """Return the namespaces, the root folder and the rights of a process; None: it is gone.
+    """Return the namespaces, the root folder and the rights of a process; None: it has ended.
 
-    A slurmd in a container, or in a unit with fewer capabilities, has hooks that may not do more than it.
+    The hooks of a slurmd in a container, or in a unit with fewer capabilities, must not have more rights than it.
     """
     try:
         root = os.stat(f"/proc/{pid}/root")  # noqa: PTH116
@@ -119,7 +114,7 @@ def read_place(pid: int | str) -> tuple[object, ...] | None:
 
 
 class _Request:
-    """A request of the front: what it has sent so far, and the process that runs its hook."""
+    """A front's request: the data received so far, and the process that runs its hook."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -131,7 +126,7 @@ class _Request:
         """The pid of the process that runs the hook; 0 before it is forked."""
 
     def receive(self) -> bool:
-        """Take what has come; return False if the front is gone, or does not follow the protocol."""
+        """Read the available data; return False if the front has closed the connection or violates the protocol."""
         try:
             data = self.connection.recv(1 << 16)
         except BlockingIOError:
@@ -156,7 +151,7 @@ class _Request:
 
 
 class Helper:
-    """Takes requests of fronts and runs their hooks, until it should end."""
+    """The loop that accepts requests of fronts and runs their hooks."""
 
     def __init__(self, listener: socket.socket, code: dict[str, FileStamp | None]) -> None:
         self._listener: socket.socket | None = listener
@@ -176,7 +171,7 @@ class Helper:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
 
     def serve(self) -> None:
-        """Run hooks. Returns when the helper should end and no hook runs any more."""
+        """Run hooks until the helper should end and no hook runs any more."""
         checked = 0.0
         while self._listener is not None or self._requests:
             waits = [one.until for one in self._requests.values() if not one.pid]
@@ -205,7 +200,7 @@ class Helper:
         return found and found[:2]
 
     def _close(self) -> None:
-        """Take no more hooks."""
+        """Stop accepting hooks, and remove the socket if it is this helper's."""
         if self._listener is not None:
             self._poll.unregister(self._listener)
             self._listener.close()
@@ -214,7 +209,7 @@ class Helper:
                 os.unlink(self._name)  # noqa: PTH108
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take all that wait at once: each has a second."""
+        """Accept all waiting connections, since each front waits only for a second."""
         is_fit = self._is_fit()
         while True:
             try:
@@ -222,9 +217,9 @@ class Helper:
             except BlockingIOError:
                 break
             except ConnectionAbortedError:
-                continue  # that one is gone
+                continue
             except OSError:
-                break  # no descriptor or memory is left: there will be when a hook has ended
+                break  # no descriptor or memory is available until a hook has ended
             if is_fit and self._takes(connection):
                 self._last = time.monotonic()
                 self._requests[connection.fileno()] = _Request(connection)
@@ -235,12 +230,12 @@ class Helper:
             self._close()
 
     def _takes(self, connection: socket.socket) -> bool:
-        """Return whether the helper takes the hook of this front; the front is told."""
+        """Return whether the helper accepts the hook of this front; if so, tell the front."""
         connection.setblocking(False)
         pid, uid = peer(connection)
         if uid != 0 or pid <= 0 or self._place is None or read_place(pid) != self._place:
             return False
-        # A hook inside a job's own step finds that out by its ancestors; the helper's are others.
+        # A hook inside a job's step (RunInJob) recognizes that by its ancestors; those of the helper are different.
         if len(self._requests) >= MOST_HOOKS or processes.read_runs_in_job(pid=pid):
             return False
         try:
@@ -250,7 +245,7 @@ class Helper:
 
     def _hear(self, one: _Request) -> None:
         if one.pid:
-            # The front has nothing more to say: slurmd has ended it, or it was killed. Its hook ends with it.
+            # The front sends nothing after its request, so slurmd has ended it. End its hook as well.
             self._poll.unregister(one.connection)
             _kill_group(one.pid)
         elif not one.receive():
@@ -267,16 +262,16 @@ class Helper:
         if one.pid == 0:
             self._be_hook(one)
         one.data = bytearray()
-        # What the front sends from here on is for the hook's process.
+        # From now on the hook's process reads what the front sends.
         self._poll.modify(one.connection, select.POLLRDHUP)
 
     def _drop(self, one: _Request) -> None:
-        """Say goodbye: the front runs the hook itself."""
+        """Close the connection. If the front has no exit code yet, it runs the hook itself."""
         del self._requests[one.connection.fileno()]
         try:
             self._poll.unregister(one.connection)
         except KeyError:
-            pass  # its front is gone
+            pass  # it was unregistered when the front closed the connection
         one.connection.close()
 
     def _reap(self) -> None:
@@ -289,16 +284,16 @@ class Helper:
             if pid == 0:
                 return
             for one in [one for one in self._requests.values() if one.pid == pid]:
-                # It has told its exit code itself. Where it was killed before, the front runs the hook again.
+                # The process has sent its exit code. If it was killed before, the front runs the hook again.
                 self._drop(one)
 
     def _be_hook(self, one: _Request) -> NoReturn:
-        """Become, in the new process, what slurmd would have started."""
+        """Run the hook in the forked process, as if slurmd had started it."""
         try:
             os.setsid()
             self._prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != self._pid:
-                os._exit(1)  # the helper was killed a moment ago: its front has seen that
+                os._exit(1)  # the helper was killed, which its front has noticed
             self._prctl(_PR_SET_NAME, f"slurm-share-{one.hook}".encode()[:15], 0, 0, 0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -315,11 +310,11 @@ class Helper:
 
             run_hook(MAINS[one.hook], tell)
         finally:
-            os._exit(1)  # without an answer: the front runs the hook again, and shows what is wrong
+            os._exit(1)  # without an answer: the front runs the hook again, which shows what is wrong
 
 
 def run_hook(main: Callable[[], int], answer: Callable[[int], None]) -> NoReturn:
-    """Run a hook in this process, and end it. `answer`: tells the front the exit code."""
+    """Run a hook in this process, and end it. `answer` sends the exit code to the front."""
     hook.begin(answer)
     hook.leave(main())
 
@@ -331,25 +326,25 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def take_files(connection: socket.socket) -> None:
-    """Ask the front for the hook's three standard files and make them this process's.
+    """Request the hook's three standard files from the front and install them in this process.
 
-    Raises OSError where the front has given up: it runs the hook itself.
+    Raises OSError if the front has given up and runs the hook itself.
     """
     connection.settimeout(REQUEST_S)
     connection.send(names.HELPER_BEGINS.encode())
     _, files, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
     if len(files) != 3:
-        raise ConnectionError("the front is gone")
+        raise ConnectionError("the front has ended")
     for place, fd in enumerate(files):
         os.dup2(fd, place)
         os.close(fd)
 
 
 def take_limits(pid: int) -> None:
-    """Give this process the resource limits, CPUs, nice value and OOM score of the front, which has slurmd's.
+    """Copy the resource limits, CPUs, nice value and OOM score of the front, which are slurmd's, to this process.
 
-    The helper has those of the slurmd that ran when it was started; what a hook starts, such as an MPS daemon, inherits
-    them. A value that cannot be set stays as it is.
+    The helper may have those of an earlier slurmd, and an MPS daemon that a hook starts inherits them. A value that
+    cannot be set stays as it is.
     """
 
     def take_limit(limit: int) -> None:
@@ -370,8 +365,8 @@ def take_limits(pid: int) -> None:
 
 
 def set_environment(data: bytes) -> None:
-    """Make these variables, a NUL behind each, this process's environment; of a name that comes twice the first one
-    counts, as for getenv(3)."""
+    """Set this process's environment to these variables, each with a NUL at its end. The first one of a name counts, as
+    for getenv(3)."""
     found: dict[bytes, bytes] = {}
     for variable in data.split(b"\0"):
         name, equals, value = variable.partition(b"=")
@@ -382,18 +377,18 @@ def set_environment(data: bytes) -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close every file but the three standard ones and those."""
+    """Close all files except the three standard ones and `kept`."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) > 2 and int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:
-                pass  # that of the listing itself
+                pass  # the descriptor of the listing itself
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a hook's process and its group. It is not waited for yet, so the number is still its own; it may not lead
-    its group yet."""
+    """Kill a hook's process and its process group. The process was not reaped, so the pid is still its own; it may not
+    lead its group yet."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -401,12 +396,12 @@ def _kill_group(pid: int) -> None:
             pass
 
 
-# ---- Its start ----
+# ---- The start of the helper ----
 
 
 def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
-    """Go into a cgroup of root's beside those of MPS daemons: in slurmd's own one, the helper would keep a slurmd that
-    is restarted from setting up its cgroups, and count for its limits."""
+    """Move to a cgroup of our own. In slurmd's cgroup the helper would count for its limits, and keep a restarted
+    slurmd from setting up its cgroups."""
     for _, ours in cgroup_paths.trees(root):
         try:
             for folder in (ours, f"{ours}/hooks"):
@@ -414,7 +409,7 @@ def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
                     os.mkdir(folder, 0o755)  # noqa: PTH102
             _write(f"{ours}/hooks/cgroup.procs", "0")
         except OSError:
-            pass  # it stays where it is
+            pass  # the helper stays in its cgroup
 
 
 def _read(file: str) -> str:
@@ -434,8 +429,8 @@ def _write(file: str, value: str) -> None:
 
 
 def listen() -> socket.socket:
-    """Return the socket on which hooks are taken, in a folder that nobody but root may enter. It gets its name when it
-    takes connections: a hook that found it before would be refused, and start Python."""
+    """Return the socket for fronts, in a folder that only root may enter. It gets its name only after listen(2): before
+    that a front would be refused, and start Python."""
     place = helper_start.place(names.HELPER_SOCKET)
     new = f"{place}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -450,33 +445,28 @@ def listen() -> socket.socket:
 
 
 def program() -> NoReturn:
-    """Run as the helper. End at once where there is a helper already, or its files are being replaced."""
+    """Run as the helper. End at once if there is a helper already, or our files are being replaced."""
     began = time.time_ns()
     close_all_but()
     os.chdir("/")
     os.umask(0o077)
-    # It must hear of the end of its processes, whatever slurmd had blocked.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # slurmd may have blocked SIGCHLD
     lock = os.open(helper_start.place(names.HELPER_LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    # A hook that looks whether there is a helper holds it for a moment.
+    # A hook that checks for a helper holds the lock for a moment.
     if not locks.take(lock, Deadline.after(LOCK_S), LOCK_S / 100):
         os._exit(0)
     leave_slurmds_cgroup()
     load()
     code = read_code()
-    # What was changed since this process began may have been loaded before.
+    # A file that changed after this process began may have been loaded before the change.
     changes = [time_ns for one in code.values() if one is not None for time_ns in one[3:]]
     if is_unpacking() or any(began <= one <= time.time_ns() for one in changes):
         helper_start.forget_start()
         os._exit(0)
     helper = Helper(listen(), code)
     helper_start.forget_start()
-    _name_process()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"slurm-share-hoo", 0, 0, 0)
     gc.collect()
     gc.freeze()
     helper.serve()
     os._exit(0)
-
-
-def _name_process() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"slurm-share-hoo", 0, 0, 0)

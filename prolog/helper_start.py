@@ -1,4 +1,4 @@
-"""Start a helper for the hooks after this one. Only a hook that had no helper loads this, so it imports little."""
+"""Start a helper for the hooks after this one. A hook without a helper loads this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AGAIN_S = 60.0
-"""How long to wait after a helper that did not come up, seconds."""
+"""Seconds to wait before starting another helper after one that did not start."""
 
 
 def place(name: str) -> str:
@@ -25,10 +25,10 @@ def place(name: str) -> str:
 
 
 def start(report: Callable[[str], None]) -> None:
-    """Start a helper, unless there is one, or the last one was started a moment ago and is not ready yet.
+    """Start a helper, unless one runs, or was started less than AGAIN_S ago and is not ready yet.
 
-    It has nothing of this hook's: no file, session or environment. `report` gets a sentence where the last one did not
-    come up, or where this one cannot be started. Never raises: a hook has done its work before.
+    It inherits no file, session or environment of this hook. `report` gets a sentence if the last helper did not start,
+    or this one cannot be started. Never raises, since the hook has done its work.
     """
     try:
         if not _is_free():
@@ -37,7 +37,7 @@ def start(report: Callable[[str], None]) -> None:
         if tried_s is not None:
             if tried_s < AGAIN_S:
                 return
-            report("the hooks' helper that was started before did not come up; hooks go on without one")
+            report("the hooks' helper that was started before does not run; hooks work without it")
         os.close(os.open(place(names.HELPER_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         os.utime(place(names.HELPER_STARTED))
         flags = ["-ISB" if sys.flags.no_site else "-IB"]
@@ -49,15 +49,15 @@ def start(report: Callable[[str], None]) -> None:
 
 
 def forget_start() -> None:
-    """Say that the helper came up, or ended as it should."""
+    """Record that the helper has started, or has ended properly."""
     try:
         os.unlink(place(names.HELPER_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
     except OSError:
-        pass  # it was not there
+        pass  # there is no record
 
 
 def _is_free() -> bool:
-    """Return whether no helper runs. Raises OSError if others than root may write to its folder."""
+    """Return whether no helper runs. Raises OSError if another user than root can enter its folder."""
     try:
         os.mkdir(names.HELPER_FOLDER, 0o700)  # noqa: PTH102
     except FileExistsError:
@@ -72,7 +72,7 @@ def _is_free() -> bool:
     except BlockingIOError:
         return False
     finally:
-        os.close(fd)  # and lets go of it
+        os.close(fd)  # releases the lock
 
 
 def _age_s(file: str) -> float | None:

@@ -8,21 +8,21 @@ import sys
 from slurm_share.core import names
 from slurm_share.share import hook
 
-TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
+TYPE_CHECKING = False  # mypy takes it for True; importing `typing` would take half the time of an ordinary job's Prolog
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
 
 def prolog() -> NoReturn:
-    """Run the Prolog."""
+    """Run the Prolog as a program of its own."""
     from .prolog import main
 
     _be_program(main)
 
 
 def epilog() -> NoReturn:
-    """Run the Epilog."""
+    """Run the Epilog as a program of its own."""
     from .epilog import main
 
     _be_program(main)
@@ -31,9 +31,8 @@ def epilog() -> NoReturn:
 def _be_program(main: Callable[[], int]) -> NoReturn:
     """Run a hook as the program that slurmd starts, and exit with its code.
 
-    To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down in
-    order: all files are written by then. If the front would have asked a helper and there was none, the hook starts
-    one for the hooks that follow.
+    To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down
+    properly, since all files are written by then. If the front found no helper, the hook starts one for later hooks.
     """
     if sys.argv[1:] == [hook.HELPER_ARGUMENT]:
         from . import helper

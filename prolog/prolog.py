@@ -1,4 +1,4 @@
-"""Prolog: decide about a shared job on this node, and write the plan that its tasks will carry out."""
+"""Prolog: decide about a shared job on this node, and write the plan for its tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Run the Prolog of a job. An ordinary job costs the start of the interpreter and two file checks, unless a
+    """Run the Prolog of a job. For an ordinary job it takes the start of the interpreter and two file checks, unless a
     shared job is or was on this node, or the site keeps some nodes to one user at a time."""
     hook.set_out()
     if names.HOOK_VARIABLE not in os.environ and not _knows_jobs() and not hook.site_may_list_nodes():
@@ -31,7 +31,7 @@ def _knows_jobs() -> bool:
 
 
 def _drop_plan() -> None:
-    """Remove the plan of the job's earlier run, which would send tasks to GPUs that the job no longer has."""
+    """Remove the plan of an earlier run of the job, which names GPUs that the job may no longer have."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if job.isascii() and job.isdecimal():
         for path in (f"{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}", f"{names.UNSHARED_FOLDER}/{job}"):
@@ -42,9 +42,8 @@ def _drop_plan() -> None:
 
 
 def _note_unshared() -> None:
-    """Write why a job that asked to share runs unshared, on a node whose own mode is `on`: its tasks are told.
-    Without this note the plugin expects a plan and refuses the tasks; so it does if the disk has no space for the
-    note."""
+    """Write the reason why a job that asked to share runs unshared on a node whose own mode is `on`. Without this note
+    the plugin expects a plan and refuses the tasks; that happens if the disk is full."""
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
@@ -58,19 +57,19 @@ def _note_unshared() -> None:
     except OSError as error:
         if error.errno not in hook.NO_ROOM:
             raise
-        hook.report("prolog", f"{hook.explain(error)}: the tasks of job {job.job_id}, which is unshared, are refused")
+        hook.report("prolog", f"{hook.explain(error)}: the tasks of job {job.job_id}, which runs unshared, are refused")
 
 
 def _refuse(error: Exception) -> None:
-    """Write a refusal for a shared job that could not be admitted: without a plan its tasks would run unshared. If
-    the refusal cannot be written either, the plugin refuses the tasks."""
+    """Write a refusal for a shared job that could not be admitted. If that fails, too, the plugin finds no plan and
+    refuses the tasks."""
     from slurm_share.core.paths import Paths
     from slurm_share.share import admission
 
     try:
         admission.refuse_unentered(os.environ, Paths(), hook.explain_to_user(error))
-    except Exception as second:  # noqa: BLE001  (what the first one was is logged; the job ends all the same)
-        hook.report("prolog", f"no refusal either: {hook.explain(second)}")
+    except Exception as second:  # noqa: BLE001  (the caller logs the first error; the tasks are refused in any case)
+        hook.report("prolog", f"the refusal cannot be written: {hook.explain(second)}")
 
 
 def work() -> bool:
@@ -111,8 +110,7 @@ def work() -> bool:
 
 
 def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
-    """Admit the job; return what `work` does. If state cannot be written, the job is refused: it has no plan, or one
-    that says so."""
+    """Admit the job; return False if the node is unwell. If state cannot be written, refuse the job."""
     from slurm_share.share import admission, drain
 
     try:
@@ -130,7 +128,7 @@ def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
 
 
 def _has_users_files(paths: Paths) -> bool:
-    """Return whether users' files are on the file system of root's state, which any user may then have filled."""
+    """Return whether users' files are on the file system of root's state, so that a user can have filled it."""
     try:
         users = os.stat(f"{paths.root}/user").st_dev  # noqa: PTH116
         return users == os.stat(paths.root).st_dev  # noqa: PTH116
@@ -139,7 +137,7 @@ def _has_users_files(paths: Paths) -> bool:
 
 
 def _code_of_hang(paths: Paths, *, in_driver: bool) -> int:
-    """Return the exit code of a Prolog that hangs: its job has no plan."""
+    """Return the exit code of a Prolog that hangs, after counting its job as refused."""
     from slurm_share.share import drain
 
     cause = drain.of_hang(in_driver=in_driver, before_job=True)

@@ -1,10 +1,10 @@
-"""MPS: its control daemons, their life cycle, folders, cgroups and processes."""
+"""MPS: control daemons, their life cycle, folders, cgroups and processes."""
 
 from __future__ import annotations
 
 from ..core.lazy import exports
 
-TYPE_CHECKING = False  # as mypy knows it
+TYPE_CHECKING = False  # mypy takes it for True
 if TYPE_CHECKING:
     from .session import ControlDaemon
 

@@ -1,7 +1,7 @@
-"""Make and remove the cgroups of users' MPS daemons, and end what is in one as a whole.
+"""Make and remove the cgroups of users' MPS daemons, and kill all processes in a cgroup.
 
-What a kernel does not offer is left out and said: a daemon without limits is better than none, and a user cannot use
-one that he cannot trace (user_process.py).
+Limits that the kernel does not support are skipped with a note: a daemon without limits is better than none, since its
+user cannot trace it to run programs in it (user_process.py).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from .rules import cgroups as rules
 
 PAUSE_S = 0.002
 FREEZE_S = 0.5
-"""How long to wait until all processes of a group are frozen. One that is in a call into the driver may take longer;
-the group is killed anyway."""
+"""How long to wait until all processes of a group are frozen. The group is killed even if a process in a call into the
+driver takes longer."""
 END_S = 1.0
 """How long to wait, beyond a deadline, until a group is empty after SIGKILL."""
 
 
 def make(group: DaemonGroup, deadline: Deadline) -> tuple[str, ...]:
-    """Make the group, empty and with its limits; return sentences about the limits that this node cannot set.
+    """Make the group with its limits; return sentences about the limits that this node cannot set.
 
-    What an earlier daemon left in one of that name is ended first: nobody's, since the caller starts the next one.
+    Processes of an earlier daemon in a group of that name are ended first.
     """
     notes: list[str] = []
     if cgroup_paths.exists(group) and (left := end(group, deadline)):
         notes.append(f"process {left[0].pid} of a former daemon does not end")
     folders = cgroup_paths.folders(group)
     if not folders:
-        return (*notes, f"no limits hold for it: {group.root} has no cgroups that can be written")
+        return (*notes, f"it has no limits: {group.root} has no cgroups that can be written")
     for controller, folder in folders:
         try:
             _make_folder(folder, group, deadline)
@@ -48,7 +48,7 @@ def make(group: DaemonGroup, deadline: Deadline) -> tuple[str, ...]:
 
 
 def _limit(folder: str, controller: str, group: DaemonGroup) -> list[str]:
-    """Write what limits the group in one tree; a sentence for each kind that cannot be had."""
+    """Write the group's limits in one tree; return a sentence for each kind that cannot be set."""
     notes: dict[str, str] = {}
     for file, value in rules.values(group, controller):
         if file in notes:
@@ -56,7 +56,7 @@ def _limit(folder: str, controller: str, group: DaemonGroup) -> list[str]:
         try:
             _write(f"{folder}/{file}", value)
         except OSError as error:
-            notes[file] = f"{file} does not hold for it: {error.strerror}"
+            notes[file] = f"{file} cannot be set for it: {error.strerror}"
     if controller == "" and group.minor is not None:
         try:
             device_guard.attach(folder, rules.device_program(group.minor))
@@ -68,8 +68,8 @@ def _limit(folder: str, controller: str, group: DaemonGroup) -> list[str]:
 
 
 def end(group: DaemonGroup, deadline: Deadline) -> tuple[ProcessIdentity, ...]:
-    """Kill all that is in the group, at once, and remove it with its user's folder if that is empty then; what is still
-    there. Nothing to do where there is no group."""
+    """Kill all processes in the group and remove it, and the user's folder if it is empty then; return the processes
+    that are still there. Do nothing if there is no group."""
     folders = cgroup_paths.folders(group)
     if not any(os.access(folder, os.F_OK) for _, folder in folders):
         return ()
@@ -87,7 +87,7 @@ def end(group: DaemonGroup, deadline: Deadline) -> tuple[ProcessIdentity, ...]:
 
 
 def _kill(folders: tuple[tuple[str, str], ...], pids: tuple[int, ...]) -> None:
-    """Send SIGKILL to everything in the group; none of it can start anything meanwhile."""
+    """Send SIGKILL to all processes in the group, in a way that none of them can start another one meanwhile."""
     if any(_tried(f"{folder}/cgroup.kill", "1") for controller, folder in folders if controller == ""):
         return  # since Linux 5.14
     freezers = [
@@ -118,8 +118,7 @@ def _wait_frozen(folders: tuple[tuple[str, str], ...], until: Deadline) -> None:
 
 
 def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
-    """Make the group's folder. Try again if the last of the user's groups, and its folder, are removed at this
-    moment."""
+    """Make the group's folder. Try again if another hook removes the user's folder at the same time."""
     user = os.path.dirname(folder)  # noqa: PTH120
     ours = os.path.dirname(user)  # noqa: PTH120
     while True:
@@ -142,7 +141,7 @@ def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
 
 
 def _enable(above: str, folder: str, group: DaemonGroup) -> None:
-    """Allow, in v2, the group's limits in each folder above it. If that fails, writing the limit fails."""
+    """Enable, in v2, the group's controllers for the folders in `above`. If that fails, writing the limit fails."""
     if not os.access(f"{above}/cgroup.subtree_control", os.W_OK):
         return
     on = _read(f"{above}/cgroup.subtree_control").split()
@@ -152,7 +151,7 @@ def _enable(above: str, folder: str, group: DaemonGroup) -> None:
 
 
 def _remove(folders: tuple[tuple[str, str], ...]) -> bool:
-    """Remove the folders; return whether all are gone. A process that is about to be gone counts as there."""
+    """Remove the folders; return whether all are gone. A folder with a dying process cannot be removed yet."""
     gone = True
     for _, folder in folders:
         try:

@@ -1,17 +1,18 @@
-"""Send commands to one MPS control daemon: one line, one answer, under a lock, within a deadline.
+"""Send commands to one MPS control daemon, under a lock and within a deadline.
 
-The control program of driver 535, 550 and 555 was run to find out how it behaves. The simulated one in
-packaging/demo/simgpu behaves in the same way, and a test in tests/contract/ compares the two:
+This was measured with the control program of drivers 535, 550 and 555. The simulated one in packaging/demo/simgpu
+behaves in the same way, and a test in tests/contract/ compares the two:
 
 * It serves one front end at a time. Two callers in parallel lose 12 to 17 % of their calls, and about 1 % of all calls
-  end with exit code 0 and no answer. So every call of ours holds a lock that lies beside the pipe directory, is
-  repeated where the answer was lost, and is never judged by its exit code.
-* An idle front end of anybody who can reach the socket keeps all others out. So every call has a deadline.
-* Many commands answer nothing, done or not. So a word that it does not know goes after each, on the same connection:
-  once it has complained about that, it has seen the command before it, and all of its answer is there.
-* The daemon holds a POSIX lock on `control_lock` for its life. The kernel names the holder without a connection, in
-  microseconds, on all versions: that is the proof of life, the pid file is none (535 has no such file).
-* A program killed by the deadline may still have been heard: setting is followed by reading back, in mps/daemons.py.
+  end with exit code 0 and no answer. So each of our calls holds a lock next to the pipe directory, is repeated if the
+  answer was lost, and is never judged by its exit code.
+* An idle front end of any user who can reach the socket blocks all others. So every call has a deadline.
+* Many commands have no answer, whether they succeed or not. So each is followed by an unknown command on the same
+  connection: when the error about that arrives, the answer to the command before it is complete.
+* The daemon holds a POSIX lock on `control_lock` while it runs. The kernel names the holder without a connection, in
+  microseconds, with all versions: this proves that the daemon is alive. A pid file would not, and 535 has none.
+* The daemon may have received a command although the front end was killed at the deadline. So mps/daemons.py reads
+  back each value that it sets.
 """
 
 from __future__ import annotations
@@ -40,17 +41,14 @@ from . import processes
 from .records import MpsHealth, MpsPlace, MpsServer
 
 PIPE_MAX_BYTES = 87
-"""From 88 on the daemon ends with 1 and no word: `<pipe>/control_privileged` no longer fits sun_path (measured)."""
-
+"""The longest pipe directory: with 88 bytes `<pipe>/control_privileged` no longer fits sun_path, and the daemon exits
+with code 1 and no message (measured)."""
 PROTOCOL = "2"
-"""The one that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface)."""
-
+"""The protocol that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface)."""
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-"""The daemon finds nvidia-cuda-mps-server through PATH alone; a hook's own PATH may lack /usr/sbin, or be unset."""
-
+"""The daemon's PATH, in which it searches nvidia-cuda-mps-server. A hook's own PATH may lack /usr/sbin."""
 LAST_COMMAND = "slurm_share_end"
-"""Answered by every version with `Unknown command "slurm_share_end"`, to everybody, with a server or without."""
-
+"""The unknown command: every version answers `Unknown command "slurm_share_end"`, with and without a server."""
 RETRY_S = 0.02
 
 GONE = "Cannot find MPS control daemon process"
@@ -74,7 +72,7 @@ def node_place(
 ) -> MpsPlace:
     """Return the place of the daemon of one user on one GPU of this node.
 
-    pipe: its pipe directory, where that is known already. minor and settings: what limits a daemon that is started.
+    pipe: its pipe directory, if that is known. minor, settings: for the limits of a daemon that is to be started.
     """
     pipe = str(paths.mps_pipe(owner.uid, gpu_uuid)) if pipe is None else pipe
     name = pipe.rpartition("/")[2]
@@ -87,7 +85,7 @@ def node_place(
 
 
 def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
-    """Return the place of that daemon where an earlier release put it; None where none is there."""
+    """Return the place of the daemon's pipe directory in earlier releases; None if there is none."""
     pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
     if not os.path.lexists(pipe):
         return None
@@ -95,23 +93,23 @@ def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
 
 
 def check_pipe(pipe: str) -> None:
-    """Raise MpsFolderError for a pipe directory that the daemon would not take, or would take somewhere else.
+    """Raise MpsFolderError for a pipe directory that the daemon would not accept, or would interpret differently.
 
-    An empty CUDA_MPS_PIPE_DIRECTORY puts root's files into `/` (measured).
+    With an empty CUDA_MPS_PIPE_DIRECTORY a daemon of root's puts its files into `/` (measured).
     """
     if not pipe.startswith("/") or os.path.normpath(pipe) != pipe or pipe == "/":
         raise MpsFolderError(shown(pipe), "is not an absolute path in its shortest form")
     size = len(os.fsencode(pipe))
     if size > PIPE_MAX_BYTES:
-        raise MpsFolderError(pipe, f"is {size} bytes long; MPS takes at most {PIPE_MAX_BYTES}, choose a shorter root")
+        raise MpsFolderError(pipe, f"is {size} bytes long; MPS accepts at most {PIPE_MAX_BYTES}: choose a shorter root")
     if any(character < " " for character in pipe):
         raise MpsFolderError(shown(pipe), "has a control character in it")
 
 
 def environment(place: MpsPlace) -> dict[str, str]:
-    """Return the whole environment of the daemon and its front end. Nothing of the caller's own goes along.
+    """Return the complete environment of the daemon and its front ends, without the caller's own variables.
 
-    Drivers from 615 on know a second protocol, whose answers are others; older ones ignore the variable.
+    Drivers from 615 on have a second protocol with different answers; older ones ignore the protocol's variable.
     """
     return {
         "PATH": f"{place.program.rpartition('/')[0]}:{SEARCH_PATH}",
@@ -124,9 +122,9 @@ def environment(place: MpsPlace) -> dict[str, str]:
 
 
 def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
-    """Return the daemon's answer to one command; empty where it answered nothing.
+    """Return the daemon's answer to one command, which may be empty.
 
-    Raises MpsGoneError, MpsSilentError, MpsMissingError; MpsRefusedError where the answer is a refusal.
+    Raises MpsGoneError, MpsSilentError, MpsMissingError; MpsRefusedError if the answer is a refusal.
     """
     if len(command) > 1024 or not command.isprintable():
         raise ValueError(f"not a command of one line: {shown(command)}")
@@ -136,34 +134,33 @@ def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
 
 
 def tell_quit(place: MpsPlace, deadline: Deadline) -> None:
-    """Say `quit`. Returns when the front end has ended; whether the daemon has, its lock knows.
+    """Send `quit` and wait until the front end has ended. Whether the daemon has ended, only its lock tells.
 
-    Raises as `ask` does, MpsSilentError also where clients keep the daemon waiting.
+    Raises as `ask` does, MpsSilentError also if the daemon waits for clients.
     """
     text = _converse(place, "quit\n", deadline, lambda text: text)
     refuse(place, "quit", text)
 
 
 def refuse(place: MpsPlace, command: str, answer: str) -> None:
-    """Raise MpsRefusedError where the answer is one of the control program's refusals. The exit code is 0 for all."""
+    """Raise MpsRefusedError if the answer is one of the control program's refusals, whose exit code is 0."""
     if answer.startswith(REFUSALS):
         raise MpsRefusedError(place.pipe, f"{command}: {shown(answer, 200)}")
 
 
 def ui_lock(place: MpsPlace) -> str:
-    """Return the path of the lock held for every call: one front end at a time. The owner's, so that his own
-    programs wait for their turn."""
+    """Return the path of the lock that allows one front end at a time. It belongs to the daemon's owner, so that his
+    own programs can wait for it."""
     return f"{place.pipe}.ui"
 
 
 def is_unknown(answer: str) -> bool:
-    """Return whether this release does not know the command."""
+    """Return whether the answer says that this release does not have the command."""
     return answer.startswith("Unknown command")
 
 
 def _answers_before_the_last(text: str) -> str | None:
-    """Return what was answered before the complaint about the last command; None without that complaint: the call
-    was lost."""
+    """Return the answer before the error about LAST_COMMAND; None without that error: the answer was lost."""
     before, _, last = text.strip().rpartition("\n")
     return before.strip() if LAST_COMMAND in last else None
 
@@ -173,17 +170,17 @@ def _converse(place: MpsPlace, text: str, deadline: Deadline, understood: Callab
         while True:
             finished = _front_end(place, text, deadline)
             if GONE in finished.stderr:
-                raise MpsGoneError(place.pipe, "no daemon is there")
+                raise MpsGoneError(place.pipe, "there is no daemon")
             answer = understood(finished.stdout)
             if answer is not None and finished.code == 0 and BUSY not in finished.stderr:
                 return answer.strip()
             if deadline.left() <= RETRY_S:
-                raise MpsSilentError(place.pipe, "its daemon is busy with somebody else's idle front end, or hangs")
+                raise MpsSilentError(place.pipe, "its daemon is busy with another user's idle front end, or hangs")
             time.sleep(RETRY_S)
 
 
 def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
-    """Run the control program once as the daemon's owner: root itself does not touch a user's folder."""
+    """Run the control program once, as the daemon's owner: root itself does not use a user's folder."""
     try:
         return process.exchange(
             [place.program],
@@ -202,21 +199,21 @@ def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finish
 def missing(place: MpsPlace) -> MpsMissingError:
     """Return the error for a node without MPS."""
     return MpsMissingError(
-        place.pipe, f"{place.program} is not there or cannot be run; it comes with the driver, often as its own package"
+        place.pipe, f"{place.program} is missing or cannot be run; it comes with the driver, often as its own package"
     )
 
 
 @contextmanager
 def held(path: str, place: MpsPlace, deadline: Deadline, *, theirs: bool = True) -> Iterator[None]:
-    """Hold a lock file, made where it is missing. The kernel lets go of it when the holder dies.
+    """Hold a lock file, which is made if it is missing. The kernel releases the lock if the holder dies.
 
-    Lock files lie beside the pipe directory, which comes and goes. Only the holder of a lock removes its file
-    (`forget`), and a process that gets the lock checks that the file is still in the folder: so nobody holds a lock
-    that others cannot find.
+    Lock files are next to the pipe directory, which is removed with the daemon. Only the holder of a lock removes its
+    file (`forget`), and a process that gets the lock checks that the file still has its name: so no process holds a
+    lock that others cannot find.
 
-    theirs: the daemon's owner may hold it, too. Nobody else may open it, and so keep the others waiting.
+    theirs: the daemon's owner may hold it, too. No other user can open it and so delay the others.
 
-    Raises MpsSilentError when its time is up first, MpsFolderError where the folder is not there or not the caller's.
+    Raises MpsSilentError at the deadline, MpsFolderError if the folder is missing or not the caller's.
     """
     while True:
         fd = _open_lock(path, place, theirs)
@@ -235,12 +232,11 @@ def forget(path: str) -> None:
     try:
         os.unlink(path)  # noqa: PTH108
     except OSError:
-        pass  # an empty file more on a tmpfs; the next boot has none
+        pass  # an empty file stays on the tmpfs until the next boot
 
 
 def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
-    """Open a daemon's lock, and make it if it is not there. A user asks a daemon that root started under the lock
-    that root made for him."""
+    """Open a daemon's lock, and make it if it is missing; root gives it to the daemon's owner if it is `theirs`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
         try:
@@ -252,9 +248,9 @@ def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
         try:
             fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            continue  # somebody was faster
+            continue  # another process has just made it
         except FileNotFoundError as error:
-            raise MpsGoneError(place.pipe, "there is no such folder, so no daemon") from error
+            raise MpsGoneError(place.pipe, "there is no such folder, and so no daemon") from error
         except OSError as error:
             raise MpsFolderError(place.pipe, f"its lock {path} cannot be made: {error.strerror}") from error
         if theirs and os.geteuid() == 0:
@@ -277,8 +273,7 @@ def _is_file_at(fd: int, path: str) -> bool:
 def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
     """Return the daemon's servers, each with its status. Raises as `ask` does.
 
-    Almost always there is one, and the kernel knows which: then list and status come with one call, which halves what
-    a visit to a healthy daemon costs.
+    There is almost always one, which the kernel names: then ask for list and status in one call, in half the time.
     """
     daemon = processes.read_daemon(place)
     likely = None if daemon is None else processes.likely_server(daemon)
@@ -292,45 +287,40 @@ def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
 
 
 def read_server_status(place: MpsPlace, server_pid: int, deadline: Deadline) -> str | None:
-    """Return INITIALIZING, ACTIVE or FAULT; GONE where the server has just ended; None where the release cannot say."""
+    """Return INITIALIZING, ACTIVE or FAULT; GONE if the server has just ended; None if the release cannot report it."""
     return parse_status(ask(place, f"get_server_status {server_pid}", deadline))
 
 
 def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[int, ...]:
-    """Return the pids of the programs that are connected to a server; none where that server is gone."""
+    """Return the pids of the clients of a server; empty if the server has ended."""
     return parse_pids(place, ask(place, f"get_client_list {server_pid}", deadline))
 
 
-def read_default_percent(place: MpsPlace, deadline: Deadline) -> float:
-    """Return the active thread percentage that the next server gives its clients."""
-    return parse_percent(place, ask(place, "get_default_active_thread_percentage", deadline))
+def read_percent(place: MpsPlace, server_pid: int | None, deadline: Deadline) -> float:
+    """Return the active thread percentage of clients that connect later to a server; None: to the next server."""
+    command = (
+        "get_default_active_thread_percentage" if server_pid is None else f"get_active_thread_percentage {server_pid}"
+    )
+    return parse_percent(place, ask(place, command, deadline))
 
 
-def read_percent(place: MpsPlace, server_pid: int, deadline: Deadline) -> float:
-    """Return the active thread percentage that the next clients of a running server get."""
-    return parse_percent(place, ask(place, f"get_active_thread_percentage {server_pid}", deadline))
-
-
-def read_default_memory_mib(place: MpsPlace, device: int, deadline: Deadline) -> int | None:
-    """Return the pinned memory limit, MiB, of the next server's clients on its device of that number; None: no
-    limit."""
-    return parse_memory_mib(place, ask(place, f"get_default_device_pinned_mem_limit {device}", deadline))
-
-
-def read_memory_mib(place: MpsPlace, server_pid: int, device: int, deadline: Deadline) -> int | None:
-    """Return the pinned memory limit, MiB, of the next clients of a running server; None: no limit."""
-    return parse_memory_mib(place, ask(place, f"get_device_pinned_mem_limit {server_pid} {device}", deadline))
+def read_memory_mib(place: MpsPlace, server_pid: int | None, device: int, deadline: Deadline) -> int | None:
+    """Return the pinned memory limit, MiB, of clients that connect later to a server (None: to the next server), on the
+    daemon's device of that number; None: no limit."""
+    command = (
+        "get_default_device_pinned_mem_limit" if server_pid is None else f"get_device_pinned_mem_limit {server_pid}"
+    )
+    return parse_memory_mib(place, ask(place, f"{command} {device}", deadline))
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """Return how the daemon is. Raises nothing about its state: being unwell is an answer.
+    """Return the daemon's state. A dead daemon takes no time, since the kernel is asked first.
 
-    The kernel is asked first, so that a dead daemon costs no time. Raises MpsMissingError and MpsFolderError, which are
-    about this node and this caller and not about the daemon.
+    Raises MpsMissingError and MpsFolderError, which concern this node and this caller, not the daemon.
     """
     holder = processes.lock_holder(place, proc)
     if holder is None:
-        return MpsHealth("dead", None, why="nobody holds its lock")
+        return MpsHealth("dead", None, why="no process holds its lock")
     if not processes.is_daemon(holder, place):
         return MpsHealth("foreign", holder, why=processes.describe_foreign(holder))
     try:
@@ -338,7 +328,7 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
     except (MpsSilentError, MpsRefusedError) as error:
         return MpsHealth("silent", holder, why=error.why)
     except MpsGoneError:
-        # It died in this moment; or its sockets were removed, and no program reaches it any more.
+        # It has just died, or its sockets were removed so that no client can connect.
         return MpsHealth(
             "dead" if processes.read_daemon(place, proc) is None else "silent", holder, why="its socket is gone"
         )
@@ -348,47 +338,47 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
 def _health_of(daemon: ProcessIdentity, servers: tuple[MpsServer, ...]) -> MpsHealth:
     faulty = [server.pid for server in servers if server.status == "FAULT"]
     if faulty:
-        why = f"server {faulty[0]} is in FAULT: a program on this GPU failed, new ones get CUDA error 807 until the"
+        why = f"server {faulty[0]} is in FAULT: a program on this GPU failed; new ones get CUDA error 807 until the"
         return MpsHealth("fault", daemon, servers, f"{why} others have ended")
     if any(server.status in ("ACTIVE", None) for server in servers):
         return MpsHealth("fine", daemon, servers)
-    return MpsHealth("no server", daemon, servers, "it has no server that takes clients")
+    return MpsHealth("no server", daemon, servers, "it has no server that accepts clients")
 
 
-# ---- The daemon's texts ----
+# ---- Parse the daemon's answers ----
 
 
 def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
-    """Return the pids in an answer, one a line; none for a server that is gone. Raises MpsRefusedError for any other
-    text."""
+    """Return the pids in an answer, one on each line; empty if the server has ended. Raises MpsRefusedError for any
+    other text."""
     if _NOT_FOUND.match(text):
         return ()
     lines = text.split()
     if not all(_PIDS.fullmatch(line) for line in lines):
-        raise MpsRefusedError(place.pipe, f"an answer that is not a list of processes: {shown(text, 200)}")
+        raise MpsRefusedError(place.pipe, f"its answer is not a list of processes: {shown(text, 200)}")
     return tuple(int(line) for line in lines)
 
 
 def parse_status(text: str) -> str | None:
-    """Return a server's status in capitals; GONE for one that is not there; None for a release without the command."""
+    """Return a server's status in capitals; GONE if the server has ended; None for a release without the command."""
     if is_unknown(text) or not text.strip():
         return None
     return "GONE" if _NOT_FOUND.match(text) else text.split()[-1].upper()
 
 
 def parse_percent(place: MpsPlace, text: str) -> float:
-    """Return a percentage, which has one digit behind the point. Raises MpsRefusedError for any other text."""
+    """Return a percentage, which has one decimal. Raises MpsRefusedError for any other text."""
     try:
         return float(text)
     except ValueError as error:
-        raise MpsRefusedError(place.pipe, f"an answer that is not a percentage: {shown(text, 200)}") from error
+        raise MpsRefusedError(place.pipe, f"its answer is not a percentage: {shown(text, 200)}") from error
 
 
 def parse_memory_mib(place: MpsPlace, text: str) -> int | None:
-    """Return `2G` or `512M` in MiB; None for no text, which is no limit. Raises MpsRefusedError for any other text."""
+    """Return `2G` or `512M` in MiB; None for an empty text: no limit. Raises MpsRefusedError for any other text."""
     if not text.strip():
         return None
     match = _MEMORY.fullmatch(text.split()[-1])
     if match is None:
-        raise MpsRefusedError(place.pipe, f"an answer that is not a memory limit: {shown(text, 200)}")
+        raise MpsRefusedError(place.pipe, f"its answer is not a memory limit: {shown(text, 200)}")
     return int(match[1]) * (1024 if match[2].upper() == "G" else 1)

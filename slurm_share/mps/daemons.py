@@ -1,15 +1,15 @@
-"""Start, set and stop MPS control daemons: one per user and GPU, run as the user.
+"""Start, configure and stop MPS control daemons: one per user and GPU, run as the user.
 
-Nothing is believed that was only said: a daemon is there when the kernel names it as the holder of its lock, a value is
-set when it reads back, a daemon is gone when that very process is. Exit codes of the control program prove nothing
-(see control.py). Every call has a deadline; starting and stopping one daemon happen under a lock of its own.
+Every result is verified: a daemon runs if the kernel names it as the holder of its lock, a value is set if it reads
+back, a daemon has ended if its process has. Exit codes of the control program prove nothing (see control.py). Every
+call has a deadline; each daemon is started and stopped under its own lock.
 
 What takes effect when (docs.nvidia.com/deploy/mps, v2 interface):
 
-* defaults (percentage, pinned memory) hold for servers that start later, and are lost when the daemon ends;
-* a server's own values hold for clients that connect later;
+* defaults (percentage, pinned memory) apply to servers that start later, and are lost when the daemon ends;
+* a server's own values apply to clients that connect later;
 * a client's environment (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT) can only tighten them,
-  when it connects. Nothing reaches a client that is connected.
+  when it connects. Nothing affects a client that is connected.
 """
 
 from __future__ import annotations
@@ -53,24 +53,22 @@ from .records import (
 )
 
 HEALTH_S = 3.0
-"""How long a daemon that lives may take to say how it is before it counts as silent."""
+"""The time limit of a daemon's answer about its state; after that it counts as silent."""
 UNDO_S = 3.0
-"""What taking back a start that failed may cost beyond its deadline."""
+"""The time beyond its deadline in which a failed start is undone."""
 KILL_S = 0.5
-"""What SIGKILL may take beyond a deadline; a process that takes longer sits in the driver."""
+"""The time that SIGKILL may take beyond a deadline; a process that takes longer hangs in the driver."""
 REMOVE_RATIO = 0.25
-"""The part of the time for stopping a daemon that may be used for removing the files in its folder."""
+"""The part of the time for stopping a daemon in which the files in its folder are removed."""
 EMPTY_S = 0.5
-"""If there is no server this long after start_server, it has ended. (The list names a dying one for a moment, too.)"""
+"""If there is no server this long after start_server, it has ended. (A dying one is listed for a moment, too.)"""
 NOFILE = 16384
-"""Below, a server cannot make its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
-
+"""The open files that a server needs for its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 NO_GROUP = 65534
-"""The kernel's overflow group (/proc/sys/kernel/overflowgid): nobody is in it."""
-
+"""The kernel's overflow group (/proc/sys/kernel/overflowgid), which has no members."""
 NO_DEFAULTS = MpsDefaults()
 
-TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+TYPE_CHECKING = False  # mypy takes it for True; importing `typing` takes time
 if TYPE_CHECKING:
     from typing import Literal, TypeVar
 
@@ -78,7 +76,7 @@ if TYPE_CHECKING:
 
 
 def owner(uid: int, gid: int) -> Owner:
-    """Return the user with all groups of his, one of which may open /dev/nvidia*; a uid without a name has none."""
+    """Return the user with his supplementary groups, one of which may be able to open /dev/nvidia*."""
     try:
         groups = os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     except (KeyError, OSError):
@@ -87,9 +85,9 @@ def owner(uid: int, gid: int) -> Owner:
 
 
 def owner_by_name(uid: int) -> Owner:
-    """Return the user with his primary group, for work in his name when no job says its group.
+    """Return the user with his primary group, for work without a job that tells the group.
 
-    A uid without a name has no group of his own: a group with the same number may be anybody's.
+    A uid without a name gets NO_GROUP: a group with the same number can be any user's.
     """
     try:
         return owner(uid, pwd.getpwuid(uid).pw_gid)
@@ -103,22 +101,22 @@ def owner_by_name(uid: int) -> Owner:
 def start(
     place: MpsPlace, deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
 ) -> MpsStarted:
-    """Return a daemon that answers, with a server that takes clients; start one if needed. A daemon that is well is
-    used as it is set.
+    """Return a daemon that answers and has a server that accepts clients; start one if needed. The values of a daemon
+    that runs already are not changed.
 
-    replace: the caller knows that nobody uses the daemon, so one that is silent, or in FAULT with clients, is stopped
-    and started anew. Without it those are errors, since somebody's work may hang on them.
+    replace: no job uses the daemon, so replace one that is silent or in FAULT with clients. Otherwise that is an error,
+    since work may depend on it.
 
     Raises MpsMissingError (this node has no MPS), MpsFolderError, MpsForeignError, MpsServerError, MpsSilentError,
-    MpsRefusedError. What was begun is undone then.
+    MpsRefusedError, after undoing what was begun.
     """
     began = time.monotonic()
     control.check_pipe(place.pipe)
     if not os.access(place.program, os.X_OK):
         raise control.missing(place)
     with _alone(place, deadline):
-        health = control.read_health(place, _part(deadline, HEALTH_S))
-        notes = [f"{name} was too long and was emptied" for name in folders.bound_logs(place)]
+        health = control.read_health(place, deadline.at_most(HEALTH_S))
+        notes = [f"{name} was too large and was emptied" for name in folders.bound_logs(place)]
         joined = health.condition in ("fine", "no server")
         if joined:
             servers = health.servers if health.condition == "fine" else _ready_server(place, deadline)
@@ -133,7 +131,7 @@ def start(
 def start_many(
     places: Sequence[MpsPlace], deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
 ) -> tuple[MpsStarted | MpsFailed, ...]:
-    """Start daemons on several GPUs at once; return each outcome, in order. Undoing may take UNDO_S more."""
+    """Start daemons on several GPUs in parallel; return their results in order. Undoing may take UNDO_S more."""
     work = [lambda place=place: start(place, deadline, defaults, replace=replace) for place in places]
     return tuple(_side_by_side(places, work, deadline.left() + UNDO_S))
 
@@ -185,24 +183,23 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
 
 
 def _group(place: MpsPlace) -> DaemonGroup | None:
-    """Return the cgroup of a daemon that root starts for a user; None: it stays in the caller's."""
+    """Return the cgroup of a daemon that root starts for a user; None: the daemon stays in the caller's."""
     return place.group if os.geteuid() == 0 and place.owner.uid != 0 else None
 
 
 def _what_does_not_hold(daemon: ProcessIdentity, group: DaemonGroup) -> list[str]:
-    """Return what of the daemon's cgroup does not hold. It is read back: the daemon cannot be asked where it is."""
+    """Return sentences about protections that the started daemon lacks."""
     notes = []
     if user_process.is_untraceable(daemon.pid) is False:
         notes.append("its user can trace it: it could not be given CAP_WAKE_ALARM")
     if cgroup_paths.exists(group) and daemon.pid not in cgroup_paths.read_pids(group):
-        notes.append("it is not in its cgroup, so that no limit holds for it")
+        notes.append("it is not in its cgroup, so no limit applies to it")
     return notes
 
 
 def _raise_nofile(daemon: ProcessIdentity, notes: list[str]) -> None:
-    """Raise the limit of open files before the daemon starts its server, which inherits it. On the running daemon,
-    so that no other process changes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the daemon's own, too: it inherited them
+    """Raise the daemon's limit of open files before it starts its server, which inherits the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the daemon has inherited these
     if soft >= NOFILE:
         return
     for limits in ((NOFILE, max(hard, NOFILE)), (hard, hard)):
@@ -210,35 +207,34 @@ def _raise_nofile(daemon: ProcessIdentity, notes: list[str]) -> None:
             resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
             break
         except (OSError, ValueError):
-            continue  # not ours to raise: the hard limit first, then any
+            continue  # without the right to raise the hard limit, raise the soft one up to it
     else:
         hard = soft
     if hard < NOFILE:
-        notes.append(f"its open files are limited to {hard}; MPS wants {NOFILE}")
+        notes.append(f"its open files are limited to {hard}; MPS needs {NOFILE}")
 
 
 def _share_oom_fate(daemon: ProcessIdentity) -> None:
-    """Give the daemon an ordinary OOM score. slurmd's unit protects slurmd, and so every hook, from the kernel's
-    out-of-memory killer (OOMScoreAdjust); a user's daemon must not inherit that."""
+    """Reset the daemon's OOM score adjustment: slurmd's unit protects slurmd and the hooks from the kernel's
+    out-of-memory killer (OOMScoreAdjust), and a user's daemon must not inherit that."""
     file = Path(f"/proc/{daemon.pid}/oom_score_adj")
     try:
         if int(file.read_text()) < 0:
             file.write_text("0")
     except (OSError, ValueError):
-        pass  # an ordinary user's daemon, or one that is just gone
+        pass  # the caller is not root, or the daemon has just ended
 
 
 def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
-    """Start the server before the first client, so that a GPU on which none starts is known before a task is sent
-    there.
+    """Start the server before the first client connects, so that a failure is known before a task starts.
 
-    Raises MpsServerError when it ends, is in FAULT, or is not ready in time.
+    Raises MpsServerError if the server ends, is in FAULT, or is not ready in time.
     """
     ask(place, f"start_server -uid {place.owner.uid}", deadline)
     began, pause, seen = time.monotonic(), 0.005, set[int]()
     while True:
         servers = control.read_servers(place, deadline)
-        # A release without get_server_status lists a dying server, too: there it has to be listed twice.
+        # A release without get_server_status also lists a dying server: with it, wait until it is listed twice.
         ready = [one for one in servers if one.status == "ACTIVE" or (one.status is None and one.pid in seen)]
         if ready:
             return servers
@@ -251,28 +247,28 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
 
 
 def _why_no_server(place: MpsPlace, servers: tuple[MpsServer, ...]) -> str:
-    how = f"is {servers[0].status or 'not ready'} and takes no clients" if servers else "ended as soon as it started"
+    how = f"is {servers[0].status or 'not ready'} and accepts no clients" if servers else "ended as soon as it started"
     last = folders.last_log_line(place, "server.log")
     return f"its server {how}; server.log ends: {shown(last, 300) if last else 'empty'}"
 
 
 def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Deadline) -> list[str]:
-    """Clear away what stands where a daemon is to start. Raises MpsError where that belongs to somebody else, or is
-    in use."""
+    """Remove an old daemon or folder from the place where a daemon is to start; return notes. Raises MpsError if it
+    belongs to another user or is in use."""
     notes: list[str] = []
     holder = health.daemon
     if health.condition == "foreign" and holder is not None:
         if holder.name == MPS_NAME:
             raise MpsForeignError(place.pipe, health.why)
-        # Anybody who reaches the 0666 file can lock it. The lock moves away with its file.
-        notes.append(f"{health.why}; the folder was made anew")
+        # Any user who can reach the file, whose mode is 0666, can lock it. A new folder has a new file.
+        notes.append(f"{health.why}; the folder was replaced")
     if not replace and health.condition == "silent":
         raise MpsSilentError(place.pipe, health.why)
     if not replace and health.condition == "fault" and _clients(place, health.servers, deadline):
         raise MpsServerError(place.pipe, health.why)
     if not os.path.lexists(place.pipe):
         return notes
-    ended = _end_whole(place, _part(deadline, deadline.left() / 2))
+    ended = _end_whole(place, deadline.part(0.5))
     if ended.left:
         raise MpsServerError(place.pipe, f"process {ended.left[0].pid} of its former daemon does not end")
     folders.remove(place, deadline)
@@ -288,57 +284,52 @@ def _clients(place: MpsPlace, servers: Sequence[MpsServer], deadline: Deadline) 
 
 
 def set_defaults(place: MpsPlace, defaults: MpsDefaults, deadline: Deadline) -> None:
-    """Set every default that is given, and read each back. Raises as the single setters do."""
+    """Set every default that is given, and read each back. Raises as the other setters do."""
     if defaults.thread_percent is not None:
-        set_default_percent(place, defaults.thread_percent, deadline)
+        set_percent(place, None, defaults.thread_percent, deadline)
     if defaults.memory_mib is not None:
-        set_default_memory_mib(place, 0, defaults.memory_mib, deadline)
+        set_memory_mib(place, None, 0, defaults.memory_mib, deadline)
     if defaults.client_priority is not None:
         set_default_priority(place, defaults.client_priority, deadline)
 
 
-def set_default_percent(place: MpsPlace, percent: float, deadline: Deadline) -> None:
-    """Set the active thread percentage of servers that start from now on.
+def set_percent(place: MpsPlace, server_pid: int | None, percent: float, deadline: Deadline) -> None:
+    """Set the active thread percentage of clients that connect to this server later; None: of servers that start later.
 
-    Raises MpsRefusedError where it does not read back, ValueError outside (0, 100]: the daemon would keep the old one
-    and report that in its log only.
+    Raises MpsRefusedError if it does not read back, ValueError outside (0, 100]: the daemon would keep the old value
+    and report that only in its log.
     """
-    _check_percent(percent)
-    ask(place, f"set_default_active_thread_percentage {percent:g}", deadline)
-    _expect_percent(place, control.read_default_percent(place, deadline), percent)
+    if not 0 < percent <= 100:
+        raise ValueError(f"an active thread percentage is above 0 and at most 100, not {percent}")
+    command = (
+        "set_default_active_thread_percentage" if server_pid is None else f"set_active_thread_percentage {server_pid}"
+    )
+    ask(place, f"{command} {percent:g}", deadline)
+    got = control.read_percent(place, server_pid, deadline)
+    if abs(got - percent) > 0.06:  # the answer has one decimal
+        raise MpsRefusedError(place.pipe, f"its active thread percentage is {got}, not {percent}")
 
 
-def set_percent(place: MpsPlace, server_pid: int, percent: float, deadline: Deadline) -> None:
-    """Set the active thread percentage of clients that connect to this server from now on. Raises as
-    `set_default_percent` does."""
-    _check_percent(percent)
-    ask(place, f"set_active_thread_percentage {server_pid} {percent:g}", deadline)
-    _expect_percent(place, control.read_percent(place, server_pid, deadline), percent)
-
-
-def set_default_memory_mib(place: MpsPlace, device: int, mib: int, deadline: Deadline) -> None:
-    """Set the pinned memory of one client, for servers that start from now on, on the daemon's device of that
-    number.
+def set_memory_mib(place: MpsPlace, server_pid: int | None, device: int, mib: int, deadline: Deadline) -> None:
+    """Set the pinned memory of clients that connect to this server later (None: of servers that start later), on the
+    daemon's device of that number.
 
     Written as a whole number of M: the daemon takes 1.5G for 1M, and 0G for no limit (measured on 535, 550 and 555).
-    Raises MpsRefusedError where it does not read back, ValueError below 1.
+    Raises MpsRefusedError if it does not read back, ValueError below 1.
     """
-    _check_memory(mib)
-    ask(place, f"set_default_device_pinned_mem_limit {device} {mib}M", deadline)
-    _expect_memory(place, control.read_default_memory_mib(place, device, deadline), mib)
-
-
-def set_memory_mib(place: MpsPlace, server_pid: int, device: int, mib: int, deadline: Deadline) -> None:
-    """Set the pinned memory of clients that connect to this server from now on. Raises as `set_default_memory_mib`
-    does."""
-    _check_memory(mib)
-    ask(place, f"set_device_pinned_mem_limit {server_pid} {device} {mib}M", deadline)
-    _expect_memory(place, control.read_memory_mib(place, server_pid, device, deadline), mib)
+    if mib < 1:
+        raise ValueError(f"a memory limit is at least 1 MiB, not {mib}")
+    command = (
+        "set_default_device_pinned_mem_limit" if server_pid is None else f"set_device_pinned_mem_limit {server_pid}"
+    )
+    ask(place, f"{command} {device} {mib}M", deadline)
+    got = control.read_memory_mib(place, server_pid, device, deadline)
+    if got != mib:
+        raise MpsRefusedError(place.pipe, f"its memory limit is {got} MiB, not {mib} MiB")
 
 
 def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> None:
-    """Set the priority of clients that connect from now on: 0 normal, 1 below normal. Raises MpsRefusedError,
-    ValueError."""
+    """Set the priority of clients that connect later: 0 normal, 1 below normal. Raises MpsRefusedError, ValueError."""
     if priority not in (0, 1):
         raise ValueError(f"a client priority is 0 or 1, not {priority}")
     command = f"set_default_client_priority {priority}"
@@ -351,32 +342,13 @@ def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> 
 
 
 def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:
-    """End one client's work on the GPU; its next CUDA call returns error 810. False: no such client, or server.
+    """End one client's work on the GPU; its next CUDA call returns error 810. Return False if there is no such client
+    or server.
 
-    Before its process is killed: SIGKILL with work in flight leaves the server and all its clients undefined
-    (docs.nvidia.com/deploy/mps, "Client early termination"). Raises as mps_control.ask does.
+    Call it before killing the client: SIGKILL during work leaves the server and all its clients in an undefined state
+    (docs.nvidia.com/deploy/mps, "Client early termination"). Raises as control.ask does.
     """
     return "not found" not in ask(place, f"terminate_client {server_pid} {client_pid}", deadline)
-
-
-def _check_percent(percent: float) -> None:
-    if not 0 < percent <= 100:
-        raise ValueError(f"an active thread percentage is above 0 and at most 100, not {percent}")
-
-
-def _expect_percent(place: MpsPlace, got: float, wanted: float) -> None:
-    if abs(got - wanted) > 0.06:  # it answers with one digit behind the point
-        raise MpsRefusedError(place.pipe, f"its active thread percentage is {got}, not {wanted}")
-
-
-def _check_memory(mib: int) -> None:
-    if mib < 1:
-        raise ValueError(f"a memory limit is at least 1 MiB, not {mib}")
-
-
-def _expect_memory(place: MpsPlace, got: int | None, wanted: int) -> None:
-    if got != wanted:
-        raise MpsRefusedError(place.pipe, f"its memory limit is {got} MiB, not {wanted} MiB")
 
 
 # ---- Stop ----
@@ -387,15 +359,16 @@ def _never(gpu: str) -> bool:
 
 
 def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _never) -> MpsStopped:
-    """End the daemon with its servers, and remove its folder. Nothing to do where there is none; can be done twice.
+    """End the daemon with its servers, and remove its folder. Do nothing if there is no daemon.
 
-    Every client is terminated, then `quit`, then SIGTERM, then SIGKILL, each with a part of the time. A signal goes
-    only to the process that was found to be the owner's daemon or its server, and still is that very one. What outlives
-    all of it is in `left`, and the folder stays then.
+    Terminate the clients, send `quit`, then SIGTERM, then SIGKILL, each with a part of the time. Signals are sent only
+    to processes that are verified to be the owner's daemon or its servers. Processes that outlive all of it are
+    returned in `left`, and the folder stays.
 
-    unless: asked with the daemon's GPU under the daemon's own lock, where nobody can join it any more; True leaves it.
+    unless: a function of the daemon's GPU, called under the daemon's lock, when no job can join it any more. If it
+    returns True, the daemon is not stopped.
 
-    Raises MpsFolderError, and MpsSilentError when another program holds the daemon's lock for all that time.
+    Raises MpsFolderError, and MpsSilentError if another program holds the daemon's lock until the deadline.
     """
     began = time.monotonic()
     control.check_pipe(place.pipe)
@@ -416,13 +389,13 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
 def stop_many(
     places: Sequence[MpsPlace], deadline: Deadline, unless: Callable[[str], bool] = _never
 ) -> tuple[MpsStopped | MpsFailed, ...]:
-    """Stop several daemons at once; return each outcome, in order."""
+    """Stop several daemons in parallel; return their results in order."""
     work = [lambda place=place: stop(place, deadline, unless) for place in places]
     return tuple(_side_by_side(places, work, deadline.left() + 2 * KILL_S))
 
 
 class _Ended(Struct):
-    """How the processes of a daemon went."""
+    """The result of ending the processes of a daemon."""
 
     how: Literal["was not there", "quit", "SIGTERM", "SIGKILL", "still there"]
     clients: tuple[int, ...] = ()
@@ -431,14 +404,13 @@ class _Ended(Struct):
 
 
 def _end_whole(place: MpsPlace, deadline: Deadline) -> _Ended:
-    """End every process of the daemon, by ever stronger means, and at last all that is in its cgroup, which is
-    removed. The folder stays."""
+    """End every process of the daemon, then all others in its cgroup, and remove the cgroup. The folder stays."""
     ended = _end(place, deadline)
     group = _group(place)
     if group is not None:
         more = set(cgroup_paths.read_pids(group)) - {one.pid for one in ended.left}
         if more:
-            ended.notes.append(f"what else was in its cgroup was killed: {', '.join(map(str, sorted(more)))}")
+            ended.notes.append(f"other processes in its cgroup were killed: {', '.join(map(str, sorted(more)))}")
         ended.left = tuple({*ended.left, *cgroups.end(group, deadline)})
         ended.left = tuple(one for one in ended.left if process.is_same(one))
     return ended
@@ -451,26 +423,25 @@ def _end(place: MpsPlace, deadline: Deadline) -> _Ended:
     if daemon is None:
         ended = _Ended("was not there")
         if holder is not None:
-            ended.notes.append(f"{processes.describe_foreign(holder)}; it was left alone")
-        known = _servers(place)  # of a daemon that was killed
-        _end_servers(known, ended, deadline)
+            ended.notes.append(f"{processes.describe_foreign(holder)}; it was not ended")
+        _end_servers(_servers(place), ended, deadline)
         return ended
     ended = _Ended("quit")
-    servers = _quit(place, ended, _part(deadline, deadline.left() * 0.5))
-    if process.wait_gone([daemon], _part(deadline, 0.2)):
+    servers = _quit(place, ended, deadline.part(0.5))
+    if process.wait_gone([daemon], deadline.at_most(0.2)):
         ended.how = _signal_daemon(daemon, deadline)
-        # It could not say, or not truly, which servers it has.
+        # Its list of its servers may be missing or wrong.
         servers = {*servers, *_servers(place)}
         if process.is_same(daemon):
             ended.left = (daemon,)
-    process.wait_gone(servers, _part(deadline, 0.2))
+    process.wait_gone(servers, deadline.at_most(0.2))
     _end_servers(tuple(servers), ended, deadline)
     return ended
 
 
 def _servers(place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Return those of its processes that are servers, whether or not it lives: from its cgroup, which none of them
-    can leave; from all processes of the node only where it has no cgroup."""
+    """Return the daemon's servers, whether or not it is alive: from its cgroup, which they cannot leave; without a
+    cgroup from all processes of the node."""
     group = _group(place)
     if group is None or not cgroup_paths.exists(group):
         return processes.servers_of(processes.read_processes(uids=(place.owner.uid,)), place)
@@ -479,13 +450,13 @@ def _servers(place: MpsPlace) -> tuple[ProcessIdentity, ...]:
 
 
 def _quit(place: MpsPlace, ended: _Ended, deadline: Deadline) -> set[ProcessIdentity]:
-    """Ask it nicely, clients first, because `quit` waits for them. Its servers, as far as it named them.
+    """Terminate the clients, for which `quit` would wait, and send `quit`; return the servers that the daemon listed.
 
-    A daemon that does not do it gets signals, so no error leaves.
+    Errors are only noted in `ended`: the caller then sends signals.
     """
     servers: set[ProcessIdentity] = set()
     try:
-        listed = control.read_servers(place, _part(deadline, deadline.left() / 2))
+        listed = control.read_servers(place, deadline.part(0.5))
         for server in listed:
             identity = process.identify(server.pid)
             if identity is not None and processes.is_daemon(identity, place):
@@ -502,16 +473,16 @@ def _quit(place: MpsPlace, ended: _Ended, deadline: Deadline) -> set[ProcessIden
 
 def _signal_daemon(daemon: ProcessIdentity, deadline: Deadline) -> Literal["SIGTERM", "SIGKILL", "still there"]:
     process.end(daemon, signal.SIGTERM)
-    if not process.wait_gone([daemon], _part(deadline, deadline.left() / 2)):
+    if not process.wait_gone([daemon], deadline.part(0.5)):
         return "SIGTERM"
     process.end(daemon, signal.SIGKILL)
     return "still there" if process.wait_gone([daemon], _killed(deadline)) else "SIGKILL"
 
 
 def _end_servers(servers: Collection[ProcessIdentity], ended: _Ended, deadline: Deadline) -> None:
-    """End the servers that outlived their daemon."""
+    """End the servers that outlived their daemon; add those that remain to `ended.left`."""
     living = [one for one in servers if process.is_same(one)]
-    for number, patience in ((signal.SIGTERM, _part(deadline, deadline.left() / 2)), (signal.SIGKILL, None)):
+    for number, patience in ((signal.SIGTERM, deadline.part(0.5)), (signal.SIGKILL, None)):
         for one in living:
             if process.end(one, number):
                 ended.notes.append(f"server {one.pid} outlived its daemon and got {number.name}")
@@ -519,11 +490,11 @@ def _end_servers(servers: Collection[ProcessIdentity], ended: _Ended, deadline: 
     ended.left += tuple(living)
 
 
-# ---- Around it ----
+# ---- Locks and threads ----
 
 
 def _alone(place: MpsPlace, deadline: Deadline) -> ExitStack:
-    """Hold the daemon's own lock, made with its folder where it is missing; to be used in a `with`."""
+    """Return a context that holds the daemon's own lock, which is made with its folder if it is missing."""
     while True:
         folders.make_parents(place)
         stack = ExitStack()
@@ -531,14 +502,14 @@ def _alone(place: MpsPlace, deadline: Deadline) -> ExitStack:
             stack.enter_context(control.held(_life_lock(place), place, deadline, theirs=False))
             return stack
         except MpsGoneError:
-            # The folder went between its making and the lock: the user's last daemon was being stopped.
+            # Another hook has removed the folder in the meantime, after stopping the user's last daemon.
             if deadline.left() <= 0:
                 raise
 
 
 def _found(place: MpsPlace, deadline: Deadline) -> AbstractContextManager[object]:
-    """Hold the daemon's own lock as `_alone` does where there is anything of it; MpsGoneError leaves where nothing is.
-    A cgroup is there without a folder when somebody removed that."""
+    """Return a context that holds the daemon's own lock; entering it raises MpsGoneError if nothing of the daemon is
+    left. If its folder was removed, its cgroup can still be there."""
     group = _group(place)
     if group is not None and cgroup_paths.exists(group):
         return _alone(place, deadline)
@@ -546,40 +517,34 @@ def _found(place: MpsPlace, deadline: Deadline) -> AbstractContextManager[object
 
 
 def _forget_locks(place: MpsPlace) -> None:
-    """Remove the daemon's locks, its own one held. A process that waits for one of them notices, and makes it anew."""
+    """Remove the daemon's lock files; the caller holds its own one. A process that waits for one makes it again."""
     ui_lock = control.ui_lock(place)
     try:
         with control.held(ui_lock, place, Deadline.after(0.5)):
             control.forget(ui_lock)
     except MpsError:
-        pass  # a program of the user's sits on it; an empty file more
+        pass  # a program of the user holds it: an empty file stays
     control.forget(_life_lock(place))
     folders.remove_user(place)
 
 
 def _life_lock(place: MpsPlace) -> str:
-    """Return the path of the lock for starting and stopping. Its user cannot read it, so nobody else can keep a hook
-    waiting with it."""
+    """Return the path of the lock for starting and stopping. The user cannot open it, and so cannot delay a hook."""
     return f"{place.pipe}.lock"
 
 
 def _killed(deadline: Deadline) -> Deadline:
-    """Return a short deadline for SIGKILL even when time is up: a process that is about to be gone must not count as
-    left."""
+    """Return a deadline at least KILL_S from now, so that a process that is just dying does not count as left."""
     return Deadline.after(max(KILL_S, deadline.left()))
-
-
-def _part(deadline: Deadline, seconds: float) -> Deadline:
-    return deadline.at_most(seconds)
 
 
 def _side_by_side(
     places: Sequence[MpsPlace], work: Sequence[Callable[[], _Outcome]], patience_s: float
 ) -> list[_Outcome | MpsFailed]:
-    """Do each piece of work in a thread; return the outcomes, of which an MpsError is one. Any other error is a
-    defect of ours and is raised."""
+    """Call each function in a thread; return the results, with MpsFailed for an MpsError or a call that does not end.
+    Raise any other error, which is a defect of ours."""
     outcomes: list[_Outcome | MpsFailed] = [
-        MpsFailed(place, MpsSilentError.__name__, "it was not over in time") for place in places
+        MpsFailed(place, MpsSilentError.__name__, "it did not end in time") for place in places
     ]
     defects: list[BaseException] = []
 

@@ -1,6 +1,6 @@
-"""Load a BPF program that decides which devices a cgroup of v2 may open, as Slurm does for a job's.
+"""Attach a BPF program to a cgroup (v2) that decides which devices its processes may open, as Slurm does for jobs.
 
-With bpf(2) alone: no library and no compiler. The kernel keeps the program as long as the cgroup is there.
+This uses bpf(2), without a library or a compiler. The kernel keeps the program as long as the cgroup exists.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import os
 import sys
 
 NUMBERS = {"x86_64": 321, "aarch64": 280, "ppc64le": 361}
-"""bpf(2) on the machines that NVIDIA has drivers for (asm/unistd.h)."""
+"""The number of bpf(2) on the architectures with NVIDIA drivers (asm/unistd.h)."""
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _PROG_TYPE_CGROUP_DEVICE, _CGROUP_DEVICE = 15, 6
 _ALLOW_MULTI = 2
-"""Beside the programs of the groups above, all of which have to agree."""
+"""BPF_F_ALLOW_MULTI: the programs of the groups above stay in force, and all have to allow a device."""
 _ATTRIBUTES_BYTES = 128
 
 
 def load(program: bytes) -> int:
-    """Load the program into the kernel, which checks it; return its file descriptor. Raises OSError where the
-    kernel, or this process's rights, do not allow it."""
+    """Load the program into the kernel, which verifies it; return its file descriptor. Raises OSError if the kernel or
+    this process's rights do not allow it."""
     import ctypes
 
     code = ctypes.create_string_buffer(program, len(program))
@@ -33,7 +33,7 @@ def load(program: bytes) -> int:
 
 
 def attach(folder: str, program: bytes) -> None:
-    """Let the program decide for the processes in the cgroup `folder`. Raises OSError as `load` does."""
+    """Attach the program to the cgroup `folder`. Raises OSError as `load` does."""
     group = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         loaded = load(program)

@@ -1,8 +1,8 @@
-"""Make, check and remove the folders of MPS daemons: root makes them, gives them to a user and takes them back.
+"""Make, check and remove the folders of MPS daemons, which root gives to a user and takes back.
 
-The pipe directory is its user's, so everything in it may be a trap: a link instead of a file, a folder that changes
-while it is walked, ten thousand folders in one another. Nothing here follows a link, nothing recurses, and what is
-removed was taken out of its user's reach first.
+The pipe directory belongs to its user, who can put anything into it: links, folders that change while they are walked,
+thousands of nested folders. So the code here follows no link, does not recurse, and removes a folder only after taking
+it away from its user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..core.scan import Scan
 from .records import MpsPlace
 
 BATCH = 10_000
-"""Names of a user's folder in memory at once."""
+"""The most names of a user's folder that are kept in memory."""
 LOG_LIMIT_BYTES = 1024 * 1024
 LOG_FILES = ("control.log", "server.log")
 
@@ -27,18 +27,18 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_parents(place: MpsPlace) -> None:
-    """Make the folder that the pipe directory lies in, and the one above, 0711. Can be done twice.
+    """Make the two folders above the pipe directory, 0711, if they are missing.
 
-    Raises MpsFolderError where somebody else could put things in the daemon's way there.
+    Raises MpsFolderError if another user can write to them.
     """
     with _translated(place), _parents(place, make=True):
         pass
 
 
 def make(place: MpsPlace) -> None:
-    """Make the pipe directory and its log folder, fresh, the owner's, 0700. The daemon itself would make them 0777.
+    """Make the pipe directory and its log folder, 0700 and the owner's. The daemon itself would make them 0777.
 
-    Raises MpsFolderError; FileExistsError does not leave: whatever was there has to be removed before.
+    Raises MpsFolderError, also if the pipe directory exists.
     """
     leaf = _leaf(place)
     with _translated(place), _parents(place, make=True) as parent:
@@ -47,14 +47,14 @@ def make(place: MpsPlace) -> None:
             os.mkdir("logs", 0o700, dir_fd=folder)
             with _opened("logs", folder) as logs:
                 _hand_over(logs, place)
-            _hand_over(folder, place)  # last: until here nobody else can reach in
+            _hand_over(folder, place)  # last, so that no other user can write into it before
 
 
 def remove(place: MpsPlace, deadline: Deadline) -> None:
-    """Remove the pipe directory with all in it, and what an earlier removal left. Nothing to do where there is none.
+    """Remove the pipe directory with its contents, if there is one, and what an earlier removal left.
 
-    Only after its daemon is gone: one that lost its folder lives on, out of everybody's reach (measured).
-    Raises MpsFolderError where something cannot be removed.
+    Call it only after the daemon has ended: without its folder it would run on, and no client could reach it
+    (measured). Raises MpsFolderError if something cannot be removed.
     """
     leaf = _leaf(place)
     with _translated(place), _parents(place, make=False) as parent:
@@ -69,7 +69,7 @@ def remove(place: MpsPlace, deadline: Deadline) -> None:
 
 
 def remove_user(place: MpsPlace) -> None:
-    """Remove the folder of a user without daemons, unless something is still in it."""
+    """Remove the user's folder above the pipe directory if it is empty."""
     try:
         os.rmdir(os.path.dirname(place.pipe))  # noqa: PTH106, PTH120
     except OSError:
@@ -77,10 +77,10 @@ def remove_user(place: MpsPlace) -> None:
 
 
 def bound_logs(place: MpsPlace, limit_bytes: int = LOG_LIMIT_BYTES) -> tuple[str, ...]:
-    """Empty the logs that have grown beyond the limit; return their names. Called on every visit to a daemon.
+    """Empty the logs that are larger on disk than the limit; return their names. Called whenever a daemon is joined.
 
-    The daemon appends, so it goes on at the new end. Not RLIMIT_FSIZE: its signal would end the daemon or server with
-    all clients, and it holds for their shared memory, too. Counted is what a file takes, not how long it says it is.
+    The daemon appends, so it continues at the new end. RLIMIT_FSIZE is no alternative: its signal would end the daemon
+    or server with all clients, and it also limits their shared memory.
     """
     emptied = []
     try:
@@ -102,7 +102,7 @@ def bound_logs(place: MpsPlace, limit_bytes: int = LOG_LIMIT_BYTES) -> tuple[str
 
 
 def last_log_line(place: MpsPlace, name: str) -> str:
-    """Return the end of a log, for a sentence about what went wrong; empty where there is none."""
+    """Return the last line of a log, for an error message; empty if there is none."""
     try:
         logs = os.open(place.logs, _FOLDER)
     except OSError:
@@ -120,7 +120,8 @@ def last_log_line(place: MpsPlace, name: str) -> str:
 
 
 def _open_log(logs: int, name: str, flags: int, place: MpsPlace) -> int | None:
-    """Open a log that is a plain file of the owner's with no second name: anything else may be another user's file."""
+    """Open a log if it is a regular file of the owner's without a second hard link; None for anything else, which can
+    be another user's file."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=logs)
     except OSError:
@@ -146,15 +147,15 @@ def _translated(place: MpsPlace) -> Iterator[None]:
 
 @contextmanager
 def _parents(place: MpsPlace, make: bool) -> Iterator[int]:
-    """Open the folder above the pipe directory without following a link, and prove that nobody else can write to it.
+    """Open the folder above the pipe directory without following a link, and check that nobody else can write to it.
 
-    Where it is not there and not to be made, -1.
+    Yield -1 if it is missing and not to be made.
     """
     above = os.path.dirname(place.pipe)  # noqa: PTH120
     name = os.path.basename(above)  # noqa: PTH119
-    top = _open_top(os.path.dirname(above), make)  # noqa: PTH120
+    top = _open_folder(os.path.dirname(above), make, None, _FOLDER & ~os.O_NOFOLLOW)  # noqa: PTH120
     try:
-        parent = -1 if top < 0 else _open_parent(name, top, make)
+        parent = -1 if top < 0 else _open_folder(name, make, top, _FOLDER)
         try:
             for fd, sticky_will_do in ((top, True), (parent, False)):
                 if fd >= 0:
@@ -168,28 +169,15 @@ def _parents(place: MpsPlace, make: bool) -> Iterator[int]:
             os.close(top)
 
 
-def _open_top(path: str, make: bool) -> int:
+def _open_folder(path: str, make: bool, above: int | None, flags: int) -> int:
+    """Open a folder, after making it with mode 0711 if `make`; return -1 if it is missing and not to be made."""
     if make:
         try:
-            os.mkdir(path, 0o711)  # noqa: PTH102
+            os.mkdir(path, 0o711, dir_fd=above)
         except FileExistsError:
             pass
     try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if make:
-            raise
-        return -1
-
-
-def _open_parent(name: str, top: int, make: bool) -> int:
-    if make:
-        try:
-            os.mkdir(name, 0o711, dir_fd=top)
-        except FileExistsError:
-            pass
-    try:
-        return os.open(name, _FOLDER, dir_fd=top)
+        return os.open(path, flags, dir_fd=above)
     except FileNotFoundError:
         if make:
             raise
@@ -224,8 +212,7 @@ def _hand_over(fd: int, place: MpsPlace) -> None:
 
 
 def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
-    """Remove a folder with all in it, however deep: what lies in an inner folder is moved to the outermost one
-    first."""
+    """Remove a folder with its contents, however deep: first move the contents of inner folders to the outermost one."""
     try:
         top = _take(name, parent)
     except NotADirectoryError:
@@ -253,8 +240,7 @@ def _remove_entry(top: int, entry: str, deadline: Deadline) -> None:
 
 
 def _names(folder: int, deadline: Deadline) -> Iterator[str]:
-    """Yield what is in a folder until it is empty: the caller removes each entry. Raises TimeoutError at the
-    deadline."""
+    """Yield the names in a folder until it is empty; the caller removes each. Raises TimeoutError at the deadline."""
     while True:
         scan = Scan(folder, deadline, BATCH)
         batch = [entry.name for entry in scan]
@@ -265,11 +251,11 @@ def _names(folder: int, deadline: Deadline) -> Iterator[str]:
                 break
             yield name
         if deadline.left() <= 0:
-            raise TimeoutError(0, "too much lies in it to be removed in time")
+            raise TimeoutError(0, "it has too many entries to be removed in time")
 
 
 def _take(name: str, above: int) -> int:
-    """Open a folder and make it the caller's alone: its user can put nothing more into it."""
+    """Open a folder and make it accessible to the caller only, so that its user cannot write into it any more."""
     fd = os.open(name, _FOLDER, dir_fd=above)
     if os.geteuid() == 0:
         os.fchown(fd, 0, 0)
@@ -278,7 +264,7 @@ def _take(name: str, above: int) -> int:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Remove an entry; return False if it is a folder."""
+    """Remove a file; return False if it is a folder."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

@@ -1,6 +1,7 @@
-"""The processes of MPS, as the kernel lists them: who holds a daemon's lock, which servers and front ends there are.
+"""Find the processes of MPS in /proc: the holder of a daemon's lock, servers, front ends, daemons of other users.
 
-No daemon is asked, so nobody is kept waiting, and a daemon that hangs is seen as well as any other.
+No daemon is asked, so no client has to wait, and a daemon that hangs is found, too. Hooks load this module, so it reads
+/proc itself: importing psutil takes PSUTIL ms, and it has no option to read the environment of a process in part.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from ..core.records import ProcessIdentity
 from ..node import process_table
 from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole
 
-TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 DEFAULT_PIPE = "/tmp/nvidia-mps"
-"""Where MPS lives when nobody says where."""
+"""The pipe directory of MPS without CUDA_MPS_PIPE_DIRECTORY."""
 DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
 """The same for a daemon of root's with protocol 3 (docs.nvidia.com/deploy/mps, release 615)."""
 PIPE_VARIABLE = b"CUDA_MPS_PIPE_DIRECTORY"
@@ -36,25 +37,25 @@ _LOCK = struct.Struct("hhqqi4x")
 
 
 def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
-    """Return who holds the daemon's lock; None: nobody, so there is no daemon.
+    """Return the process that holds the daemon's lock; None: no process, so there is no daemon.
 
-    No connection is made and nobody is kept waiting. The file is in its user's hands: a link, a fifo or a device in its
-    place is nobody's lock. Of a process that this caller may not see (hidepid) only the number is known.
+    The file belongs to the user: a link, a FIFO or a device in its place counts as no lock. A process that the caller
+    may not see (hidepid) has only its pid.
 
-    Raises MpsFolderError where the folder is not for the caller's eyes.
+    Raises MpsFolderError if the caller may not enter the folder.
     """
     try:
         fd = os.open(
             f"{place.pipe}/control_lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         )
     except PermissionError as error:
-        raise MpsFolderError(place.pipe, "belongs to somebody else") from error
+        raise MpsFolderError(place.pipe, "belongs to another user") from error
     except OSError:
         return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        # Asking for a write lock names the holder of any lock: a mere read lock keeps a daemon from starting, too.
+        # A query for a write lock finds any lock: a read lock keeps a daemon from starting, too.
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     finally:
         os.close(fd)
@@ -66,34 +67,30 @@ def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
 
 
 def is_daemon(holder: ProcessIdentity, place: MpsPlace) -> bool:
-    """Return whether the holder of the lock is the owner's MPS daemon, by what the kernel says of it."""
+    """Return whether the holder of the lock has the name and user of the owner's MPS daemon."""
     return holder.name == MPS_NAME and holder.uid == place.owner.uid
 
 
 def describe_foreign(holder: ProcessIdentity) -> str:
-    """Return who holds a lock that is not theirs, as far as the caller may know."""
+    """Return a sentence about the holder of a lock that is not the owner's daemon."""
     if holder.pid == 0:
-        return "a process that the kernel does not name here holds its lock"
+        return "a process in another pid namespace holds its lock"
     who = "" if holder.uid is None else f" ({shown(holder.name or '?')}, uid {holder.uid})"
     return f"process {holder.pid}{who} holds its lock and is not the owner's daemon"
 
 
 def read_daemon(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
-    """Return the owner's daemon, proved alive by its lock; None: none, or something else has its place. Costs
-    microseconds.
+    """Return the owner's daemon, whose lock proves it alive; None: there is none, or another process has the lock.
 
-    Raises MpsFolderError where the folder is not for the caller's eyes.
+    Takes microseconds. Raises MpsFolderError if the caller may not enter the folder.
     """
     holder = lock_holder(place, proc)
     return holder if holder is not None and is_daemon(holder, place) else None
 
 
 def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
-    """Return the pid of the daemon's one child, which then is its server; None: more than one, none, or a kernel
-    without the list.
-
-    A guess that saves a question, never a proof.
-    """
+    """Return the pid of the daemon's only child, which is probably its server; None: it has none or several, or the
+    kernel does not list children. A guess that saves a question to the daemon, not a proof."""
     found: set[int] = set()
     try:
         for thread in os.scandir(f"{proc}/{daemon.pid}/task"):
@@ -105,15 +102,15 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
 
 
 def read_processes(proc: str = "/proc", uids: Collection[int] | None = None) -> tuple[MpsProcess, ...]:
-    """Return the processes of MPS on this node that the caller may see: of these users, of root and of the system's
-    users, and perhaps of others. uids None: of anybody."""
+    """Return the processes of MPS on this node that the caller may see: those of these users and of system users, and
+    possibly others; None: of all users."""
     rows = process_table.read(proc, uids)
     found = (read_process(pid, proc) for pid, (_, name, _, _) in rows.items() if name == MPS_NAME.encode())
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.identity.pid))
 
 
 def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
-    """Return one process of MPS; None where it is something else, or gone."""
+    """Return a process of MPS; None if it is another program or has ended."""
     try:
         with open(f"{proc}/{pid}/comm", "rb") as file:
             if file.read().strip() != MPS_NAME.encode():
@@ -141,10 +138,10 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
 
 
 def parse_role(argv: list[str]) -> MpsRole | None:
-    """Return what a process of MPS is, from its command line. The name may follow an interpreter's.
+    """Return the role of a process of MPS, from its command line, in which an interpreter can come first.
 
-    Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
-    protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).
+    Only `-d` or `-f` make the control program a daemon. Without an argument it is a front end that reads commands from
+    its input; with protocol 3 the command is in its arguments (`nvidia-cuda-mps-control server list`).
     """
     for place, argument in enumerate(argv[:3]):
         role = _PROGRAMS.get(argument.rpartition("/")[2])
@@ -181,7 +178,7 @@ def _pipe(variables: dict[bytes, bytes], protocol: int, *, is_root: bool) -> str
 
 
 def _read_variables(pid: int, proc: str) -> dict[bytes, bytes] | None:
-    """Return those of a process's variables that say where and how a daemon serves; the first of each counts."""
+    """Return a process's variables for pipe directory and protocol, the first of each name; None: not readable."""
     try:
         with open(f"{proc}/{pid}/environ", "rb") as file:
             variables = file.read(_ENVIRONMENT_LIMIT_BYTES).split(b"\0")
@@ -212,8 +209,8 @@ def _read_program(pid: int, proc: str) -> str | None:
 
 
 def read_program_files(program: str) -> frozenset[str]:
-    """Return the files that a process which runs the control `program` may execute: the program itself and, if it is
-    a script, its interpreter."""
+    """Return the files that a process of the control `program` can execute: the program and, if it is a script, its
+    interpreter."""
     found = {os.path.realpath(program)}
     try:
         with open(program, "rb") as file:
@@ -225,24 +222,23 @@ def read_program_files(program: str) -> frozenset[str]:
 
 
 def runs_program(one: MpsProcess, program_files: frozenset[str]) -> bool:
-    """Return whether a process executes the control program: one of `program_files`, or a file of NVIDIA's name for
-    it, such as the one in a container."""
+    """Return whether a process executes the control program: one of `program_files`, or a file with NVIDIA's name (as
+    in a container)."""
     program = one.program
     return program is not None and (program in program_files or program.rpartition("/")[2] == CONTROL_PROGRAM)
 
 
 def is_systems(one: MpsProcess, program_files: frozenset[str], first_ordinary_uid: int) -> bool:
-    """Return whether a daemon is root's or another system user's: all four uids are, and it executes the control
-    program.
+    """Return whether a daemon is a system user's: all four uids are, and it executes the control program.
 
-    The name of a process and its effective uid prove nothing: su behind a link of that name has both while it asks
-    an ordinary user for a password.
+    Name and effective uid are not enough: su, called by a link of that name, has both while it asks an ordinary user
+    for a password.
     """
     return bool(one.uids) and max(one.uids) < first_ordinary_uid and runs_program(one, program_files)
 
 
 def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Return the servers of the owner with this pipe directory, whether or not their daemon still lives."""
+    """Return the owner's servers with this pipe directory, whether or not their daemon is alive."""
     return tuple(
         one.identity
         for one in processes
@@ -251,5 +247,5 @@ def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[Proc
 
 
 def front_ends_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Return the front ends at this daemon: an idle one is why it answers nobody else."""
+    """Return the front ends of this daemon. While one of them is idle, the daemon answers no other."""
     return tuple(one.identity for one in processes if one.role == "front end" and one.pipe == place.pipe)

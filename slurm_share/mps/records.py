@@ -1,7 +1,7 @@
-"""Records of MPS: places, daemons, servers, clients, and how starting and stopping went.
+"""Records of MPS: places, daemons, servers, clients, and the results of starting and stopping.
 
-Units live in the names (`_mib` is 1,048,576 bytes). `None` means the source would not say; 0 means measured, and none.
-msgspec.Struct and not dataclasses: they are made in C, and a Prolog pays for each record that it builds.
+Names carry the unit (`_mib`: 1,048,576 bytes). `None` means unknown; 0 means measured and zero. The records are
+msgspec.Struct, which is built in C: a Prolog pays for each record.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from ..core.records import DaemonGroup, Owner, ProcessIdentity
 from ..core.typed import Literal
 
 MPS_NAME = "nvidia-cuda-mps"
-"""Name of MPS daemons and servers, as far as the kernel keeps it: 15 letters."""
+"""The name of MPS daemons and servers in the kernel, which keeps 15 bytes."""
 
 
 class MpsPlace(Struct, frozen=True):
-    """Where one MPS control daemon lives, of whom, for which GPU, and the program that is it and speaks with it."""
+    """The program, folder, GPU and owner of one MPS control daemon."""
 
     program: str
     """Absolute path of nvidia-cuda-mps-control."""
     pipe: str
     """Pipe directory (CUDA_MPS_PIPE_DIRECTORY), absolute, at most 87 bytes."""
     gpu: str
-    """CUDA_VISIBLE_DEVICES of the daemon: a UUID. Numbers would be counted anew for its clients, so that a client with
-    the same CUDA_VISIBLE_DEVICES finds another GPU or none (docs.nvidia.com/deploy/mps, CUDA_VISIBLE_DEVICES)."""
+    """CUDA_VISIBLE_DEVICES of the daemon: a UUID. MPS renumbers devices for its clients, so that a client with the same
+    number would find another GPU or none (docs.nvidia.com/deploy/mps, CUDA_VISIBLE_DEVICES)."""
     owner: Owner
     environment: tuple[tuple[str, str], ...] = ()
-    """Further variables for the daemon, such as LD_LIBRARY_PATH where libcuda is not on the linker's path."""
+    """Further variables for the daemon, such as LD_LIBRARY_PATH if libcuda is not on the linker's path."""
     options: tuple[str, ...] = ()
-    """Further words at its start, such as -S (static partitioning, where the release has it)."""
+    """Further arguments of the daemon, such as -S (static partitioning, if the release has it)."""
     group: DaemonGroup | None = None
-    """The cgroup that root starts it in; None: the caller's own."""
+    """The cgroup in which root starts the daemon; None: the caller's own."""
 
     @property
     def logs(self) -> str:
-        """Log folder. Not `log`: the daemon makes a fifo of that name in its pipe directory."""
+        """Return the log folder. Its name is not `log`: the daemon makes a FIFO of that name in its pipe directory."""
         return f"{self.pipe}/logs"
 
 
 class MpsServer(Struct, frozen=True):
-    """One nvidia-cuda-mps-server, the process through which clients reach the GPU."""
+    """One nvidia-cuda-mps-server, the process through which clients use the GPU."""
 
     pid: int
     status: str | None
-    """INITIALIZING, ACTIVE, FAULT; None: a release that cannot say (535 and older)."""
+    """INITIALIZING, ACTIVE or FAULT; None: the release cannot report it (535 and older)."""
 
 
 class MpsClient(Struct, frozen=True):
-    """One program that goes through an MPS server, as `ps` lists it."""
+    """One client of an MPS server, as the daemon's `ps` lists it."""
 
     pid: int
     server_pid: int
     gpu: str
-    """The beginning of its UUID."""
+    """The beginning of the GPU's UUID."""
     command: str
 
 
@@ -61,78 +61,78 @@ MpsCondition = Literal["fine", "no server", "fault", "silent", "stopped", "forei
 
 
 class MpsHealth(Struct, frozen=True):
-    """How one control daemon is."""
+    """The state of one control daemon."""
 
     condition: MpsCondition
-    """fine: it answers and its server takes clients. no server: it answers, and starts one for the first client.
-    fault: the server refuses new clients (CUDA error 807). silent: it lives and does not answer. stopped: by SIGSTOP,
-    so it was not asked, as `slurm-share doctor` does. foreign: something else holds its lock. dead: nobody holds it;
-    CUDA programs then run on, without MPS, and say nothing."""
+    """fine: it answers, and its server accepts clients. no server: it answers, and starts one for the first client.
+    fault: the server refuses new clients (CUDA error 807). silent: it runs and does not answer. stopped: by SIGSTOP, so
+    `slurm-share doctor` did not ask it. foreign: another process holds its lock. dead: no process holds its lock; CUDA
+    programs then run without MPS and do not report that."""
     daemon: ProcessIdentity | None
     servers: tuple[MpsServer, ...] = ()
     why: str = ""
-    """What was seen, where it is not fine."""
+    """The reason for a condition other than fine."""
 
 
 MpsRole = Literal["daemon", "server", "front end"]
-"""A front end that waits for input keeps every other one out of its daemon."""
+"""The role of a process of MPS. A front end that waits for input blocks all others from its daemon."""
 
 
 class MpsProcess(Struct, frozen=True):
-    """A process of MPS that runs on this node, anybody's."""
+    """A process of MPS on this node, of any user."""
 
     identity: ProcessIdentity
     role: MpsRole
     pipe: str | None
-    """Its pipe directory; None: its environment is not for our eyes."""
+    """Its pipe directory; None: the caller may not read its environment."""
     uids: tuple[int, ...] = ()
-    """Its real, effective, saved and file system uid; empty where the kernel does not say. They differ in a program
-    that changes its user, such as su: such a process is not its effective user's alone."""
+    """Its real, effective, saved and file system uid; empty if they cannot be read. They differ in a program that
+    changes its user, such as su."""
     program: str | None = None
-    """The file that it executes, as the kernel says it (/proc/PID/exe); None: not for our eyes."""
+    """The file that it executes (/proc/PID/exe); None: the caller may not read it."""
     protocol: int = 2
-    """2, or from driver 615 on also 3: another way to ask the daemon, and another default pipe directory."""
+    """2, or from driver 615 on also 3, which has other commands and another default pipe directory."""
 
 
 class MpsDefaults(Struct, frozen=True):
-    """What a daemon gives every server that it starts from then on. None: as NVIDIA has it, no limit."""
+    """The values that a daemon gives to servers that it starts later. None: NVIDIA's default, which is no limit."""
 
     thread_percent: float | None = None
     memory_mib: int | None = None
-    """Pinned memory of one client on the daemon's GPU."""
+    """The pinned memory of one client on the daemon's GPU."""
     client_priority: int | None = None
-    """0 normal, 1 below normal."""
+    """0: normal, 1: below normal."""
 
 
 class MpsStarted(Struct, frozen=True):
-    """A daemon that is there and was seen to answer."""
+    """A daemon that runs and has answered."""
 
     place: MpsPlace
     daemon: ProcessIdentity
     servers: tuple[MpsServer, ...]
     joined: bool
-    """True: it ran already."""
+    """Whether it ran already."""
     seconds: float
     notes: tuple[str, ...] = ()
 
 
 class MpsFailed(Struct, frozen=True):
-    """A daemon that is not to be used, and why; what was begun was undone."""
+    """A daemon that was not started or stopped, and why. A start has been undone."""
 
     place: MpsPlace
     kind: str
-    """Name of the error."""
+    """The name of the error's class."""
     why: str
 
 
 class MpsStopped(Struct, frozen=True):
-    """How a daemon went, and what of it is still there."""
+    """The result of stopping a daemon."""
 
     place: MpsPlace
     how: Literal["was not there", "in use", "quit", "SIGTERM", "SIGKILL", "still there"]
     clients: tuple[int, ...]
-    """Programs that were still connected and were told to end."""
+    """Clients that were still connected and were terminated."""
     left: tuple[ProcessIdentity, ...]
-    """Processes of it that outlived every signal: the GPU is not free."""
+    """Processes of the daemon that outlived every signal: the GPU is not free."""
     seconds: float
     notes: tuple[str, ...] = ()

@@ -6,8 +6,8 @@
         mps.set_percent(25)                                     # of every client that connects from now on
         subprocess.run(["python", "train.py"], env={**os.environ, **mps.client_environment(memory_mib=8192)})
 
-No root is needed: a daemon in a folder of one's own serves one's own programs. Several daemons, for several GPUs, can
-run side by side in one process. What takes effect when:
+This needs no root: a daemon in a folder of one's own serves one's own programs. One process can use several daemons,
+for several GPUs. What takes effect when:
 
 =====================================  =========================================  ====================================
 what                                   who gets it                                where it is lost
@@ -18,8 +18,8 @@ what                                   who gets it                              
                                        tighten what its server gives
 =====================================  =========================================  ====================================
 
-Only `terminate_client` reaches a client that is connected. The daemon starts its server at once, so the
-defaults that its first clients are to have are given to the constructor.
+Only `terminate_client` affects a client that is connected. The daemon starts its server at once, so give the defaults
+for its first clients to the constructor.
 
 A program with the environment of a dead daemon runs without MPS and does not report it: check `health` first.
 """
@@ -33,23 +33,15 @@ from ..core.errors import MpsServerError
 from ..core.process import Deadline
 from ..core.records import Owner
 from . import control, daemons, status
-from .records import (
-    MpsClient,
-    MpsDefaults,
-    MpsHealth,
-    MpsPlace,
-    MpsServer,
-    MpsStarted,
-    MpsStopped,
-)
+from .records import MpsClient, MpsDefaults, MpsHealth, MpsPlace, MpsServer, MpsStarted, MpsStopped
 
 PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
 
 
 class ControlDaemon:
-    """One MPS control daemon. Nothing is started before `start`, or before the `with` block.
+    """One MPS control daemon, which `start` or the `with` statement starts.
 
-    Every method raises an MpsError of `slurm_share.core.errors`; their text is a sentence for a person.
+    Every method can raise an MpsError of `slurm_share.core.errors`, whose text is a sentence for users.
     """
 
     def __init__(
@@ -64,9 +56,9 @@ class ControlDaemon:
         options: tuple[str, ...] = (),
         timeout_s: float = 20.0,
     ) -> None:
-        """`folder` becomes the pipe directory: absolute, at most 87 bytes, in a folder of the caller's own, on this
-        node's own disk or memory. `gpu` is a UUID (of a GPU or a MIG instance) or several joined by commas; numbers
-        would be counted anew for the clients. `timeout_s` is what each method may take in all.
+        """Describe a daemon. `folder` becomes the pipe directory: absolute, at most 87 bytes, in a folder of the
+        caller's own, on a local file system. `gpu` is a UUID (of a GPU or a MIG instance) or several joined by commas;
+        MPS would renumber device numbers for the clients. `timeout_s` limits each method.
         """
         own = daemons.owner(os.getuid(), os.getgid()) if owner is None else owner
         self.place = MpsPlace(program, os.fspath(folder), gpu, own, environment, options)
@@ -85,26 +77,25 @@ class ControlDaemon:
     # ---- Life ----
 
     def start(self, *, replace: bool = False) -> MpsStarted:
-        """Start it with a server that takes clients, or join it where it runs. See mps.daemons.start."""
+        """Start the daemon with a server that accepts clients, or join it if it runs, as mps.daemons.start does."""
         return daemons.start(self.place, self._deadline(), self._defaults, replace=replace)
 
     def stop(self) -> MpsStopped:
-        """End clients' work, servers and daemon, and remove the folder. See mps.daemons.stop."""
+        """End clients' work, servers and daemon, and remove the folder, as mps.daemons.stop does."""
         return daemons.stop(self.place, self._deadline())
 
     def health(self) -> MpsHealth:
-        """Return how the daemon is (fine, no server, fault, silent, foreign or dead) and why."""
+        """Return the daemon's condition (fine, no server, fault, silent, foreign or dead) and the reason."""
         return status.read_health(self.place, self._deadline())
 
     # ---- Clients ----
 
     def client_environment(self, *, percent: float | None = None, memory_mib: int | None = None) -> dict[str, str]:
-        """Return the variables that make a program a client of this daemon, on its first GPU, with limits of its
-        own.
+        """Return the variables that make a program a client of this daemon, on its first GPU, with its own limits.
 
-        The memory limit counts the program's own context, too, and holds per process; beyond it an allocation fails as
-        if the GPU were full. It names device 0 alone: an entry for a GPU that the program does not see would void
-        every limit in the variable (NVIDIA's Dynamo guide to MPS limits).
+        The memory limit applies to each process and includes its context; beyond it an allocation fails as if the GPU
+        were full. It is for device 0 only: an entry for a GPU that the program does not see would void every limit in
+        the variable (NVIDIA's Dynamo guide to MPS limits).
         """
         found = {
             "CUDA_MPS_PIPE_DIRECTORY": self.place.pipe,
@@ -118,21 +109,21 @@ class ControlDaemon:
         return found
 
     def servers(self) -> tuple[MpsServer, ...]:
-        """Return the pids and states of the servers: one, but for the moments in which one follows another."""
+        """Return the pids and states of the servers. There are two only while one replaces the other."""
         return control.read_servers(self.place, self._deadline())
 
     def clients(self) -> tuple[int, ...]:
-        """Return the pids of the connected programs."""
+        """Return the pids of the connected clients."""
         deadline = self._deadline()
         servers = control.read_servers(self.place, deadline)
         return tuple(pid for one in servers for pid in control.read_clients(self.place, one.pid, deadline))
 
     def client_table(self) -> tuple[MpsClient, ...]:
-        """Return the connected programs with GPU and command."""
+        """Return the connected clients with GPU and command."""
         return status.read_client_table(self.place, self._deadline())
 
     def terminate_client(self, pid: int) -> bool:
-        """End one client's work on the GPU, as has to be done before it is killed. False: it is no client here."""
+        """End one client's work on the GPU, before it is killed; return False if it is not a client of this daemon."""
         deadline = self._deadline()
         for one in control.read_servers(self.place, deadline):
             if pid in control.read_clients(self.place, one.pid, deadline):
@@ -143,19 +134,19 @@ class ControlDaemon:
 
     def default_percent(self) -> float:
         """Return the active thread percentage of the next server."""
-        return control.read_default_percent(self.place, self._deadline())
+        return control.read_percent(self.place, None, self._deadline())
 
     def set_default_percent(self, percent: float) -> None:
         """Set the active thread percentage of servers that start later."""
-        daemons.set_default_percent(self.place, percent, self._deadline())
+        daemons.set_percent(self.place, None, percent, self._deadline())
 
     def default_memory_mib(self, device: int = 0) -> int | None:
         """Return the pinned memory, MiB, of a client of the next server; None: no limit."""
-        return control.read_default_memory_mib(self.place, device, self._deadline())
+        return control.read_memory_mib(self.place, None, device, self._deadline())
 
     def set_default_memory_mib(self, mib: int, device: int = 0) -> None:
         """Set the pinned memory, MiB, of a client of servers that start later."""
-        daemons.set_default_memory_mib(self.place, device, mib, self._deadline())
+        daemons.set_memory_mib(self.place, None, device, mib, self._deadline())
 
     def set_default_priority(self, priority: int) -> None:
         """Set the priority of clients that connect later: 0 normal, 1 below normal."""
@@ -182,14 +173,13 @@ class ControlDaemon:
         daemons.set_memory_mib(self.place, self._server(deadline), device, mib, deadline)
 
     def ask(self, command: str) -> str:
-        """Return the answer to any other command of the control program, such as `lspart` or `device_query`, within
-        the time limit."""
+        """Return the answer to any other command of the control program, such as `lspart` or `device_query`."""
         return control.ask(self.place, command, self._deadline())
 
     def _server(self, deadline: Deadline) -> int:
         servers = control.read_servers(self.place, deadline)
         if not servers:
-            raise MpsServerError(self.place.pipe, "it has no server to set or ask")
+            raise MpsServerError(self.place.pipe, "it has no server")
         return servers[0].pid
 
     def _deadline(self) -> Deadline:

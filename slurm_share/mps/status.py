@@ -1,10 +1,10 @@
-"""MPS on this node: how a daemon is, who its clients are, what else of MPS runs here. Changes nothing.
+"""Read the state of MPS on this node: a daemon's state, its clients, and other MPS processes.
 
-A daemon has one connection, which a question to it occupies until the answer. What is watched for long is therefore
-read from NVML, and from the kernel: `read_daemon` and `read_processes`.
+A daemon serves one connection at a time. So figures that are read often come from NVML and from the kernel
+(`read_daemon`, `read_processes`).
 
-Where a text below was never seen by us from a real daemon with a server and clients, its source is NVIDIA's manual
-(docs.nvidia.com/deploy/mps, v2 interface), and tests/gpu/ compares.
+The source of formats that were not seen from a real daemon is NVIDIA's manual (docs.nvidia.com/deploy/mps, v2
+interface); tests/gpu/ compares them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NUMBER = pattern(r"[0-9]{1,10}")
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """Return how the daemon is, as `control.read_health` does; of a silent one also who keeps it busy, where that
-    shows."""
+    """Return the daemon's state, as `control.read_health` does; name the front end that keeps a silent one busy, if
+    one is connected."""
     health = control.read_health(place, deadline, proc)
     if health.condition != "silent":
         return health
@@ -34,9 +34,9 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
 
 
 def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsProcess, ...]:
-    """Return the daemons that somebody started by other means than ours: never stopped, only named.
+    """Return the daemons that are not ours, i.e. whose pipe directory is not below `root`. They are never stopped.
 
-    A daemon whose pipe directory is hidden counts as foreign; root sees every one.
+    A daemon whose pipe directory the caller may not read counts as foreign; root can read all.
     """
     return tuple(
         one for one in processes if one.role == "daemon" and (one.pipe is None or not one.pipe.startswith(f"{root}/"))
@@ -44,14 +44,13 @@ def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsPr
 
 
 def read_client_table(place: MpsPlace, deadline: Deadline) -> tuple[MpsClient, ...]:
-    """Return all clients of the daemon with their GPU and command, as its `ps` shows them. Empty in a release
-    without `ps`."""
+    """Return all clients of the daemon with GPU and command, from its `ps`; empty in a release without `ps`."""
     return parse_client_table(control.ask(place, "ps", deadline))
 
 
 def parse_client_table(text: str) -> tuple[MpsClient, ...]:
-    """Return the clients in the answer to `ps`: PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND under a line of those
-    words. Other lines are no clients."""
+    """Return the clients in the answer to `ps`, whose columns are PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND; skip
+    other lines, such as the header."""
     rows = (line.split(None, 5) for line in text.splitlines())
     return tuple(
         MpsClient(int(row[0]), int(row[2]), row[3], row[5] if len(row) > 5 else "")

@@ -1,10 +1,10 @@
-"""One share of a node's GPUs: option, allocation, plan, ledger, admission, release, leases."""
+"""Share a node's GPUs: option, allocation, plan, ledger, admission, release, leases."""
 
 from __future__ import annotations
 
 from ..core.lazy import exports
 
-TYPE_CHECKING = False  # as mypy knows it
+TYPE_CHECKING = False  # mypy takes it for True
 if TYPE_CHECKING:
     from . import (
         admission,

@@ -1,4 +1,4 @@
-"""Admit a job to this node: ask driver and kernel, enter it in the ledger, prepare its GPUs, decide, write the plan."""
+"""Admit a job to a node: read driver and kernel, enter it in the ledger, prepare its GPUs, decide, write the plan."""
 
 from __future__ import annotations
 
@@ -22,16 +22,7 @@ from slurm_share.node.records import Gpu, LiveJob
 from slurm_share.share import option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import UNDO_S, Host
-from slurm_share.share.records import (
-    BACKEND_TIME_SLICING,
-    Grant,
-    Ledger,
-    LedgerJob,
-    Limits,
-    Plan,
-    Prepared,
-    Refusal,
-)
+from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Limits, Plan, Prepared, Refusal
 from slurm_share.share.rules import allocation, drain, granted, owners, reconcile
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
@@ -46,17 +37,16 @@ and some time for processes to end after SIGKILL."""
 CLEAR_RATIO = 0.5
 """The part of a Prolog's time for cleaning up after earlier jobs. Preparing the GPUs needs the rest."""
 PATIENCE_S = 4.0
-"""How long a job waits for one that should have ended; at most half of the remaining time, since cleaning up and
-preparing need the rest."""
+"""How long a job waits for a job that should have ended; at most half of the remaining time."""
 POLL_S = 0.1
 """The pause between two checks whether such a job has ended."""
 OLD_S = 1.0
-"""A list of live jobs that is older than this refuses no job: the one in the way may have ended."""
+"""The greatest age of a list of live jobs that may refuse a job: a job on an older list may have ended."""
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
-    """Decide about the job in `environ` and write the decision where its tasks look for it. Return False if the node is
-    to be drained (share/rules/drain.py).
+    """Decide about the job in `environ` and write the plan or refusal for its tasks. Return False if the node is to be
+    drained (share/rules/drain.py).
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
@@ -64,10 +54,10 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     deadline = Deadline.after(settings.hook_deadline_s)
     last = Deadline(deadline.at + UNDO_S)
     if is_anothers(job, paths, last):
-        hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
+        hook.report(WHO, f"job {job.job_id} is alive here under another user than uid {job.uid}: nothing is done")
         return True
     state.remove_unshared(paths, job.job_id)
-    state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may follow an earlier run's plan
+    state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may use the plan of an earlier run
     entry = Entry(read_grant(job, paths, settings))
     well = True
     listed = is_listed(job.node, settings)
@@ -78,8 +68,8 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if isinstance(entry.grant, Grant) and entry.grant.backend != BACKEND_TIME_SLICING:
         prepared = prepare(entry.grant, paths, settings, deadline, last)
         if not is_entered(job, paths, last):
-            # slurmd was killed meanwhile, and the one after it has ended the job
-            hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
+            # slurmd was killed meanwhile, and the next one has ended the job.
+            hook.report(WHO, f"job {job.job_id}: its Epilog has run already; what was started for it is ended")
             release.clear((), paths, settings, last, WHO)
             return well
     decision = decide(job, entry, prepared, paths, settings)
@@ -95,7 +85,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
 
 
 def read_job(environ: Mapping[str, str]) -> JobContext:
-    """Return the job in `environ`, and whether its GPUs are surely those of this node.
+    """Return the job in `environ`, with `has_sure_gpus` False if its GPUs may be those of another node.
 
     Raises HookEnvError for an environment that is not slurmd's.
     """
@@ -114,8 +104,8 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
 def decide(
     job: JobContext, entry: Entry, prepared: Prepared, paths: Paths, settings: Settings
 ) -> Plan | Refusal | None:
-    """Return the decision and make the job's slots; None for an ordinary job. It is a Refusal where there is no room
-    for the slots. That never drains the node: the user's own jobs may have filled the file system."""
+    """Return the decision and make the job's slots; None for an ordinary job. If the file system is full, refuse the
+    job without draining the node: the user's own jobs may have filled it."""
     decision: Plan | Refusal | None = None
     if isinstance(entry.grant, Grant):
         decision = allocation.decide(entry.grant, prepared, settings, cores=topology.read_cores(), on_gpu=entry.on_gpu)
@@ -130,7 +120,7 @@ def decide(
 
 
 def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
-    """Make the files of the job's slots; return False where there is no room for them."""
+    """Make the files of the job's slots; return False if the file system is full."""
     try:
         state.make_slots(paths, job.job_id, slots, Owner(job.uid, job.gid))
     except OSError as error:
@@ -142,9 +132,9 @@ def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
 
 
 def give_users_folder(paths: Paths) -> None:
-    """Mount the second file system, for the files of users, if it is not mounted yet and the mount would hide nothing.
+    """Mount the file system for the files of users if it is not mounted yet and the mount would hide nothing.
 
-    A node where it cannot be mounted works without it; doctor tells about it.
+    A node where it cannot be mounted works without it; `slurm-share doctor` reports that.
     """
     state.prepare(paths)
     if not user_folder.lacks_mount(paths):
@@ -161,8 +151,8 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
     """Write a refusal for the tasks of a shared job that could not be entered in the ledger, so that they do not run
     unshared.
 
-    Raises HookEnvError for an environment that is not slurmd's, OSError where state cannot be written; the plugin then
-    finds no plan, and ends the tasks itself.
+    Raises HookEnvError for an environment that is not slurmd's, OSError if state cannot be written. Then there is no
+    plan, and the plugin refuses the tasks.
     """
     job = hook_env.read(environ, option.parse)
     if job.share is None:
@@ -174,8 +164,7 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
 
 
 def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Refusal | None:
-    """Return what a job has of this node; None for one without a share. Where the driver does not answer it is a
-    Refusal, since the job's GPUs cannot be identified."""
+    """Return what a job has of this node; None for a job without a share, a Refusal if the driver does not answer."""
     if job.share is None:
         return None
     try:
@@ -186,7 +175,7 @@ def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Ref
 
 
 def granted_uuids(job: JobContext) -> list[str]:
-    """Return the UUIDs of an ordinary job's GPUs; an empty list where the driver does not answer."""
+    """Return the UUIDs of an ordinary job's GPUs; an empty list if the driver does not answer."""
     try:
         return [gpu.uuid for gpu in granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)[0]]
     except DriverError:
@@ -194,14 +183,13 @@ def granted_uuids(job: JobContext) -> list[str]:
 
 
 def read_offers(job: JobContext, paths: Paths, settings: Settings, driver: str) -> Iterator[Limits]:
-    """Return what the backends that may serve the job can do on this node, in order of preference. Each is looked at
-    when it is asked for."""
+    """Yield the limits of the backends that may serve the job, in order of preference. Each is read when needed."""
     host = Host(paths=paths, settings=settings)
     return (backend.limits(driver, host) for backend in registry.wanted(job.share))
 
 
 def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
-    """Return whether a job of that number lives here and belongs to another user: then its state must not change."""
+    """Return whether a live job here has the same number and another user: then its state must not change."""
     if not paths.job(job.job_id).exists():
         return False
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
@@ -222,12 +210,12 @@ class Judged(Struct, frozen=True):
 
     grant: Grant | Refusal | None
     over: tuple[LedgerJob, ...]
-    """Jobs in the ledger that are over and had no Epilog."""
+    """Jobs in the ledger that have ended without an Epilog."""
     neighbours: tuple[LiveJob, ...] = ()
-    """Jobs of other users, which are the reason for a refusal."""
+    """Jobs of other users that are the reason for a refusal."""
 
     def uids(self) -> frozenset[int]:
-        """Return the users of the neighbours."""
+        """Return the uids of the neighbours' users."""
         return frozenset(one.uid for one in self.neighbours if one.uid is not None)
 
 
@@ -236,9 +224,9 @@ class Entry(Struct, frozen=True):
 
     grant: Grant | Refusal | None
     over: tuple[LedgerJob, ...] = ()
-    """Jobs that are over and had no Epilog: this hook cleans up after them."""
+    """Jobs that have ended without an Epilog: this hook cleans up after them."""
     on_gpu: int | None = None
-    """Which part of the GPU the job has."""
+    """The number of the job's part of its GPU; None: it has whole GPUs."""
 
 
 def enter(
@@ -252,18 +240,17 @@ def enter(
     *,
     listed: bool,
 ) -> Entry:
-    """Decide whether the job may run beside the jobs that are here, and enter it in the ledger if it may and is shared,
-    or if the node is `listed` (kept to one user).
+    """Decide whether the job may run next to the jobs on the node. If so, enter it in the ledger if it is shared or the
+    node is `listed` (kept to one user).
 
-    Where other jobs are in the way, wait for PATIENCE_S: Slurm gives a job its GPUs, or a listed node, alone. But when
-    the controller has lost sight of a node for a while, it starts jobs there before the earlier ones have ended. They
-    end within moments, and the new job need not be refused for them.
+    If other jobs are in the way, wait for PATIENCE_S. Slurm gives a job its GPUs, or a listed node, alone; but a
+    controller that lost contact with a node starts jobs there before the earlier ones have ended. Those end within
+    moments, so the new job need not be refused.
 
-    The ledger is written before anything is started: a hook that stops a daemon first looks there, under that GPU's own
-    lock, whether a new job has come to the GPU. What takes long is done without the ledger's lock, for which all hooks
-    of the node wait: a directory service may answer slowly, and a user may have left so many processes that to list
-    them takes longer than everything else. The list of live jobs may therefore be a moment older than the ledger. That
-    does no harm: a step proves that its job lives, and a missing step proves nothing.
+    The ledger is written before anything is started: a hook that stops a daemon checks it, under that GPU's lock, for a
+    new job on the GPU. Slow work is done without the ledger's lock, for which all hooks of the node wait: looking up
+    user names, and listing processes, of which a user can have left many. So the list of live jobs can be older than
+    the ledger. That is safe: a step proves that its job is alive, and a missing step proves nothing.
     """
     guarded = job.share is not None or listed
     state.prepare(paths)
@@ -298,7 +285,7 @@ def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
             hook.report(
                 WHO,
                 f"job {one.job_id} has a slurmstepd here, {one.without_task_s:.0f} s old, that has no task any more "
-                "and does not end, as one that slurmctld does not answer: it keeps nobody away",
+                "and does not end (it may be waiting for slurmctld): it is ignored",
             )
 
 
@@ -307,7 +294,7 @@ def write_down(
 ) -> Entry:
     """Write the job into `ledger` and make its folder. The caller holds the ledger's lock and has read `ledger`."""
     for entry in judged.over:
-        hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
+        hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} ended without an Epilog: cleaning up after it")
     over, ledger = release.take_over(ledger, judged.over, paths, settings, WHO)
     grant = judged.grant
     on_gpu = reconcile.free_part(ledger, grant) if isinstance(grant, Grant) else None
@@ -317,7 +304,7 @@ def write_down(
     if wanted is not None and not isinstance(grant, Refusal):
         after = reconcile.enter(ledger, job, grant, now, wanted, on_gpu)
     if enters or isinstance(grant, Refusal):
-        # An Epilog of an earlier run may have removed the folder. From here on it does not: the ledger has the job.
+        # An Epilog of an earlier run may have removed the folder. It no longer does once the job is in the ledger.
         state.make_job_folder(paths, job.job_id)
     if after != ledger:
         state.write_ledger(paths, after, settings)
@@ -334,15 +321,14 @@ def judge(
     *,
     guarded: bool,
 ) -> Judged:
-    """Return the grant, or a Refusal because of the jobs that are here, and the ledger's jobs that are over. Changes
-    nothing.
+    """Return the grant, or a Refusal because of other jobs, and the ledger's jobs that have ended. Changes nothing.
 
-    `shown`: names of other users that may be told to this job's user.
+    `shown`: the names of other users that this job's user may see.
     """
     has = grant if isinstance(grant, Grant) else None
     granted = [gpu.uuid for gpu in has.gpus] if has is not None else granted_uuids(job) if ledger.jobs else []
     if not job.has_sure_gpus:
-        granted = []  # they prove nothing about the jobs that have them
+        granted = []  # the GPUs may be another node's, so they prove no job here to have ended
     over = reconcile.stale(ledger, job, has if job.has_sure_gpus else None, granted, [one.job_id for one in live], now)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
@@ -354,12 +340,12 @@ def judge(
 
 
 def read_names(uids: Iterable[int], environ: Mapping[str, str]) -> dict[int, str]:
-    """Return uid -> name, for a job's output; nothing where Slurm hides users from each other."""
+    """Return uid -> name, for a job's output; empty if Slurm hides users from each other."""
     return {} if read_hides_owners(environ) else {uid: node_processes.read_user_name(uid) for uid in uids}
 
 
 def is_listed(node: str, settings: Settings) -> bool:
-    """Return whether the site keeps this node to one user at a time (exclusive_user_nodes), for ordinary jobs, too."""
+    """Return whether the site keeps this node to one user at a time for all jobs (exclusive_user_nodes)."""
     listed = settings.exclusive_user_nodes
     if node in listed:
         return True
@@ -375,16 +361,15 @@ def is_listed(node: str, settings: Settings) -> bool:
 
 
 def read_hides_owners(environ: Mapping[str, str]) -> bool:
-    """Return whether a user must not be told who else is here; True where that is not known."""
-    from slurm_share.slurm import private_data  # only where somebody else is in the way: every shared job would pay
+    """Return whether users may not see each other's jobs (PrivateData in slurm.conf); True if that is not known."""
+    from slurm_share.slurm import private_data  # needed only if another job is in the way; its import takes time
 
     file = environ.get("SLURM_CONF", "")
     return not file.startswith("/") or private_data.read_hides_jobs(Path(file))
 
 
 def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Prepared:
-    """Have the grant's backend make its GPUs ready. A failed start may be undone until `last`, which is after the
-    deadline."""
+    """Prepare the grant's GPUs with its backend. Undoing a failed start may take until `last`, after the deadline."""
     backend, job = registry.get(grant.backend), grant.job
     exclusive = backend.has_gpu_alone and settings.compute_mode == "exclusive_process"
     if exclusive:
@@ -397,13 +382,13 @@ def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, 
     for line in prepared.log:
         hook.report(WHO, f"job {job.job_id}: {line}")
     if prepared.failures and exclusive:
-        # Without the backend the tasks use the GPU as several processes, and this mode admits only one.
+        # Without the backend several processes use the GPU, and this mode admits only one.
         release.restore_modes(paths, settings, last, WHO, tuple(prepared.failures), besides=job.job_id)
     return prepared
 
 
 def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline) -> None:
-    """Undo what was done for a job whose share is refused after all. Its folder stays: it holds the refusal."""
+    """Undo what was done for a job that is refused after its GPUs were prepared. Its folder with the refusal stays."""
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         ledger = hook.read_ledger(paths, WHO)
         state.write_ledger(paths, reconcile.leave(ledger, job_id), settings)
@@ -411,8 +396,7 @@ def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline)
 
 
 def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline) -> None:
-    """Set EXCLUSIVE_PROCESS on the grant's GPUs, and note the mode before in the ledger; a GPU that refuses keeps its
-    mode."""
+    """Set EXCLUSIVE_PROCESS on the grant's GPUs and record the previous mode in the ledger; log a GPU that refuses."""
     for gpu in grant.gpus:
         try:
             with state.exclusive(paths, deadline):
@@ -426,17 +410,17 @@ def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline
 
 
 def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
-    """Return the decision in words, for the log."""
+    """Return the log's sentence about the decision."""
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
         served = [slot.backend for slot in decision.slots if slot.backend != BACKEND_TIME_SLICING]
         how = registry.get(served[0] if served else BACKEND_TIME_SLICING).describe(len(served))
         return shared_sentence(job, len(decision.slots), how, decision.gpus)
-    return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'no share was asked'}"
+    return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'it did not ask to share'}"
 
 
 def shared_sentence(job: JobContext, slots: int, how: str, gpus: Iterable[Gpu]) -> str:
-    """Return in words what a job has of the node, for the log."""
+    """Return the log's sentence about a job's slots and GPUs."""
     where = ", ".join(gpu.uuid for gpu in gpus)
     return f"job {job.job_id} of uid {job.uid}: {slots} slots, {how}, on {where}"

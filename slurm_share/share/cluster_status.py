@@ -1,4 +1,4 @@
-"""Ask every node of the cluster what is shared there, through the site's remote command (`remote_command`)."""
+"""Read the share status of every node of the cluster through the site's remote command (`remote_command`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .rules import cluster_status as rules
 from .rules.verdict import mode_of_file
 
 NODE_S = 20.0
-"""For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
+"""The time limit of one node: a driver takes seconds to initialize."""
 _MOST_BYTES = 4 * 1024 * 1024
 _PROBLEM_MOST = 300
 COMMAND = ("slurm-share", "status", "--json")
@@ -46,19 +46,19 @@ class _Status(msgspec.Struct):
 
 
 def argv(remote: Sequence[str], node: str) -> list[str]:
-    """Return the command that asks one node."""
+    """Return the command that reads one node's status."""
     return [*remote_argv(remote, node), *COMMAND]
 
 
 def parse(node: str, text: str) -> NodeShares:
-    """Return what a node answered; one that is not understood has a problem. The texts are the node's, and not to be
-    trusted on a terminal."""
+    """Return a node's answer, with a problem if it cannot be parsed. Its texts are untrusted: escape them before they
+    reach a terminal."""
     try:
         if len(text) > _MOST_BYTES:
             raise msgspec.DecodeError("more than 4 MiB")
         found = msgspec.json.decode(text, type=_Status)
     except msgspec.DecodeError as error:
-        return NodeShares(node, problem=f"an answer that is not that of `slurm-share status --json`: {error}")
+        return NodeShares(node, problem=f"the answer is not that of `slurm-share status --json`: {error}")
     shared = [job for job in found.jobs if job.share]
     return NodeShares(
         node,
@@ -86,8 +86,8 @@ def _ask(remote: Sequence[str], node: str) -> NodeShares:
 
 
 def read() -> ClusterShares:
-    """Ask Slurm for its nodes, and each of them. Raises ConfigError for a configuration that is wrong, CommandError
-    where Slurm does not answer."""
+    """Return the status of all of Slurm's nodes. Raises ConfigError for a wrong configuration, CommandError if Slurm
+    does not answer."""
     here = config.load()
     known = slurm_nodes.read_states(queue_verdicts.environment())
     names = sorted(known, key=natural)
@@ -105,20 +105,20 @@ def read() -> ClusterShares:
 
 
 def _read_mode_file(path: str) -> tuple[str | None, str | None]:
-    """Return the word in force of the site's mode file (None: it has none), and why it cannot be read."""
+    """Return the mode in the site's mode file (None: there is none), and why the file cannot be read."""
     if not path:
         return None, None
     found = mode_file.read(path)
     if found.problem is not None:
         return None, (
-            f"the mode file {path} cannot be read here ({found.problem}); a node that cannot read it goes by its own "
-            "mode and the job's verdict"
+            f"the mode file {path} cannot be read here ({found.problem}); a node that cannot read it uses its own mode "
+            "and the job's verdict"
         )
     return None if found.text is None else mode_of_file(found.text), None
 
 
 def read_nodes(remote: Sequence[str], nodes: Sequence[str]) -> Mapping[str, NodeShares]:
-    """Return what each node answered, asking some at a time. Never raises for a node: its problem is in its answer."""
+    """Return each node's answer, asking AT_ONCE nodes in parallel. A node that fails has a problem in its answer."""
     if not nodes:
         return {}
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(nodes))) as pool:

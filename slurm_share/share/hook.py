@@ -1,9 +1,8 @@
-"""What Prolog and Epilog have in common: search path, outermost exception handler, watchdog, log, settings, ledger.
+"""The parts that Prolog and Epilog share: search path, outermost exception handler, watchdog, log, settings, ledger.
 
-A non-zero exit code of Prolog or Epilog drains the node, and that of a Prolog requeues the job. It says that the node
-is unwell, and nothing else; share/rules/drain.py lists the causes. What a user, a wrong configuration or a defect of
-ours brings about does not drain the node: a shared job is refused with a sentence, any other job runs, and the log says
-why.
+A non-zero exit code of Prolog or Epilog drains the node; that of a Prolog also requeues the job. So it is used only if
+the node is unwell; share/rules/drain.py lists the causes. A user's action, a wrong configuration or a defect of ours
+does not drain the node: a shared job is refused with a sentence, any other job runs, and the log has the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 
 from slurm_share.core import names
 
-TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
+TYPE_CHECKING = False  # mypy takes it for True; importing `typing` would take half the time of an ordinary job's Prolog
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, ParamSpec, TypeVar
@@ -29,15 +28,11 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-"""slurmd starts hooks without PATH, and the default of some shells includes the current folder."""
-
-
+"""The hooks' PATH: slurmd sets none, and the default of some shells includes the current folder."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors of a full or read-only disk. They are not defects: users can fill the file system with their files."""
-
-
+"""The errors of a full or read-only disk, which are no defects: users can fill the file system."""
 _is_program = False
-"""Whether slurmd started this process as a hook. False in tests, which call hooks in a process that goes on."""
+"""Whether slurmd started this process as a hook. False in tests, which call hooks in their own process."""
 
 
 def run(who: str, work: Callable[[], bool]) -> int:
@@ -55,8 +50,8 @@ def run(who: str, work: Callable[[], bool]) -> int:
 
 
 def explain(error: Exception) -> str:
-    """Return an exception as one line for the log: a sentence for our own errors and for a full disk; for any other,
-    which is a defect, the end of its traceback."""
+    """Return an exception as one line for the log: a sentence for our own errors and a full disk; for any other, which
+    is a defect, the end of its traceback."""
     from slurm_share.core.errors import SlurmShareError
 
     if isinstance(error, SlurmShareError):
@@ -75,16 +70,15 @@ def explain_to_user(error: Exception) -> str:
     from slurm_share.core.errors import SlurmShareError
 
     is_sentence = isinstance(error, SlurmShareError) or (isinstance(error, OSError) and error.errno in NO_ROOM)
-    return explain(error) if is_sentence else f"{type(error).__name__} in the hook, whose log says more"
+    return explain(error) if is_sentence else f"{type(error).__name__} in the hook; its log says more"
 
 
 _is_in_driver = False
-"""Whether this hook is in a call into the driver, which may never return."""
+"""Whether this hook is in a call into the driver, which can hang."""
 
 
 def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.kwargs) -> Answer:
-    """Call into the driver and return the result. The watchdog can then tell a hook that hangs in the driver from one
-    that hangs elsewhere."""
+    """Call into the driver and return the result; let the watchdog know whether a hook that hangs is in the driver."""
     global _is_in_driver
     _is_in_driver = True
     try:
@@ -96,15 +90,15 @@ def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.k
 def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[], None]:
     """Start a watchdog that ends this process after `seconds`; return a function that stops the watchdog.
 
-    All work of a hook has one deadline. A call into the kernel can hang beyond it, and slurmd would wait for ever.
-    `code` is given whether the driver is what hangs, and returns the exit code.
+    All work of a hook has one deadline, but a call into the kernel can hang beyond it, and slurmd would wait for ever.
+    `code` returns the exit code; its argument is whether the driver hangs.
     """
     import threading
 
     def give_up() -> None:
         in_driver = _is_in_driver
-        what = "the driver does not answer" if in_driver else "something else than the driver hangs"
-        report(who, f"not over after {seconds:g} s, given up: {what}")
+        what = "the driver does not answer" if in_driver else "a call other than into the driver hangs"
+        report(who, f"did not end in {seconds:g} s and is given up: {what}")
         leave(code(in_driver))
 
     watchdog = threading.Timer(seconds, give_up)
@@ -114,13 +108,14 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
 
 
 HELPER_ARGUMENT = "--helper"
-"""The program of a hook, called with it, is the helper."""
+"""The argument with which the program of a hook runs as the helper."""
 _answer: Callable[[int], None] | None = None
-"""In a process of the helper's: tells the front the exit code."""
+"""A function that sends the exit code to the front, in a process that the helper forked."""
 
 
 def begin(answer: Callable[[int], None] | None = None) -> None:
-    """Note that this process is a hook. `answer`, in a process of the helper's, tells the front the exit code."""
+    """Record that this process is a hook. `answer`, in a process that the helper forked, sends the exit code to the
+    front."""
     global _is_program, _answer
     _is_program, _answer = True, answer
     gc.disable()
@@ -134,7 +129,8 @@ def leave(code: int) -> NoReturn:
 
 
 def wants_helper() -> bool:
-    """Return whether this hook had work to do which the next one's helper may do: an ordinary job needs none."""
+    """Return whether to start a helper for the hooks that follow: this one had work, and the site and slurmd allow a
+    helper."""
     if _settings is None or not _settings.hook_helper or _settings.mode == "off" or os.geteuid() != 0:
         return False
     from slurm_share.node import processes
@@ -143,20 +139,20 @@ def wants_helper() -> bool:
 
 
 def set_out() -> None:
-    """Set the search path and the umask, which slurmd does not set or passes on from its own start. Call it first."""
+    """Set the search path, which slurmd does not set, and the umask, which is slurmd's own. Call it first."""
     os.environ["PATH"] = SEARCH_PATH
-    os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
+    os.umask(0o022)  # slurmd's umask must not restrict the modes of the state folder
 
 
 _log_file: str | None = None
-"""The file that this hook logs to. None: the configuration has not been read, or is wrong."""
+"""The file that this hook logs to; None: the configuration has not been read, or is wrong."""
 _settings: Settings | None = None
-"""The settings of this hook's job. None: as above."""
+"""The settings for this hook's job; None as above."""
 
 
 def report(who: str, text: str) -> None:
     """Write a line to the site's log, or to the default log file while the configuration is unknown or wrong. Never
-    raises, since exception handlers call it."""
+    raises: exception handlers call it."""
     from slurm_share.core import log
     from slurm_share.core.settings import Settings
 
@@ -168,9 +164,8 @@ why_not_on = ""
 
 
 def load_settings(*, decides: bool = True) -> Settings:
-    """Return the settings for this job's partition, with the mode that is in force for this job
-    (share/rules/verdict.py); where the hook `decides` nothing, with the node's own. Raises ConfigError where the site's
-    file is wrong."""
+    """Return the settings for this job's partition, with the mode in force for this job (share/rules/verdict.py), or
+    with the node's own mode if the hook `decides` nothing. Raises ConfigError if the site's file is wrong."""
     global _log_file, _settings, why_not_on
     from msgspec.structs import replace
 
@@ -189,7 +184,7 @@ def load_settings(*, decides: bool = True) -> Settings:
 
 
 def read_verdict() -> Verdict | None:
-    """Return what the controller said about this hook's job; None: nothing."""
+    """Return the controller's verdict on this hook's job; None: there is none."""
     from slurm_share.share.rules import verdict
 
     return verdict.read(os.environ.get(names.VERDICT_EXTRA), os.environ.get(names.VERDICT_COMMENT))
@@ -201,7 +196,7 @@ def _in_force(settings: Settings) -> InForce:
     restarts = os.environ.get("SLURM_JOB_RESTART_COUNT", "")
     found = read_verdict()
     shares = names.HOOK_VARIABLE in os.environ
-    # Nothing can switch on again what is off here: the file server need not be asked.
+    # If sharing is off already, the mode file cannot change that: do not wait for the file server.
     asks = settings.mode_file and settings.mode != "off" and (not shares or found is None or found.mode != "off")
     return verdict.in_force(
         settings.mode,
@@ -214,16 +209,14 @@ def _in_force(settings: Settings) -> InForce:
 
 
 def _everywhere(path: str) -> Mode | None:
-    """Return the word of the site's mode file; None: it has none for this job. One that was written after the job had
-    begun is not for it: on its other nodes the job may share already."""
+    """Return the mode in the site's mode file; None: there is none for this job. A mode that was written after the
+    job's start does not apply to it, since the job may share on its other nodes already."""
     from slurm_share.share import mode_file
     from slurm_share.share.rules import verdict
 
     found = mode_file.read(path)
     if found.problem is not None:
-        report(
-            "hooks", f"{path} cannot be read ({found.problem}): this node's own settings and the verdict count alone"
-        )
+        report("hooks", f"{path} cannot be read ({found.problem}): only this node's settings and the verdict count")
     start = os.environ.get("SLURM_JOB_START_TIME", "")
     if found.text is None or (start.isascii() and start.isdecimal() and found.changed_s >= int(start) + 1):
         return None
@@ -231,21 +224,21 @@ def _everywhere(path: str) -> Mode | None:
 
 
 def load_settings_or_defaults(who: str) -> Settings:
-    """Return the settings for this job's partition; the defaults where the site's file is wrong, and log that. For work
-    that must be done in any case, such as cleaning up."""
+    """Return the settings for this job's partition; if the site's file is wrong, log that and return the defaults. For
+    work that must be done in any case, such as a clean-up."""
     from slurm_share.core.errors import ConfigError
     from slurm_share.core.settings import Settings
 
     try:
         return load_settings(decides=False)
     except ConfigError as error:
-        report(who, f"{error}; going on with the defaults")
+        report(who, f"{error}; the defaults are used")
         return Settings()
 
 
 def site_may_list_nodes() -> bool:
-    """Return whether the site's file contains the name of that setting at all. This takes microseconds; to parse the
-    file would take as long as the rest of an ordinary job's Prolog."""
+    """Return whether the site's file contains the name of that setting. This takes microseconds; parsing the file would
+    take as long as the rest of an ordinary job's Prolog."""
     from slurm_share.core.names import CONFIG_FILE
 
     try:
@@ -261,11 +254,11 @@ def site_may_list_nodes() -> bool:
 
 
 COUNT_S = 1.0
-"""How long to wait for the lock of the record of refusals. Its holders need less than a millisecond."""
+"""How long to wait for the lock of the record of refusals, which is held for less than a millisecond."""
 
 
 def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
-    """Record that a job was refused; return False if the node is to be drained, since it was one too many. Never
+    """Record that a job was refused; return False if that was one too many and the node is to be drained. Never
     raises."""
     from slurm_share.core.errors import StateError
     from slurm_share.core.process import Deadline
@@ -284,7 +277,7 @@ def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
 
 
 def myself() -> ProcessIdentity:
-    """Return the identity of this process, by which other hooks can tell whether it still lives."""
+    """Return the identity of this process, by which other hooks can check whether it is alive."""
     from slurm_share.core import process
 
     identity = process.identify(os.getpid())
@@ -293,8 +286,8 @@ def myself() -> ProcessIdentity:
 
 
 def read_ledger(paths: Paths, who: str) -> Ledger:
-    """Return the node's ledger. Where its file cannot be understood, rebuild it from the plans of the jobs that are
-    here, and log that: no job has to wait until somebody repairs the file."""
+    """Return the node's ledger. If its file is damaged, rebuild it from the plans on the node, and log that: no job has
+    to wait until an administrator repairs the file."""
     from slurm_share.core.errors import StateError
     from slurm_share.share import ledger_file
     from slurm_share.share.rules import reconcile
@@ -305,5 +298,5 @@ def read_ledger(paths: Paths, who: str) -> Ledger:
     except StateError as error:
         ledger = reconcile.rebuild(boot_id, ledger_file.read_plans(paths))
         jobs = ", ".join(str(entry.job_id) for entry in ledger.jobs) or "none"
-        report(who, f"{error}; made anew from the plans of the jobs that are here ({jobs})")
+        report(who, f"{error}; rebuilt from the plans of the jobs on the node ({jobs})")
         return ledger

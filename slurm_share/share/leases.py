@@ -1,12 +1,10 @@
-"""The leases of a node launcher: a lock on the file of each slot that one of its processes has. And a reader that tells
-which slots of a job are taken, without taking one.
+"""Lease slots for a node launcher with a lock on each slot's file, and read which slots of a job are leased.
 
-This does in Python what plugins/leases.c does for slurmstepd; `names.py` says what the files hold and what a lock
-means. The launcher holds its slots from before its first task to after its last one: between two tasks of a process
-nobody else may come onto its GPU.
+plugins/leases.c does the same for slurmstepd; `names.py` documents the files and the locks. The launcher holds its
+slots from before its first task until after its last one, so that no other process gets the GPU between two tasks.
 
-The locks belong to open files, which the launcher's own children share until they exec. So giving back is an explicit
-unlock. Where all of the launcher is killed its locks are gone, and a task that outlived it is still named in its file.
+The locks belong to open files, which the launcher's children share until they exec. So a slot is freed by an explicit
+unlock. If the launcher is killed its locks are released, but the slot's file still names a task that outlived it.
 """
 
 from __future__ import annotations
@@ -27,22 +25,19 @@ from ..core.process import Deadline
 from . import slot_queue
 
 PATIENCE_S = 5.0
-"""Choosing takes well under a millisecond: a process that holds the lock this long is not choosing."""
+"""How long to wait for the lock. A process that chooses slots holds it for well under a millisecond."""
 PAUSE_S = 0.001
-
-_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
-"""O_NONBLOCK: a FIFO in a file's place, which is its user's to make, must not hold up anybody."""
 _HOLDING = re.compile(rb"step [0-9]{1,19} holder [0-9]{1,19} [0-9]{1,19} task ([0-9]{1,19}) ([0-9]{1,19})\n")
 _TEXT_MAX = 128
 _LOCKS = Path("/proc/locks")
 
 
 class Leases:
-    """The slots that this launcher has."""
+    """The slots that this launcher holds."""
 
     def __init__(self, folder: Path, gpu_of_slot: Sequence[str], step: int = 0) -> None:
-        """`folder`: the job's slots; `gpu_of_slot`: for each of them, whatever names its GPU; `step`: Slurm's number of
-        the launcher's step, for people who look."""
+        """Prepare to lease the slots in `folder`. `gpu_of_slot`: a name of each slot's GPU. `step`: the number of the
+        launcher's step, which is written into the slots' files."""
         self._folder = folder
         self._gpu_of_slot = gpu_of_slot
         self._step = step
@@ -53,14 +48,14 @@ class Leases:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """Return the slots that are held now."""
+        """Return the numbers of the slots that are held now."""
         return tuple(self._files)
 
     def take(self, wanted: int) -> tuple[int, ...]:
-        """Take slots for `wanted` processes, in order, and hold them. They are fewer where no more are free, or the
-        others are promised to steps that waited for them.
+        """Take and hold slots for `wanted` processes; return them in order. They are fewer if no more are free, or
+        the rest is promised to steps that waited.
 
-        Raises StateError: the folder is damaged, or another process holds its lock. Nothing was taken then.
+        Raises StateError, having taken nothing, if the folder is damaged or another process holds its lock.
         """
         found: dict[int, int] = {}
         try:
@@ -83,7 +78,7 @@ class Leases:
                 _unlock_and_close(fd)
 
     def name(self, slot: int, pid: int) -> None:
-        """Note that the process runs in the slot; do nothing if it is gone already, or the slot is not ours."""
+        """Record in the slot's file that the process runs in it; do nothing if it has ended or the slot is not held."""
         if slot in self._files and self._named.get(slot) != pid:
             task = process.identify(pid)
             if task is not None:
@@ -91,7 +86,7 @@ class Leases:
                 self._named[slot] = pid
 
     def give_back(self, slot: int) -> None:
-        """Free the slot; do nothing if it is not ours."""
+        """Free the slot; do nothing if it is not held."""
         fd = self._files.pop(slot, None)
         self._named.pop(slot, None)
         if fd is not None:
@@ -100,7 +95,7 @@ class Leases:
             slot_queue.tell(self._folder)
 
     def close(self) -> None:
-        """Give all slots back. Can be done twice."""
+        """Free all slots. A second call does nothing."""
         for slot in self.slots:
             self.give_back(slot)
 
@@ -110,7 +105,7 @@ class Leases:
 
     @contextmanager
     def _choosing(self) -> Iterator[None]:
-        """Hold the lock for choosing. Wait at most PATIENCE_S: any process of the user may hold it."""
+        """Hold the lock for choosing slots. Wait at most PATIENCE_S, since any process of the user can hold it."""
         fd = self._open(names.SLOTS_LOCK)
         try:
             if not locks.take(fd, Deadline.after(PATIENCE_S), PAUSE_S):
@@ -123,7 +118,7 @@ class Leases:
     def _open(self, name: str) -> int:
         path = self._folder / name
         try:
-            fd = os.open(path, _OPEN)
+            fd = os.open(path, slot_queue.OPEN_FLAGS)
         except OSError as error:
             raise StateError(str(path), str(error.strerror)) from error
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -133,9 +128,8 @@ class Leases:
 
 
 def choose(gpu_of_slot: Sequence[str], free: Collection[int], wanted: int) -> tuple[int, ...]:
-    """Return slots for `wanted` processes in order, as `ss_slots_choose` of plugins/slots.c has them: always on the
-    GPU with the most free ones, on an equal one with the lowest number, and there the lowest. On an empty node: 0,
-    1, 2..."""
+    """Return slots for `wanted` processes in order, as `ss_slots_choose` of plugins/slots.c does: each time the lowest
+    free slot of the GPU with the most free slots; of equal GPUs, that of the lowest free slot."""
     of_gpu: dict[str, deque[int]] = {}
     for slot in sorted(free):
         of_gpu.setdefault(gpu_of_slot[slot], deque()).append(slot)
@@ -149,7 +143,7 @@ def choose(gpu_of_slot: Sequence[str], free: Collection[int], wanted: int) -> tu
 
 
 def _is_free(fd: int) -> bool:
-    """Return whether nobody had the slot; we hold its lock then."""
+    """Lock the slot's file and return True if the slot is free; else return False, without the lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -161,7 +155,7 @@ def _is_free(fd: int) -> bool:
 
 
 def _has_orphan(fd: int) -> bool:
-    """Return whether nobody has the lock and yet the slot's task lives: the holder was killed."""
+    """Return whether the task in the file of an unlocked slot is alive: its holder was killed."""
     match = _HOLDING.fullmatch(os.pread(fd, _TEXT_MAX, 0))
     task = None if match is None else process.identify(int(match[1]))
     return match is not None and task is not None and task.pid > 0 and task.start_ticks == int(match[2])
@@ -173,7 +167,7 @@ def _put(fd: int, text: str) -> None:
         if os.pwrite(fd, data, 0) == len(data):
             os.ftruncate(fd, len(data))
     except OSError:
-        pass  # a full state folder loses the text; the lock is what holds the slot
+        pass  # the state folder is full; the lock holds the slot, the text is information
 
 
 def _unlock_and_close(fd: int) -> None:
@@ -181,15 +175,12 @@ def _unlock_and_close(fd: int) -> None:
     os.close(fd)
 
 
-# --- From outside -----------------------------------------------------------------------------------------------------
-
-
 def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> frozenset[int] | None:
-    """Return which of the job's `slots` slots are held; None where that cannot be seen.
+    """Return which of the job's `slots` slots are leased; None if that cannot be read.
 
-    Nobody may list their folder, not even their user, so the files are named one by one. To try a lock would mean to
-    hold it for a moment, and a task would be refused for it. The kernel's list (proc(5), /proc/locks) names device and
-    inode of every lock; in another pid namespace it may show none of them.
+    Not even the user may list the folder, so each file is looked up by its name. Trying a lock would hold it for a
+    moment, and a task could be refused for that. So read the device and inode of every lock from /proc/locks (proc(5)),
+    which psutil does not cover; in another pid namespace it may lack some locks.
     """
     try:
         held = {_inode(line) for line in locks.read_text(encoding="ascii").splitlines() if " FLOCK " in line}
@@ -202,6 +193,7 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
 
 
 def _inode(line: str) -> tuple[int, int, int]:
-    """Return device and inode of a lock: (0, 42, 4321) of `1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF`."""
+    """Return the device (major, minor) and inode in a line of /proc/locks: (0, 42, 4321) for
+    `1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF`."""
     major, minor, inode = next(value for value in line.split() if value.count(":") == 2).split(":")
     return int(major, 16), int(minor, 16), int(inode)

@@ -1,4 +1,4 @@
-"""Read the ledger and the plans from disk; state.py writes them. The ledger is JSON; plan.py has the text of a plan."""
+"""Read the ledger, which is JSON, and the plans from disk; state.py writes them, plan.py has the format of a plan."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id(file: Path = BOOT_ID_FILE) -> str:
-    """Return this boot's identity. State with another one was written before a restart of the machine."""
+    """Return the kernel's id of this boot. State with another id was written before the machine's last boot."""
     return file.read_text(encoding="ascii").strip()
 
 
 def read_ledger(paths: Paths, boot_id: str) -> Ledger:
-    """Return the ledger; an empty one where there is none, or where it was written before the last boot.
+    """Return the ledger; an empty one if there is none, or it was written before the last boot.
 
-    Raises StateError when it cannot be understood, PermissionError when it is not for the caller's eyes.
+    Raises StateError if it cannot be parsed, PermissionError if the caller may not read it.
     """
     try:
         data = paths.ledger.read_bytes()
@@ -45,7 +45,7 @@ def parse_ledger(data: bytes, file: str = "ledger") -> Ledger:
     try:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version != VERSION:
-            raise StateError(file, f"version {version} was written by another release; this one knows {VERSION}")
+            raise StateError(file, f"version {version} is of another release; this one reads version {VERSION}")
         return msgspec.json.decode(data, type=_Envelope).ledger
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(file, f"is not a ledger: {error}") from error
@@ -60,11 +60,10 @@ class _Envelope(msgspec.Struct):
 
 
 def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
-    """Return the job's plan; None where there is none, or none that the caller may read.
+    """Return the job's plan; None if there is none, or the caller may not read it.
 
-    Raises StateError for a torn plan, and for one of another job than its folder's or of another user than its file's
-    owner: where the file system has no access lists, the file belongs to the job's user, who can write anything into
-    it, but must not speak for anybody else.
+    Raises StateError for a truncated plan, and for one with another job id than its folder's or another user than its
+    file's owner: on a file system without access lists the job's user owns the file and can write anything into it.
     """
     file = paths.plan(job_id)
     try:
@@ -80,12 +79,12 @@ def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
     except UnicodeDecodeError as error:
         raise StateError(str(file), "is not a plan: not ASCII") from error
     if plan.job_id != job_id or owner not in (0, plan.uid, os.geteuid()):
-        raise StateError(str(file), f"speaks of job {plan.job_id} of uid {plan.uid}, and is not theirs")
+        raise StateError(str(file), f"names job {plan.job_id} of uid {plan.uid}, but belongs to another job or user")
     return plan
 
 
 def read_plans(paths: Paths) -> tuple[Plan, ...]:
-    """Return every plan of this node that can be understood; refusals are not among them."""
+    """Return every plan on this node that can be parsed, without refusals and notes of unshared jobs."""
     try:
         jobs = [int(folder.name) for folder in paths.jobs.iterdir() if folder.name.isdecimal()]
     except OSError:
@@ -95,7 +94,7 @@ def read_plans(paths: Paths) -> tuple[Plan, ...]:
         try:
             plan = read_plan(paths, job)
         except StateError:
-            continue  # being written, or torn: it says nothing
+            continue  # damaged
         if isinstance(plan, Plan):
             found.append(plan)
     return tuple(found)

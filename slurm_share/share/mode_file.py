@@ -1,4 +1,4 @@
-"""Read and write the file in which a site says one mode for all its nodes (`mode_file`)."""
+"""Read and write the file with one mode for all nodes of a site (`mode_file`)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import msgspec
 from ..core import process
 
 PATIENCE_S = 1.0
-"""A file server that does not answer must not hold up a job."""
+"""How long to wait for the file system: a file server that does not answer must not delay a job."""
 WRITE_S = 20.0
 NO_FILE = "not a regular file"
 _MOST_BYTES = 256
 
 
 class ModeFile(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The contents of the mode file, or why it cannot be read."""
 
     text: str | None
     """None: there is no such file, or it could not be read."""
     changed_s: float = 0.0
-    """Unix time of its last change."""
+    """The Unix time of the file's last change."""
     problem: str | None = None
-    """Why it could not be read; NO_FILE where something else has its name."""
+    """Why it could not be read, such as NO_FILE."""
 
 
 def read(path: str, seconds: float = PATIENCE_S) -> ModeFile:
-    """Return what the file says. Never raises, and takes no longer than `seconds`. Call it before threads are
-    started."""
+    """Read the mode file in a child process, in at most `seconds`. Never raises. Call it before starting threads."""
     try:
         answer = process.in_time(lambda: msgspec.json.encode(read_here(path)), seconds)
     except OSError as error:
@@ -40,9 +39,9 @@ def read(path: str, seconds: float = PATIENCE_S) -> ModeFile:
 
 
 def read_here(path: str) -> ModeFile:
-    """Return the same, and wait for as long as the file system takes."""
+    """Read the mode file in this process, however long the file system takes."""
     try:
-        # O_NONBLOCK: a FIFO in its place must not hold anybody up
+        # O_NONBLOCK: opening a FIFO in its place must not block
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
     except FileNotFoundError:
         return ModeFile(None)
@@ -60,14 +59,14 @@ def read_here(path: str) -> ModeFile:
 
 
 def write(path: str, value: str) -> str | None:
-    """Write a mode into the file; return why that failed, None: it did not. Never raises, and takes no longer than
-    WRITE_S."""
+    """Write a mode into the file in at most WRITE_S seconds; return why that failed, or None. Never raises."""
     answer = process.in_time(lambda: _write_here(path, value), WRITE_S)
     return "no answer" if answer is None else answer.decode("utf-8", "replace") or None
 
 
 def _write_here(path: str, value: str) -> bytes:
-    """Write whole, beside and renamed: a hook may read at any moment. A link stays one. Return what went wrong."""
+    """Write a temporary file and rename it, since a hook can read at any time. A symbolic link is kept. Return what
+    went wrong; empty: nothing."""
     path = os.path.realpath(path)
     part = f"{path}.slurm-share-{os.getpid()}"
     try:

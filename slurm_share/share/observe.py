@@ -1,11 +1,9 @@
-"""What the hooks would do, for a site that wants to see it first: one line a decision in the log, and nothing else.
+"""Log what the hooks would do, one line for each decision, and change nothing else (mode "observe").
 
-Where the controller only observes as well, Slurm gave the job what its user wrote. job_submit.lua says in its verdict
-what it would have asked for, and the job is judged as if it had been given that: on nodes of its user alone, for which
-it would have waited in the queue.
+If the controller observes, too, Slurm gave the job what its user wrote. The verdict then says what job_submit.lua would
+have requested, and the job is judged as if it had been given that, on nodes that no other user is on.
 
-Nothing is written that the hooks of such a site read again; so of jobs that are here at once each is judged as if the
-others had been let in as Slurm did it.
+The hooks keep no ledger in this mode, so each job is judged as if Slurm's other jobs on the node had been admitted.
 """
 
 from __future__ import annotations
@@ -22,15 +20,7 @@ from slurm_share.node import processes, scratch
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.share import ledger_file, option
 from slurm_share.share.backends import registry
-from slurm_share.share.records import (
-    BACKEND_TIME_SLICING,
-    Grant,
-    Ledger,
-    LedgerJob,
-    Plan,
-    Prepared,
-    Refusal,
-)
+from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal
 from slurm_share.share.rules import allocation, leftovers, owners
 from slurm_share.share.rules.verdict import Verdict
 from slurm_share.slurm import hook_env
@@ -42,7 +32,7 @@ WHO = "observe"
 
 
 def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
-    """Log the decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
+    """Log the decision that the Prolog would have made. Raises HookEnvError as `admission.admit_job` does."""
     job = admission.read_job(environ)
     guarded = job.share is not None or admission.is_listed(job.node, settings)
     if not guarded and job.share_problem is None:
@@ -52,7 +42,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     if said is not None and is_as_written:
         if said.refused:
             hook.report(
-                WHO, f"job {job.job_id} of uid {job.uid}: would be refused at submission (slurmctld's log: why)"
+                WHO, f"job {job.job_id} of uid {job.uid}: would be refused at submission (slurmctld's log says why)"
             )
             return
         job = _as_asked_for(job, said)
@@ -81,12 +71,12 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
 
 
 def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
-    """Return the job as Slurm would have described it if job_submit.lua had asked for what it worked out."""
+    """Return the job as Slurm would have described it if job_submit.lua had changed its request."""
     if said.whole:
         try:
             gpus = hook.ask_driver(nvml.read_driver).gpus
         except DriverError:
-            return job  # it is refused for that
+            return job  # the missing driver refuses it
         return replace(job, exclusive="node", granted=tuple(gpu.uuid for gpu in gpus if not gpu.mig_parent))
     if said.part:
         return replace(job, exclusive="user", tasks=1, nodes=1)
@@ -144,12 +134,11 @@ def _read_ledger(paths: Paths) -> Ledger:
 
 
 def _shared(grant: Grant, settings: Settings) -> str:
-    """Return in words how the job would be shared if its backend could prepare every GPU."""
+    """Return a sentence on how the job would be shared if its backend could prepare every GPU."""
     backend = registry.get(grant.backend)
     found = admission.shared_sentence(grant.job, grant.slots, backend.describe(grant.slots), grant.gpus)
     if grant.backend != BACKEND_TIME_SLICING:
         return f"{found}; {backend.describe()}"
     decision = allocation.decide(grant, Prepared(), settings)
-    return (
-        f"{found}; {' '.join(decision.notes) if isinstance(decision, Plan) and decision.notes else backend.describe()}"
-    )
+    notes = " ".join(decision.notes) if isinstance(decision, Plan) else ""
+    return f"{found}; {notes or backend.describe()}"

@@ -1,7 +1,7 @@
-"""`--share-gpu`'s value: text <-> ShareRequest. `plugins/options.c` does the same in C; a contract test compares them.
+"""Parse and render the value of `--share-gpu`. `plugins/options.c` does the same in C; a contract test compares them.
 
-The plugin refuses a bad value at submission; this reader judges what reaches a hook, which may have been written by
-a program that never ran the plugin.
+The plugin refuses a wrong value at submission. This parser checks what reaches a hook, which may come from a program
+that does not load the plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 def parse(text: str) -> ShareRequest | None:
     """Return the request in `text`; None for `off`.
 
-    Raises OptionError for anything outside names.OPTION_FORM.
+    Raises OptionError for a text that is not of names.OPTION_FORM.
     """
     if len(text) > names.OPTION_MAX_BYTES:
         raise OptionError(text, f"longer than {names.OPTION_MAX_BYTES} characters")
@@ -42,12 +42,12 @@ def parse(text: str) -> ShareRequest | None:
         else:
             raise OptionError(text, f"{setting!r} is not one of mem=, sm=, mps=on|off, each once")
     if mps is False and (mem_mib is not None or sm not in (None, names.SM_FREE)):
-        raise OptionError(text, "mem= and sm= are held by MPS; they cannot go with mps=off")
+        raise OptionError(text, "mem= and sm= need MPS, which enforces them; they cannot go with mps=off")
     return ShareRequest(per_gpu, mem_mib, sm, mps)
 
 
 def render(request: ShareRequest | None) -> str:
-    """Return the one canonical text of a request, what the plugin hands to the hooks."""
+    """Return the canonical text of a request, as the plugin passes it to the hooks."""
     if request is None:
         return names.OPTION_OFF
     parts = [str(request.per_gpu)]
@@ -68,14 +68,14 @@ def backend_of(request: ShareRequest) -> str | None:
 
 
 def insists(request: ShareRequest) -> bool:
-    """Return whether a request is refused where its backend cannot serve it."""
+    """Return whether a request is to be refused if its backend cannot serve it."""
     return request.mps is True
 
 
 INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"
-"""What a user writes to insist on MPS."""
+"""The text with which a user requires MPS."""
 RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
-"""What a user writes to have none."""
+"""The text with which a user excludes MPS."""
 
 
 def _number(text: str, value: str, most: int, what: str) -> int:
@@ -95,7 +95,7 @@ def _size_mib(text: str, value: str) -> int:
 def parse_size_mib(value: str, name: str) -> int:
     """Return a size of one task's GPU memory, such as 8G or 800M, in MiB.
 
-    `name`: what the user wrote before the value, as in `mem=`. Raises ValueError with a sentence that begins with it.
+    Raises ValueError with a sentence that begins with `name`, the text before the value, such as `mem=`.
     """
     match = _SIZE.fullmatch(value)
     mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0

@@ -1,4 +1,4 @@
-"""The text of a plan: `render` writes it and `parse` reads it, both without files. `names.py` documents the format."""
+"""Render and parse the text of a plan. `names.py` documents the format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .plan_lines import Lines, is_printable, is_value, sentence
 from .records import Assignment, Plan, Refusal, Slot, Unshared
 
 Contents = Plan | Refusal | Unshared
-"""What the file of a plan can hold."""
+"""The records that a plan's file can contain."""
 
 _DECIMAL = pattern(r"(?a)[0-9]{1,3}(\.[0-9]{1,3})?")
 _NAME_SIZE = 200
@@ -24,8 +24,8 @@ _SLOT_OPTIONAL = ("memory_cap_mib", "memory_ratio", "sm_percent", "mps_directory
 def render(plan: Contents) -> str:
     """Return the plan's text.
 
-    Raises ValueError for what the format cannot hold: a blank in a value, an over-long line. That is a defect of the
-    caller, never of a user, whose words do not reach a plan.
+    Raises ValueError for what the format cannot express: a blank in a value, a line that is too long. That is a defect
+    of the caller: no text of a user gets into a plan.
     """
     lines = [names.PLAN_MAGIC, f"job {plan.job_id}", f"uid {plan.uid}", f"node {plan.node}"]
     if isinstance(plan, Refusal):
@@ -54,12 +54,9 @@ def _plan_lines(plan: Plan) -> list[str]:
 
 
 def _gpu_line(number: int, gpu: Gpu) -> str:
-    values = [
-        f"gpu {number}",
-        *_fields(uuid=gpu.uuid, index=gpu.index, minor=gpu.minor, memory_mib=gpu.memory_total_mib),
-    ]
-    values += ["simulated=yes"] if gpu.simulated else []
-    return " ".join([*values, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
+    fields = _fields(uuid=gpu.uuid, index=gpu.index, minor=gpu.minor, memory_mib=gpu.memory_total_mib)
+    simulated = ["simulated=yes"] if gpu.simulated else []
+    return " ".join([f"gpu {number}", *fields, *simulated, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
 
 
 def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
@@ -115,7 +112,7 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
     while lines.follows("note"):
         notes.append(lines.rest("note"))
     if is_v1:
-        from . import plan_v1  # only after an upgrade: every Prolog would pay for the import
+        from . import plan_v1  # needed only after an upgrade; its import takes time
 
         gpus, slots = plan_v1.read(lines, share, gpu_count, slot_count)
     else:
@@ -163,7 +160,7 @@ def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
 
 
 def _backend_variables(lines: Lines, count: int) -> tuple[Assignment, ...]:
-    """Return the last `count` variables of the slot's environment. The others follow from its fields."""
+    """Return the last `count` variables of the slot's environment. The others are derived from the slot's fields."""
     found = [lines.assignment(value) for value in lines.rest("environment").split(" ")]
     if count > len(found):
         raise lines.wrong(f"{count} variables of the backend were expected here")

@@ -1,4 +1,4 @@
-"""Lines of a plan's text, of every version: what a line may hold, and a reader that knows where it is."""
+"""Read the lines of a plan's text, of every version, with errors that name the line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = pattern(r"(?a)0|[1-9][0-9]{0,8}")
 
 
 def is_printable(text: str) -> bool:
-    """Return whether the text is printable ASCII, blank to tilde."""
+    """Return whether the text is printable ASCII, from blank to tilde."""
     return text.isascii() and text.isprintable()
 
 
@@ -26,7 +26,7 @@ def is_value(text: str) -> bool:
 
 
 class Lines:
-    """Read the lines of one plan in their order. Each method raises StateError, which names the file and the line."""
+    """A reader of a plan's lines, in order. Each method raises StateError, which names the file and the line."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
@@ -34,14 +34,14 @@ class Lines:
         self.at = 0
         if self.lines[-2:] != ["end", ""]:
             self.at = len(self.lines) - 1
-            raise self.wrong("the plan is torn: its last line is not 'end'")
+            raise self.wrong("the plan is truncated: its last line is not 'end'")
 
     def follows(self, key: str) -> bool:
-        """Return whether the next line is of that key."""
+        """Return whether the next line begins with the key."""
         return self.lines[self.at + 1].startswith(f"{key} ")
 
     def rest(self, key: str) -> str:
-        """Return what follows the key on the next line."""
+        """Return the text after the key on the next line."""
         self.at += 1
         name, _, rest = self.lines[self.at].partition(" ")
         if name != key or not rest:
@@ -49,25 +49,25 @@ class Lines:
         return rest
 
     def rest_of(self, key: str, number: int) -> str:
-        """Return what follows the key and that number on the next line."""
+        """Return the text after the key and the number on the next line."""
         found, _, rest = self.rest(key).partition(" ")
         if found != str(number) or not rest:
             raise self.wrong(f"'{key} {number} ...' was expected here")
         return rest
 
     def number(self, key: str) -> int:
-        """Return the number on the next line."""
+        """Return the number after the key on the next line."""
         return self.numbers(self.rest(key))[0]
 
     def count(self, key: str) -> int:
-        """Return the number on the next line, from 1 to names.PLAN_MAX_SLOTS."""
+        """Return the number after the key on the next line, from 1 to names.PLAN_MAX_SLOTS."""
         found = self.number(key)
         if not 1 <= found <= names.PLAN_MAX_SLOTS:
             raise self.wrong(f"'{key}' is a number from 1 to {names.PLAN_MAX_SLOTS}")
         return found
 
     def numbers(self, value: str) -> list[int]:
-        """Return the numbers of a word, which are joined by commas."""
+        """Return the numbers in a comma-separated list."""
         try:
             return [int(part) for part in value.split(",")]
         except ValueError:
@@ -84,14 +84,14 @@ class Lines:
         return request
 
     def assignment(self, value: str) -> Assignment:
-        """Return the variable that a word of this line sets."""
+        """Return the variable in NAME=value or NAME?=value."""
         match = _ASSIGNMENT.fullmatch(value)
         if not match:
             raise self.wrong(f"{value[:80]!r} is not NAME=value")
         return Assignment(match[1], match[3], match[2] == "?")
 
     def fields(self, values: Sequence[str], required: Collection[str], optional: Collection[str]) -> dict[str, str]:
-        """Return the fields of this line, `name=value` each."""
+        """Return name -> value of the fields, each of them `name=value`."""
         found: dict[str, str] = {}
         for field in values:
             name, _, value = field.partition("=")
@@ -104,7 +104,7 @@ class Lines:
         return found
 
     def field_number(self, fields: dict[str, str], name: str) -> int | None:
-        """Return a number among the fields of this line; None: it is not there."""
+        """Return the number in a field; None: the line does not have the field."""
         text = fields.get(name)
         if text is None:
             return None
@@ -113,7 +113,7 @@ class Lines:
         return int(text)
 
     def part(self, text: str, parts: int) -> int:
-        """Return the I of I/P."""
+        """Return the I of I/P, where P is `parts` and I is below P."""
         part, _, whole = text.partition("/")
         if whole != str(parts) or not _NUMBER.fullmatch(part) or int(part) >= parts:
             raise self.wrong(f"'part=I/{parts}' with I below {parts} was expected here")
@@ -126,11 +126,11 @@ class Lines:
             raise self.wrong("'end' was expected here")
 
     def wrong(self, why: str) -> StateError:
-        """Return the error for this line."""
+        """Return the error that names the file, this line and the reason."""
         return StateError(self.file, f"line {self.at + 1}: {why}")
 
 
 def sentence(text: str) -> str:
-    """Return one printable line: a note may quote the driver, whose words are not ours to choose."""
+    """Return the text as one line of printable ASCII of bounded length: a note can quote the driver."""
     flat = " ".join(text.split()).encode("ascii", "replace").decode("ascii")
     return "".join(c if c.isprintable() else "?" for c in flat)[: names.PLAN_MAX_LINE - 100]

@@ -1,7 +1,7 @@
-"""Read plans of version 1, whose slots are environment variables only: the one place that rebuilds values from strings.
+"""Read plans of version 1, in which a slot has only environment variables; no other module derives values from them.
 
-A node that is upgraded under running jobs has plans of the release before. This module, its twin in plugins/plan.c
-(read_slots_v1) and names.PLAN_MAGIC_1 may go in 0.2, one release after the first that writes version 2.
+A node that is upgraded while jobs run has plans of the previous release. This module, its counterpart in plugins/plan.c
+(read_slots_v1) and names.PLAN_MAGIC_1 can be removed in 0.2, one release after the first that writes version 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_DIGITS = 9
 
 
 def read(lines: Lines, share: ShareRequest, gpus: int, slots: int) -> tuple[tuple[Gpu, ...], tuple[Slot, ...]]:
-    """Return the GPUs and slots of a plan, from its slot lines. Raises StateError, which names the line."""
+    """Return the GPUs and slots in a plan's slot lines. Raises StateError, which names the line."""
     is_part = slots < share.per_gpu * gpus
     found = tuple(_slot(lines, number, slots, is_part=is_part) for number in range(slots))
     return tuple(dict.fromkeys(slot.gpu for slot in found)), found
@@ -56,7 +56,7 @@ def _gpu(values: Mapping[str, str]) -> Gpu:
 
 
 def _number(text: str) -> int | None:
-    """Return the number; None for any other text, which the plan's user may have written."""
+    """Return the number in a text; None for any other text, since the plan's user can have changed it."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
@@ -71,7 +71,7 @@ def _percent(text: str) -> float | None:
 
 
 def with_sizes(plan: Plan, listed: Iterable[Gpu]) -> Plan:
-    """Return the plan with the names and sizes of its GPUs as the driver lists them: version 1 says neither."""
+    """Return the plan with the names and sizes of its GPUs from the driver's list: version 1 has neither."""
     known = {gpu.uuid: gpu for gpu in listed}
     gpus = {gpu: _with_size(gpu, known) for gpu in plan.gpus}
     return replace(

@@ -1,4 +1,4 @@
-"""Read and change what the controller said about the share of each job in the queue."""
+"""Read and change the controller's verdict on each job in the queue."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from ..slurm import jobs as slurm_jobs
 from .records import QueueSwitched, Switchable, VerdictUpdate
 from .rules import switch
 
-_OF_THE_SHELL = ("SLURM_CLUSTERS",)
-"""By which a person's squeue and scontrol ask another cluster."""
 _SHAPED = re.compile(r"(?:^|;)share-gpu=")
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
 QUEUE_S = 300.0
-"""A queue of a hundred thousand jobs is some hundred MB."""
+"""The time limit of squeue: 100,000 jobs are some hundred MB of JSON."""
 UPDATE_S = 60.0
 ROUNDS = 20
-"""How often the queue is listed until no job of the earlier mode is left in it."""
+"""The most times that the queue is listed and changed until no job has the old verdict."""
 SETTLE_S = 1.0
-"""After this time a submission that was under way when config.toml was written is in the queue."""
+"""The time after which a submission that was in progress when config.toml was written is in the queue."""
 
 
 class _Number(msgspec.Struct):
@@ -51,24 +49,24 @@ class _Answer(msgspec.Struct):
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for the commands that ask, and change, this host's own cluster."""
+    """Return the environment for squeue and scontrol on this host's cluster: SLURM_CLUSTERS would select another."""
     kept = slurm_jobs.queue_environment(os.environ)
-    return {name: value for name, value in kept.items() if name not in _OF_THE_SHELL}
+    return {name: value for name, value in kept.items() if name != "SLURM_CLUSTERS"}
 
 
 def argv() -> list[str]:
-    """Return the command that lists all jobs that wait or run."""
+    """Return the command that lists all pending and running jobs."""
     return ["squeue", "--all", f"--json={slurm_jobs.DATA_PARSER}"]
 
 
 def parse(text: str) -> tuple[Switchable, ...]:
-    """Return the jobs of squeue's JSON that have not ended. Raises CommandError for another answer."""
+    """Return the jobs of squeue's JSON that have not ended. Raises CommandError for any other text."""
     try:
-        # byte for byte: JSON that has bytes which are no UTF-8 is none, and any user can write some into a job
+        # Decode byte by byte: any user can write bytes into a job that are not UTF-8, which JSON does not allow.
         bytewise = text.encode("utf-8", "surrogateescape").decode("latin-1")
         found = msgspec.json.decode(bytewise, type=_Answer).jobs
     except msgspec.DecodeError as error:
-        raise CommandError(tuple(argv()), 0, f"an answer that is not squeue's JSON: {error}") from error
+        raise CommandError(tuple(argv()), 0, f"the answer is not squeue's JSON: {error}") from error
     return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
 
 
@@ -85,16 +83,16 @@ def _job(one: _Job) -> Switchable:
 
 
 def _field_text(bytewise: str) -> str:
-    """Return a user's text as it is to go back to scontrol."""
+    """Return a user's text with its original bytes, as scontrol has to get it back."""
     try:
         return bytewise.encode("latin-1").decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        return bytewise  # it has characters that the JSON wrote by their numbers
+        return bytewise  # the JSON has escaped characters in it
 
 
 def _which(one: _Job) -> str:
-    """Return the job as scontrol names it. The number of an array's last element is that of the array, and would name
-    all of its elements."""
+    """Return the job as scontrol names it. The last element of an array has the array's number, so for an element use
+    ARRAY_INDEX, which does not name the whole array."""
     array = one.array_job_id.number
     if not array:
         return str(one.job_id)
@@ -105,37 +103,30 @@ def _which(one: _Job) -> str:
 
 
 def read() -> tuple[Switchable, ...]:
-    """Return the jobs of the queue. Raises CommandError where squeue does not answer."""
-    found = process.run(
-        argv(),
-        timeout_s=QUEUE_S,
-        env=environment(),
-        check=slurm_jobs.patience(argv()),
-        errors="surrogateescape",
-    )
-    return parse(found)
-
-
-# --- Changes ---------------------------------------------------------------------------------------------------------
+    """Return the jobs in the queue. Raises CommandError if squeue does not answer."""
+    check = slurm_jobs.patience(argv())
+    return parse(process.run(argv(), timeout_s=QUEUE_S, env=environment(), check=check, errors="surrogateescape"))
 
 
 def update_argv(update: VerdictUpdate) -> list[str]:
-    """Return the command for one change."""
+    """Return the scontrol command for one change."""
     return ["scontrol", "update", f"jobid={','.join(update.jobs)}", f"{update.field}={update.text}"]
 
 
 def change(update: VerdictUpdate) -> str | None:
-    """Change these jobs; return what scontrol said where it did not change all of them. One that has begun or ended
-    since it was listed is refused, and the others are changed. Raises CommandError where scontrol does not end."""
+    """Change these jobs; return scontrol's message if it did not change all of them: it refuses a job that has begun
+    or ended since it was listed, and changes the others. Raises CommandError if scontrol does not end."""
     argv = update_argv(update)
     done = process.finish(argv, timeout_s=UPDATE_S, env=environment(), check=slurm_jobs.patience(argv))
     return None if done.code == 0 else done.stderr.strip()
 
 
 def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
-    """Give the jobs of the queue their new verdict, list after list, until there is none of the old. A job that was
-    being submitted meanwhile is in a later list: there is one more after the first that is done. Raises CommandError
-    where no controller answers, or there is no squeue or scontrol."""
+    """Write the new verdict into the jobs of the queue, and list it again, until no job has the old one.
+
+    When no job is left, list the queue once more after SETTLE_S, for jobs that were being submitted. Raises
+    CommandError if no controller answers, or squeue or scontrol is missing.
+    """
 
     def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
         found = read()
@@ -162,7 +153,7 @@ def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
                 refused.append(f"{', '.join(update.jobs)[:200]}: {said[:300]}")
         jobs, changes = listed()
         if is_slow and changes:
-            break  # a minute for each: not all of them twenty times
+            break  # each call takes a minute: do not repeat them
     return QueueSwitched(
         running=sum(not job.is_pending and switch.shares(job) for job in jobs),
         waiting=sum(switch.count(which) for which in switched),
@@ -172,8 +163,8 @@ def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
 
 
 def _try(update: VerdictUpdate) -> tuple[str | None, bool]:
-    """Return what `change` does, or why it did not end, and whether scontrol answered in time. Raises CommandError
-    where no controller answers, or there is no scontrol."""
+    """Return the result of `change`, or why scontrol did not end, and whether it answered in time. Raises CommandError
+    if no controller answers, or scontrol is missing."""
     try:
         return change(update), True
     except CommandError as error:

@@ -1,7 +1,7 @@
 """Records of a share: plan, slots, refusal, ledger.
 
-Units live in the names (`_mib` is 1,048,576 bytes). `None` means the source would not say; 0 means measured, and none.
-msgspec.Struct and not dataclasses: they are made in C, and a Prolog pays for each record that it builds.
+Names carry the unit (`_mib`: 1,048,576 bytes). `None` means unknown; 0 means measured and zero. The records are
+msgspec.Struct, which is built in C: a Prolog pays for each record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..slurm.records import JobContext
 BACKEND_MPS = "mps"
 """The name of the backend that shares a GPU through an MPS daemon."""
 BACKEND_TIME_SLICING = "time-slicing"
-"""The name of the backend that leaves it to the driver: the tasks of a GPU take turns, and no cap is enforced."""
+"""The name of the backend without a daemon: the driver time-slices the tasks of a GPU, and no cap is enforced."""
 
 
 class Assignment(Struct, frozen=True):
@@ -34,59 +34,58 @@ class Slot(Struct, frozen=True):
     """0 to slots-1 on this node; slot i is on GPU i mod G."""
     gpu: Gpu
     part: int
-    """Which of the plan's equal parts of the job's cores this slot runs on."""
+    """The index of the slot's part of the job's cores, which the plan divides into equal parts."""
     memory_cap_mib: int | None = None
     """The task's part of the GPU's memory; None: all of it, or not known. Only MPS enforces it."""
     memory_ratio: str | None = None
-    """The cap as a decimal fraction of the whole GPU, for frameworks that take one of the total."""
+    """The cap as a decimal fraction of the GPU's memory, for frameworks that are configured with a fraction."""
     sm_percent: float | None = None
-    """The part of the GPU's multiprocessors that MPS gives the task; None: no cap."""
+    """The percentage of the GPU's multiprocessors that MPS gives the task; None: no cap."""
     mps_directory: str | None = None
     """The pipe directory of the GPU's MPS daemon, which is checked before a task starts; None: the slot has no MPS."""
     backend: str = BACKEND_TIME_SLICING
     """The name of the backend that serves the slot."""
     on_gpu: int | None = None
-    """For a job that has a part of one GPU: which of its N parts, across jobs."""
+    """The number among the GPU's N parts, unique across jobs; None: the job has whole GPUs."""
     variables: tuple[Assignment, ...] = ()
-    """Variables of the backend, beyond those that follow from the fields above."""
+    """Variables of the backend that do not follow from the fields above."""
 
     @property
     def enforced_cap_mib(self) -> int | None:
-        """Return the memory cap that MPS holds the task to; None: there is none."""
+        """Return the memory cap that MPS enforces for the task; None: no cap is enforced."""
         return None if self.mps_directory is None else self.memory_cap_mib
 
 
 class Plan(Struct, frozen=True):
-    """Which GPU, memory and slot each task of one job gets on one node: decided, written, read and carried out."""
+    """The decision which GPU, memory and slot each task of one job gets on one node."""
 
     job_id: int
     """0: a launcher outside Slurm."""
     uid: int
     node: str
     share: ShareRequest
-    """In force: `per_gpu` is the number of tasks that a GPU has here."""
+    """The share in force: `per_gpu` is the number of tasks on each GPU of this node."""
     gpus: tuple[Gpu, ...]
     slots: tuple[Slot, ...]
     cores: tuple[tuple[int, ...], ...] = ()
-    """The machine's cores in Slurm's order, each as its operating system CPU numbers."""
+    """The machine's cores in Slurm's order, each as the numbers of its CPUs in the operating system."""
     notes: tuple[str, ...] = ()
-    """Sentences for the job's output, each said once."""
+    """Sentences for the job's output, each printed once."""
 
 
 class Refusal(Struct, frozen=True):
-    """Why a job's tasks do not run as shares on this node: a sentence for its user."""
+    """The decision that a job's tasks cannot run as shares on this node, with a sentence for its user."""
 
     job_id: int
     uid: int
     node: str
     sentence: str
     cause: str = "job"
-    """A cause of share/rules/drain.py, which says whether it drains the node. The default: what the job asks for. It is
-    not written into the plan's file."""
+    """A cause of share/rules/drain.py, which tells whether it drains the node. Not written into the plan's file."""
 
 
 class Unshared(Struct, frozen=True):
-    """Why a job that asked to share runs unshared on this node."""
+    """The reason why a job that asked to share runs unshared on this node."""
 
     job_id: int
     uid: int
@@ -95,156 +94,156 @@ class Unshared(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """What a job has of a node before its plan is decided. Its ledger entry is made of this."""
+    """The GPUs and slots of a job on a node before its plan is decided. The ledger entry is made from it."""
 
     job: JobContext
     share: ShareRequest
-    """In force: `per_gpu` is the number of tasks that a GPU has here."""
+    """The share in force: `per_gpu` is the number of tasks on each GPU of this node."""
     gpus: tuple[Gpu, ...]
     slots: int
-    """How many tasks have a slot."""
+    """The number of slots."""
     is_part: bool
-    """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
+    """Whether Slurm gave the job 1/N of one GPU (gres/shard); other jobs of its user may have the rest."""
     backend: str
-    """The name of the backend that is wanted and possible here. It is prepared before the plan is decided."""
+    """The name of the chosen backend. It is prepared before the plan is decided."""
     title: str = ""
     """The backend's name for users."""
     note: str | None = None
-    """What the job's user is told about the choice of the backend."""
+    """A note for the job's output about the choice of the backend."""
 
 
 class Served(Struct, frozen=True):
-    """What a backend has made ready on one GPU for the job's tasks there."""
+    """One GPU that a backend has prepared for a job's tasks."""
 
     mps_directory: str | None = None
-    """The pipe directory of the GPU's MPS daemon, which is checked before each task starts; None: there is none."""
+    """The pipe directory of the GPU's MPS daemon, which is checked before each task starts; None: no daemon."""
     variables: tuple[Assignment, ...] = ()
-    """Variables of every task there, besides those that the backend's `environment` makes of a slot."""
+    """Variables of every task on the GPU, in addition to those of the backend's `environment`."""
 
 
 class Prepared(Struct, frozen=True):
-    """What a backend has made of a job's GPUs; each is in one of the two, by its UUID."""
+    """The result of preparing a job's GPUs: each GPU's UUID is a key of `served` or of `failures`."""
 
     served: dict[str, Served] = {}
     failures: dict[str, str] = {}
-    """Why the backend does not serve the GPU. What was begun there was undone."""
+    """GPU -> why the backend does not serve it. A start that failed has been undone."""
     log: tuple[str, ...] = ()
     """Sentences for the hooks' log."""
 
 
 class Limits(Struct, frozen=True):
-    """What a backend of share/backends/ can enforce on a node, and why it cannot serve tasks there."""
+    """What a backend can enforce on a node, and why it cannot serve tasks there."""
 
     backend: str
-    """Its name."""
+    """The name of the backend, as in the plan."""
     title: str
-    """The same for people."""
+    """The name of the backend for users."""
     client_limit: int | None = None
-    """Tasks that one GPU takes; None: any number."""
+    """The most tasks on one GPU; None: any number."""
     connections: int = 0
     """CUDA connections that each of `client_limit` tasks can have to its GPU; 0: any number."""
     enforces_caps: bool = False
-    """Whether it holds a task to its memory cap and its SM percentage."""
+    """Whether it enforces a task's memory cap and SM percentage."""
     serves_mig: bool = True
     """Whether it can serve MIG instances."""
     why_not: str | None = None
-    """None: it can serve tasks on this node."""
+    """Why it cannot serve tasks on this node; None: it can."""
     is_missing: bool = False
-    """Whether the site names a program for it that this node does not have."""
+    """Whether the site configures a program for it that this node lacks."""
     required_by: str = ""
-    """The setting by which the site refuses shares on such a node; empty: none does."""
+    """The setting that makes the site refuse shares on such a node; empty: no setting does."""
     effect: str = ""
-    """What a task meets that it serves instead of a preferred backend."""
+    """The effect on a task if this backend serves it instead of a preferred one, for the note to the user."""
 
 
 class Switchable(Struct, frozen=True):
-    """A job of the queue, as far as switching sharing off and on concerns it."""
+    """The fields of a job in the queue that matter for switching sharing off and on."""
 
     which: str
-    """As scontrol names it: 7, or 7_[3-9] for the elements of an array that wait."""
+    """The job as scontrol names it: 7, or 7_[3-9] for the pending elements of an array."""
     partitions: tuple[str, ...]
     is_pending: bool
     was_shaped: bool
-    """job_submit.lua worked out what it asks for from its share."""
+    """Whether job_submit.lua derived the job's resources from its share."""
     restarts: int
     extra: str
     comment: str
 
 
 class QueueSwitched(Struct, frozen=True):
-    """What became of the jobs in the queue when sharing was switched."""
+    """The result of switching sharing for the jobs in the queue."""
 
     running: int
-    """Jobs that run, and share to their end."""
+    """The number of running jobs that share until they end."""
     waiting: int
-    """Jobs that wait and have a new verdict; each element of an array counts."""
+    """The number of pending jobs with a new verdict; each element of an array counts."""
     left: int
-    """Jobs that still have the verdict of before."""
+    """The number of jobs that still have the old verdict."""
     refused: tuple[str, ...] = ()
-    """What scontrol said of those that it did not change, a sentence for each list of them."""
+    """The messages of scontrol about jobs that it did not change, one for each call."""
 
 
 class VerdictUpdate(Struct, frozen=True):
-    """A change of the controller's word on some jobs: their field gets this text."""
+    """A new text for one field of several jobs, which contains the controller's verdict."""
 
     jobs: tuple[str, ...]
-    """As scontrol names them."""
+    """The jobs as scontrol names them."""
     field: str
     text: str
 
 
 class NodeShares(Struct, frozen=True):
-    """What one node said about itself to `slurm-share status --cluster`."""
+    """One node's answer to `slurm-share status --cluster`."""
 
     node: str
     mode: str | None = None
-    """None: it did not say."""
+    """The node's mode; None: the node did not answer."""
     partition_modes: dict[str, str] = {}
     jobs: tuple[int, ...] = ()
     """The jobs that share."""
     slots: int = 0
     daemons: int = 0
-    """GPUs with an MPS daemon of ours."""
+    """The number of GPUs with an MPS daemon of ours."""
     problem: str | None = None
 
 
 class ClusterShares(Struct, frozen=True):
-    """What `slurm-share status --cluster` shows."""
+    """The contents of `slurm-share status --cluster`."""
 
     host: str
-    """Where it was asked; its modes are the cluster's."""
+    """The host of the command; its modes count as the cluster's."""
     modes: dict[str, str]
-    """The mode of each partition that has its own, and under the empty name that of all others."""
+    """The mode of each partition that has its own; the empty name stands for all others."""
     is_switched_off: bool
     mode_file: str | None
-    """The word in force of the site's mode file; None: it has none."""
+    """The mode in the site's mode file; None: there is none."""
     states: dict[str, str]
-    """The state of each node, in sinfo's word."""
+    """The state of each node, as sinfo names it."""
     nodes: dict[str, NodeShares]
     problems: tuple[str, ...] = ()
 
 
 class LedgerJob(Struct, frozen=True):
-    """A job that this node knows of: every shared one, and on nodes kept to one user at a time every other."""
+    """A job in the ledger: every shared job; on nodes kept to one user at a time, every other job as well."""
 
     job_id: int
     uid: int
     share: str
-    """Canonical option text; empty for a job without a share."""
+    """The canonical text of the option; empty for a job without a share."""
     gpus: tuple[str, ...]
-    """UUIDs, in the order Slurm granted them. Of a job without a share: none, they are its own business."""
+    """The UUIDs in the order in which Slurm granted them; empty for a job without a share."""
     slots: int
     since: float
-    """When the Prolog ran: seconds since the node's start (CLOCK_BOOTTIME), which setting its clock does not move."""
+    """The time of the Prolog, seconds of CLOCK_BOOTTIME: setting the wall clock does not change it."""
     restart_count: int | None = None
     user: str | None = None
     partition: str | None = None
     sluid: str | None = None
     on_gpu: int | None = None
-    """As in Slot: a job that has a part of one GPU."""
+    """The number of the job's part of its GPU, as in Slot."""
     clean_up: tuple[str, ...] = ()
-    """What of its user's is cleared away when this was the last job: the setting at its arrival, and of files only
-    where no job of the user can be here that the ledger does not know."""
+    """What is removed when the user's last job ends: the setting at the job's arrival, without files where the user
+    can have a job here that the ledger does not know (`owners.clean_up`)."""
 
 
 class ModeBefore(Struct, frozen=True):
@@ -252,37 +251,37 @@ class ModeBefore(Struct, frozen=True):
 
     gpu: str
     mode: int
-    """NVML's number."""
+    """The mode's number in NVML (nvmlComputeMode_t)."""
 
 
 class Leaving(Struct, frozen=True):
-    """A job that is over, while a hook takes away what it left."""
+    """A job that has ended, while a hook cleans up after it."""
 
     job: LedgerJob
     hook: ProcessIdentity
-    """The hook that does it. If that process is gone (it was killed, or had no more time), the next hook takes over."""
+    """The hook that cleans up. If it was killed or had no more time, the next hook takes over."""
     asides: tuple[str, ...] = ()
-    """Folders into which it moves what is to be removed, named before they are made."""
+    """Folders into which the hook moves files before it removes them, recorded before they are made."""
 
 
 class Ledger(Struct, frozen=True):
-    """Who is on the node, since this boot."""
+    """The jobs on the node since its last boot, and what their clean-up has to restore."""
 
     boot_id: str
     jobs: tuple[LedgerJob, ...] = ()
     modes: tuple[ModeBefore, ...] = ()
-    """What has to be put back when the last job leaves a GPU."""
+    """The compute modes to restore when the last job leaves a GPU."""
     leaving: tuple[Leaving, ...] = ()
 
 
 class Sweep(Struct, frozen=True):
-    """What is to become of the processes on GPUs that a job has left."""
+    """The processes on the GPUs of an ended job, sorted by what happens to them."""
 
     end: tuple[NodeProcess, ...] = ()
-    """The ended job's user's, in no live job."""
+    """Processes of the ended job's user in no live job."""
     tolerated: tuple[NodeProcess, ...] = ()
     """System programs that may stay."""
     without_job: tuple[NodeProcess, ...] = ()
-    """Other users', in no live job: ended where no job has the GPU."""
+    """Processes of other users in no live job: ended where no job has the GPU."""
     foreign: tuple[NodeProcess, ...] = ()
-    """System users': never ended, and named in the log."""
+    """Processes of system users: never ended, named in the log."""

@@ -1,6 +1,6 @@
-"""Keep the record of the jobs that this node had to refuse for a cause of its own: a small file of root's.
+"""Keep the record of the jobs that this node refused for a cause of its own.
 
-It lies beside the state folder and not in it: the cause may be that the state folder cannot be written.
+The file is root's and not in the state folder, since the cause can be that the state folder cannot be written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core import locks
 from ..core.errors import StateError
 from .rules import drain
 
-TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+TYPE_CHECKING = False  # mypy takes it for True; hooks load this module
 if TYPE_CHECKING:
     from ..core.process import Deadline
 
@@ -22,11 +22,10 @@ LOCK_PAUSE_S = 0.002
 
 
 def count(file: str, boot_id: str, job_id: int, cause: str, deadline: Deadline) -> str | None:
-    """Note the refusal; return the sentence for the log if it is one too many, None if not.
+    """Record the refusal; return a sentence for the log if the node is to be drained, else None.
 
-    After one too many the record is empty: an administrator who takes the node back into service gives it a new start.
-    Raises StateError where another hook holds the record until the deadline or it is not root's, OSError where it
-    cannot be written.
+    In that case empty the record, so that the count starts again after an administrator resumes the node. Raises
+    StateError if another hook locks the record until the deadline or it is not root's, OSError if it cannot be written.
     """
     if not drain.is_counted(cause):
         return None
@@ -34,9 +33,9 @@ def count(file: str, boot_id: str, job_id: int, cause: str, deadline: Deadline) 
     try:
         seen = os.fstat(fd)
         if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
-            raise StateError(file, "is not a file of root's: remove it")
+            raise StateError(file, "is not a regular file of root's: remove it")
         if not locks.take(fd, deadline, LOCK_PAUSE_S):
-            raise StateError(file, "another hook has held it all the time")
+            raise StateError(file, "another hook held it until the deadline")
         text = os.pread(fd, LIMIT_BYTES, 0).decode("ascii", "replace")
         noted = drain.note(drain.parse(text, boot_id), job_id, cause, time.clock_gettime(time.CLOCK_BOOTTIME))
         too_many = drain.is_too_many(noted)

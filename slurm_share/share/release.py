@@ -35,9 +35,9 @@ SLACK_S = 5.0
 """Seconds beyond release_deadline_s after which the watchdog ends an Epilog. Each stage may wait a moment beyond its
 deadline for processes that it has just killed."""
 DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
-"""The part of the remaining time that a stage may use. A hook has one deadline, and four kinds of stages: it stops
-daemons (DAEMONS), ends processes on GPUs (LEFTOVERS), waits until killed processes are gone (DYING), and ends the
-processes and files of a user who has no job here any more (LAST). The next hook does what a stage had no time for."""
+"""The part of the remaining time that a stage may use: stopping daemons (DAEMONS), ending processes on GPUs
+(LEFTOVERS), waiting for killed processes (DYING), ending the processes and removing the files of a user whose last job
+has ended (LAST). The next hook continues if a stage runs out of time."""
 LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
 """The most time for listing a user's files, for moving them aside, and for removing them. Moving is done under the
 ledger's lock."""
@@ -52,7 +52,7 @@ ended at once."""
 
 
 class Findings:
-    """The causes found during one clean-up, for share/rules/drain.py to judge, and the processes that were killed."""
+    """The causes of share/rules/drain.py that one clean-up found, and the processes that it killed."""
 
     def __init__(self) -> None:
         self.causes: set[str] = set()
@@ -72,7 +72,7 @@ class Findings:
 def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
     """Undo what `admission.admit_job` did; return False if the node must be drained. A second call does nothing.
 
-    Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
+    Raises HookEnvError for an environment that is not slurmd's, StateError, OSError if state cannot be written.
     """
     job = hook_env.read(environ, option.parse)
     deadline = Deadline.after(settings.release_deadline_s)
@@ -81,16 +81,14 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
         ledger = hook.read_ledger(paths, WHO)
         entry = reconcile.find(ledger, job.job_id)
         if entry is not None and entry.uid != job.uid and not (job.uid == 0 and is_given_up(entry, now)):
-            hook.report(
-                WHO, f"job {job.job_id} is of uid {entry.uid} here, not of uid {job.uid}: nothing is done for it"
-            )
+            hook.report(WHO, f"job {job.job_id} belongs to uid {entry.uid} here, not to uid {job.uid}: nothing is done")
             return True
         if reconcile.is_late(entry, job):
-            hook.report(WHO, f"job {job.job_id}: this Epilog is of an earlier run of it, which is here again")
+            hook.report(WHO, f"job {job.job_id} runs here again: this Epilog of its earlier run does nothing")
             return True
         over, _ = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
         if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
-            hook.report(WHO, f"job {job.job_id}: another Epilog of it is at work")
+            hook.report(WHO, f"job {job.job_id}: another Epilog is cleaning up after it")
             return True
         if not any(one.job_id == job.job_id for one in over):
             state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
@@ -106,7 +104,7 @@ def outcome(causes: Collection[str]) -> str:
     """Return the sentence that an Epilog logs at its end."""
     said = "its share is removed"
     if drain.OUT_OF_TIME in causes:
-        said += ", but for what takes longer: the next hook goes on, or slurm-share doctor --fix"
+        said += ", but the time was too short for all of it: the next hook, or slurm-share doctor --fix, continues"
     unwell = sorted(cause for cause in causes if drain.drains([cause]))
     return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
 
@@ -119,9 +117,9 @@ def running_jobs() -> tuple[LiveJob, ...]:
 def is_given_up(entry: LedgerJob, now: float) -> bool:
     """Return whether an Epilog that runs with SLURM_JOB_UID=0 is to clean up after this job of another user.
 
-    slurmd runs such an Epilog after it has ended a job that slurmctld does not know any more, or has started on another
-    node meanwhile (seen on 26.05). The answer is no while the job has a step here or is about to get its first one:
-    then the job was started again, under the same number, and the Epilog is of its earlier run.
+    slurmd runs such an Epilog after it has ended a job that slurmctld no longer knows, or has started on another node
+    meanwhile (seen on 26.05). While the job has a step here or is about to get its first one, the answer is no: the job
+    was started again under the same number, and the Epilog belongs to its earlier run.
     """
     alive = any(one.job_id == entry.job_id for one in running_jobs())
     return not alive and not reconcile.is_starting(entry, now)
@@ -137,7 +135,7 @@ def take_over(
     living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
     abandoned = reconcile.abandoned(ledger, living)
     for entry in abandoned:
-        hook.report(who, f"job {entry.job_id} of uid {entry.uid} was not all cleared up after: going on")
+        hook.report(who, f"job {entry.job_id} of uid {entry.uid}: its clean-up is not finished: continuing it")
     over = (*over, *abandoned)
     if over:
         ledger = reconcile.begin_leaving(ledger, over, hook.myself())
@@ -175,7 +173,7 @@ def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
     for identity in left:
         is_outliving = time.monotonic() - found.dying[identity] >= OUTLIVES_S
         found.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
-        fate = "outlives SIGKILL" if is_outliving else "had no time to end yet"
+        fate = "outlives SIGKILL" if is_outliving else "has not ended yet"
         hook.report(who, f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
     found.dying.clear()
 
@@ -185,9 +183,9 @@ def let_go(
 ) -> tuple[LedgerJob, ...]:
     """Remove folders and entries of the jobs; return the jobs whose entries must stay for now.
 
-    Those are the jobs that were their user's last ones here: their entries stay until their user's processes and files
-    are cleared away, too. Where hooks of several jobs of a user get here at the same time, only the last of them finds
-    that the user has left. Jobs whose files an earlier hook moved aside and did not remove are returned as well.
+    Those are the last jobs of their users here: their entries stay until their users' processes and files are removed,
+    too. If hooks of several jobs of a user get here at the same time, only the last one finds that the user has left.
+    Jobs whose files an earlier hook moved aside and did not remove are returned as well.
     """
     live = running_jobs() if any(entry.clean_up for entry in over) else ()
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
@@ -203,9 +201,9 @@ def let_go(
 
 
 def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """Remove folder and entry of jobs of which nothing is left. The caller holds the ledger's lock."""
+    """Remove folder and entry of jobs whose clean-up is finished. The caller holds the ledger's lock."""
     for entry in done:
-        if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
+        if reconcile.find(ledger, entry.job_id) in (None, entry):  # the number is not in use again
             state.remove_job(paths, entry.job_id)
     _write(reconcile.end_leaving(ledger, done), paths, settings, who)
 
@@ -213,12 +211,12 @@ def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Se
 def end_daemons(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """End what the backends have for GPUs that no job here uses, except where another hook cleans up."""
+    """Stop the backends' daemons on GPUs that no job here uses, except where another hook cleans up."""
 
     def read_kept() -> frozenset[UserGpu]:
         ledger = _read(paths, deadline, who)
         theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
-        # Where two jobs leave one GPU at the same time, both hooks stop its daemon: neither can rely on the other.
+        # If two jobs leave a GPU at the same time, both hooks stop its daemon: neither can rely on the other.
         return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
 
     leftovers = Leftovers(
@@ -244,10 +242,9 @@ def restore_modes(
     gpus: Collection[str] | None = None,
     besides: int | None = None,
 ) -> None:
-    """Restore the compute mode of those GPUs, or of `gpus` among them, that no job uses; the job `besides` does not
-    count.
+    """Restore the compute mode of the GPUs (or of `gpus` among them) that no job except `besides` uses.
 
-    Where the driver refuses, that is logged, and the remembered mode stays in the ledger for the next hook.
+    If the driver refuses, log it and keep the recorded mode in the ledger for the next hook.
     """
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
@@ -258,7 +255,7 @@ def restore_modes(
             try:
                 hook.ask_driver(compute_mode.set_compute_mode, before.gpu, before.mode)
             except DriverError as error:
-                hook.report(who, f"compute mode of {before.gpu} is not put back to {before.mode}: {error}")
+                hook.report(who, f"compute mode of {before.gpu} is not restored to {before.mode}: {error}")
                 continue
             kept = reconcile.forget_mode(kept, before.gpu)
         if kept != ledger:
@@ -268,12 +265,12 @@ def restore_modes(
 def clean_up_after(
     last: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """Remove processes and files that users left on the node, after the `last` job of each, as far as the site's
-    settings asked for it when the job came. Only a process on a GPU that does not end can drain the node; whatever else
-    cannot be removed is logged.
+    """End the processes and remove the files that users left on the node after the `last` job of each, as far as the
+    site's settings wanted that when the job came. Only a process on a GPU that does not end can drain the node;
+    everything else is logged.
 
-    A user's next job may come at any moment, and nothing of it may be taken. So processes and files are listed first,
-    and users who then have a job are left out.
+    A user's next job can come at any moment, and must lose nothing. So processes and files are listed first, and users
+    who have a job after that are left out.
     """
     wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in _uids(last)}
     on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
@@ -299,11 +296,12 @@ def clean_up_after(
         until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
         for (uid, folder), owned in files.items():
             if not owned.is_whole:
-                hook.report(who, f"not all of {folder} was looked at for files of uid {uid}: there are too many")
+                hook.report(who, f"not all of {folder} was searched for files of uid {uid}: it has too many")
                 found.causes.add(drain.OUT_OF_TIME)
             if owned.names:
                 taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
-                hook.report(who, f"{taken.count} of uid {uid} in {folder} removed, who has no job here any more")
+                what = f"removed {taken.count} files of uid {uid} in {folder}"
+                hook.report(who, f"{what}: the user has no job here any more")
                 for problem in taken.problems:
                     hook.report(who, problem)
                 if not taken.is_whole:
@@ -317,7 +315,7 @@ def clean_up_after(
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
     rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
     if rest is not None:
-        hook.report(who, f"not all of it is removed yet: {rest}")
+        hook.report(who, f"the files are not all removed yet: {rest}")
         found.causes.add(drain.OUT_OF_TIME)
     found.killed(one.identity for one in left if one in on_gpus)
 
@@ -332,8 +330,8 @@ def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, .
     try:
         readings = hook.ask_driver(nvml.read_gpu_readings)
     except DriverError as error:
-        # a node without GPUs may be listed, too; a share's own GPUs were looked at before (end_leftovers)
-        hook.report(who, f"leftover processes are not looked for: {error}")
+        # A listed node can be without GPUs. A share's own GPUs were searched before (end_leftovers).
+        hook.report(who, f"leftover processes on GPUs are not searched for: {error}")
         return ()
     found = node_processes.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
     return tuple(one for one in found if one.identity.uid in users)
@@ -352,7 +350,7 @@ def end_leftovers(
         try:
             readings = hook.ask_driver(nvml.read_gpu_readings)
         except DriverError as error:
-            hook.report(who, f"nobody can say what is on the GPUs: {error}")
+            hook.report(who, f"the processes on the GPUs cannot be read: {error}")
             found.causes.add(drain.DRIVER_UNREADABLE)
             return
         others = _others(_read(paths, deadline, who), over)
@@ -362,7 +360,7 @@ def end_leftovers(
             return
         rounds += 1
         if deadline.left() <= 0:
-            hook.report(who, "leftover processes come back as fast as they are ended")
+            hook.report(who, "leftover processes are started again as fast as they are ended")
             found.causes.add(drain.OUT_OF_TIME)
             return
         if rounds >= ROUNDS:
@@ -374,8 +372,10 @@ def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: st
     live = {one.uid for one in running_jobs()} | {entry.uid for entry in others}
     users = {one.identity.uid for one in ended}
     for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
-        if None not in live:  # a step whose owner nobody knows
-            hook.report(who, f"leftover processes of uid {uid} come back: every process of that user here is ended")
+        if None not in live:  # None: a step of an unknown user
+            hook.report(
+                who, f"leftover processes of uid {uid} are started again: every process of that user here is ended"
+            )
             termination.end_all_of(uid, uid)
 
 
@@ -390,10 +390,10 @@ def end_leftovers_once(
     *,
     again: bool,
 ) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
-    """End the leftover processes on the GPUs once; return those that were ended, and those of them that are still there
-    after SIGKILL. A GPU that another job of the same user has is left alone.
+    """End the leftover processes on the GPUs once; return them, and those of them that are still there after SIGKILL.
+    Skip GPUs that another job of the same user has.
 
-    `again`: this is not the first round. Then something starts the processes, and their ancestors are ended with them.
+    `again`: not the first round, so something starts the processes; end their ancestors as well.
     """
     live = {one.job_id: one.uid for one in running_jobs()} | {entry.job_id: entry.uid for entry in others}
     ours = _pids_of_backends(others, paths, settings) if others else frozenset()
@@ -425,7 +425,7 @@ def end_leftovers_once(
             hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
         for one in sweep.foreign:
             if one.identity.pid in free and not again:
-                hook.report(who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; not touched")
+                hook.report(who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; it is not ended")
         ended += end
         remain += left
     return tuple(ended), tuple(remain)
@@ -440,7 +440,7 @@ def _gpus_of(entries: Iterable[LedgerJob]) -> dict[UserGpu, int]:
 
 
 def _pids_of_backends(entries: Iterable[LedgerJob], paths: Paths, settings: Settings) -> frozenset[int]:
-    """Return the pids of the daemons, and their servers, that serve these jobs."""
+    """Return the pids of the daemons and servers that serve these jobs."""
     host, of = Host(paths=paths, settings=settings), frozenset(_gpus_of(entries))
     healths = [one.health(host, of, with_processes=True) for one in registry.every()]
     return frozenset(pid for health in healths for daemon in health.daemons for pid in daemon.pids)
@@ -452,8 +452,8 @@ def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:
 
 
 def _write(ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """Write the ledger; log it where that fails, most likely because a job filled the state folder. The Epilog goes on,
-    since it makes room there. The job's entry stays until a later hook can write."""
+    """Write the ledger; log a failure, most likely because a job filled the state folder, and continue: the Epilog
+    frees space there. The job's entry stays until a later hook can write."""
     try:
         state.write_ledger(paths, ledger, settings)
     except OSError as error:

@@ -1,7 +1,6 @@
 """Read how many slots of a job are promised to steps that have not begun, and wake the srun that waits for a free one.
 
-This does in Python what plugins/slot_queue.c does, for a process that takes slots without waiting for them. `names.py`
-says what the locks on the queue's file mean.
+plugins/slot_queue.c does the same in C. `names.py` documents the locks on the queue's file.
 """
 
 from __future__ import annotations
@@ -14,22 +13,23 @@ from pathlib import Path
 
 from ..core import names
 
-_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
+"""For the files of slots, which belong to the user. O_NONBLOCK: opening a FIFO in a file's place must not block."""
 _LOCK = struct.Struct("@hhqqi4x")
-"""struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length (0: without end), pid."""
+"""struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length (0: to the end), pid."""
 _STEPS = 1 << 32
 _END = names.QUEUE_STEPS + _STEPS * names.QUEUE_ROOM
 PASSES_MAX = 8192
-"""At most half as many locks are read: the sruns of a job's slots hold fewer."""
+"""The most queries of one call. They find at least half as many locks, more than the sruns of a job hold."""
 
 
 def promised(folder: Path) -> int:
-    """Return how many slots of the job are promised to steps that have not chosen yet; 0 where there is no queue.
+    """Return how many slots of the job are promised to steps that have not chosen yet; 0 if there is no queue.
 
-    Hold the lock of those who choose meanwhile.
+    The caller holds the lock for choosing slots.
     """
     try:
-        queue = os.open(folder / names.SLOTS_QUEUE, _OPEN)
+        queue = os.open(folder / names.SLOTS_QUEUE, OPEN_FLAGS)
     except OSError:
         return 0
     try:
@@ -41,21 +41,21 @@ def promised(folder: Path) -> int:
 
 
 def tell(folder: Path) -> None:
-    """Wake the first srun that waits: a slot may be free."""
+    """Wake the first srun that waits, since a slot may be free."""
     try:
-        queue = os.open(folder / names.SLOTS_QUEUE, _OPEN)
+        queue = os.open(folder / names.SLOTS_QUEUE, OPEN_FLAGS)
     except OSError:
         return
     try:
         os.utime(queue)
     except OSError:
-        pass  # it looks again by itself after a while
+        pass  # the srun also checks periodically
     finally:
         os.close(queue)
 
 
 def _locks(queue: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each promise. The kernel names any one lock of a range; it parts the range in two."""
+    """Yield start and end of each promise. The kernel returns any one lock in a range; search on both sides of it."""
     ranges = [(names.QUEUE_CLAIMS, _END)]
     for _ in range(PASSES_MAX):
         if not ranges:
@@ -73,7 +73,7 @@ def _locks(queue: int) -> Iterator[tuple[int, int]]:
 
 
 def _left(queue: int, start: int, end: int) -> int:
-    """Return what is left of a promise: slots whose tasks have not chosen."""
+    """Return how many slots of a promise are left, i.e. its tasks have not chosen yet."""
     slots = min(end - start, names.QUEUE_ROOM)
     if start < names.QUEUE_STEPS:
         return slots

@@ -1,8 +1,8 @@
-"""Write and remove what a job leaves on the node: its folder, its plan, its line in the ledger.
+"""Write and remove a job's state on the node: its folder, its plan, its entry in the ledger.
 
-Everything appears whole (written aside, then renamed) and can be done twice. The state folder and every folder in it
-belong to root, so no user can put a link where a file is written. What users can write to is below one folder of it,
-on a file system of its own, so that nobody can fill that of the ledger and the plans.
+Every file is written under another name and then renamed; every function can be called twice. The state folder and the
+folders in it belong to root, so no user can put a link in the place of a file. The files of users are below one folder,
+on a file system of its own, so that users cannot fill the one with the ledger and the plans.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from .records import Ledger, Unshared
 
 
 def prepare(paths: Paths) -> None:
-    """Make the state folder (0755), the jobs folder, the users' and that of tasks without MPS (0711) where they are not
-    there yet, and put their modes right: a tmpfs mounted by hand may have any."""
+    """Make the state folder (0755) and those of jobs, users and tasks without MPS (0711) if they are missing, and set
+    their modes: a tmpfs that was mounted by hand can have any mode."""
     for folder, mode in ((paths.root, 0o755), (paths.jobs, 0o711), (paths.user, 0o711), (paths.no_mps, 0o711)):
         folder.mkdir(mode=mode, exist_ok=True)
         folder.chmod(mode)
 
 
 LOCK_PAUSE_S = 0.002
-"""Between two tries for the ledger, which is held for less than that."""
+"""The pause between two tries to lock the ledger, which hooks hold for a shorter time."""
 
 
 @contextmanager
 def exclusive(paths: Paths, deadline: Deadline) -> Iterator[None]:
-    """Hold the node's ledger alone: read, decide, write, leave. The kernel lets go of it when a holder dies.
+    """Hold the exclusive lock of the node's ledger. The kernel releases it if the holder dies.
 
-    Raises StateError when another hook, which hangs in the driver or was stopped, holds it until the deadline.
+    Raises StateError if another hook, which hangs in the driver or was stopped, holds it until the deadline.
     """
     fd = os.open(paths.ledger_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if not locks.take(fd, deadline, LOCK_PAUSE_S):
-            raise StateError(str(paths.ledger_lock), "another hook has held it all the time")
+            raise StateError(str(paths.ledger_lock), "another hook held it until the deadline")
         yield
     finally:
         os.close(fd)
 
 
 def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
-    """Put the whole ledger in place; readable by root, and by the operators' group where the site names one.
+    """Write the ledger, readable by root and by the operators' group, if the site configures one.
 
-    Raises OSError when the state folder is full or not writable.
+    Raises OSError if the state folder is full or not writable.
     """
     group = _group_id(settings.operators_group)
 
@@ -68,18 +68,18 @@ def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
 
 
 def make_job_folder(paths: Paths, job_id: int) -> None:
-    """Make the job's folder, before its ledger line is written: where there is a line there is a folder, so that the
-    Epilog of a job without one needs to read nothing."""
+    """Make the job's folder. The caller writes the job's ledger entry afterwards: an Epilog that finds no folder then
+    knows that there is no entry, without reading the ledger."""
     paths.job(job_id).mkdir(mode=0o711, exist_ok=True)
 
 
 def write_plan(paths: Paths, plan: plan_text.Contents, gid: int) -> None:
-    """Put the job's plan in place, root's, for its user alone to read. Raises OSError as `write_ledger` does."""
+    """Write the job's plan, owned by root and readable by its user only. Raises OSError as `write_ledger` does."""
     _put_plan(paths.plan(plan.job_id), plan, gid)
 
 
 def write_unshared(paths: Paths, note: Unshared, gid: int) -> None:
-    """Note that a job which asked to share runs unshared. Not in the folder of the jobs that share: while there is one,
+    """Record why a job that asked to share runs unshared. The file is not in the jobs folder: while that has an entry,
     the hooks of ordinary jobs have work. Raises OSError as `write_ledger` does."""
     file = paths.unshared(note.job_id)
     for folder, mode in ((paths.root, 0o755), (file.parent, 0o711)):
@@ -88,12 +88,12 @@ def write_unshared(paths: Paths, note: Unshared, gid: int) -> None:
 
 
 def remove_unshared(paths: Paths, job_id: int) -> None:
-    """Remove that note; nothing to do where there is none."""
+    """Remove the file of `write_unshared`, if there is one."""
     paths.unshared(job_id).unlink(missing_ok=True)
 
 
 def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
-    """Write a plan for its user to read. Where the file system has no access lists, the file is the user's own."""
+    """Write a plan that its user can read. On a file system without access lists the user owns the file."""
 
     def give(fd: int) -> None:
         if os.geteuid() == 0 and plan.uid != 0:
@@ -110,8 +110,8 @@ def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
 
 
 def _for_one_reader(uid: int) -> bytes:
-    """Return an access list as the kernel takes it (include/uapi/linux/posix_acl_xattr.h): version 2, then each entry's
-    tag, permissions and id. The owner reads and writes, the user `uid` reads, nobody else has anything."""
+    """Return an access list in the kernel's format (include/uapi/linux/posix_acl_xattr.h): version 2, then each entry's
+    tag, permissions and id. The owner can read and write, the user `uid` can read, others have no access."""
     owner, user, group, mask, others, nobody = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
     read, write = 4, 2
     entries = ((owner, read | write, nobody), (user, read, uid), (group, 0, nobody), (mask, read, nobody))
@@ -122,12 +122,12 @@ def _for_one_reader(uid: int) -> bytes:
 
 
 def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
-    """Make a file for each of the job's `slots`, and those for choosing among them and waiting.
+    """Make a file for each of the job's `slots`, for the lock for choosing, and for the queue of waiting sruns.
 
-    Only the job's user, the `owner`, can open them: slurmstepd, as that user, holds a lock on the file of each slot it
-    gives a task. Files that are there keep their locks.
+    Only the `owner`, the job's user, can open them: slurmstepd, as that user, locks the file of each slot that it gives
+    to a task. Existing files are kept, and so are their locks.
 
-    Raises OSError where the users' file system is full.
+    Raises OSError if the users' file system is full.
     """
     folder = paths.slots(job_id)
     if not folder.is_dir():
@@ -147,13 +147,13 @@ def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
 
 
 def remove_plan(paths: Paths, job_id: int) -> None:
-    """Remove the job's plan alone; nothing to do where there is none."""
+    """Remove the job's plan, if there is one, and nothing else."""
     paths.plan(job_id).unlink(missing_ok=True)
 
 
 def remove_job(paths: Paths, job_id: int) -> None:
-    """Remove the job's folders with all in them; nothing to do where there is none. The one that the next Epilog looks
-    for goes last."""
+    """Remove the job's folders and their contents, if there are any. The folder by which an Epilog recognizes the job
+    is removed last."""
     for folder in (paths.user_job(job_id), paths.job(job_id)):
         try:
             _empty(folder)
@@ -161,13 +161,13 @@ def remove_job(paths: Paths, job_id: int) -> None:
         except FileNotFoundError:
             pass
         except OSError:
-            import shutil  # its compression alone costs an Epilog milliseconds
+            import shutil  # its import takes an Epilog milliseconds
 
             shutil.rmtree(folder, ignore_errors=False, onerror=_unless_gone)
 
 
 def _empty(folder: Path) -> None:
-    """Remove what is in a folder, and in its folders. Raises OSError where somebody else is at it, too."""
+    """Remove the contents of a folder. Raises OSError if another process changes it at the same time."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -178,8 +178,8 @@ def _empty(folder: Path) -> None:
 
 
 def remove_remains(paths: Paths, uids: Collection[int]) -> None:
-    """Remove what killed hooks left: ledgers that were being written, and empty MPS folders of other users than `uids`,
-    for whom a hook may be starting a daemon. The caller holds the ledger."""
+    """Remove what killed hooks left: partly written ledgers, and empty MPS folders. Those of `uids` stay: a hook may
+    be starting a daemon there. The caller holds the ledger's lock."""
     for entry in os.scandir(paths.root):
         if entry.name.startswith(f".{paths.ledger.name}."):
             os.unlink(entry)  # noqa: PTH108
@@ -192,7 +192,7 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
             try:
                 os.rmdir(path)  # noqa: PTH106
             except OSError:
-                pass  # something is in it: a daemon, which the clean-up after its job ends
+                pass  # not empty: the clean-up after its job ends the daemon in it
 
 
 def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
@@ -201,8 +201,8 @@ def _unless_gone(function: object, path: str, info: tuple[type[BaseException], B
 
 
 def _group_id(name: str) -> int | None:
-    """Return the group's id; None for no group, and for one that this node does not know: then the ledger stays
-    root's."""
+    """Return the group's id; None, so that only root can read the ledger, without a group or if the node has none of
+    that name."""
     try:
         return grp.getgrnam(name).gr_gid if name else None
     except KeyError:
@@ -210,7 +210,7 @@ def _group_id(name: str) -> int | None:
 
 
 def _write_whole(file: Path, data: bytes, give: Callable[[int], None]) -> None:
-    """Write a file under another name and rename it. `give` sets owner and mode; until then it is root's, 0600."""
+    """Write a file under another name and rename it. `give` sets its owner and mode, which are root and 0600 before."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

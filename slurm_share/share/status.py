@@ -1,4 +1,4 @@
-"""Read what `slurm-share status` shows of this node."""
+"""Read this node's status for `slurm-share status`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from .rules import reconcile
 
 
 class Status(Struct, frozen=True):
-    """What this caller may see of this node."""
+    """The part of this node's status that the caller may see."""
 
     node: str
     jobs: tuple[LedgerJob, ...]
     gpus: tuple[GpuReading, ...]
     tasks: Mapping[int, NodeProcess]
-    """Programs on the GPUs by pid; those of the backends are not among them."""
+    """pid -> process on a GPU, without the backends' own processes."""
     owners: Mapping[int, str | None]
-    """Whose they are, by pid; None: gone meanwhile."""
+    """pid -> user name; None: the process has ended."""
     leased: Mapping[int, frozenset[int] | None]
-    """Per job the slots that a task has; None: cannot be seen."""
+    """Job -> slots that a task has; None: cannot be read."""
     daemons: Mapping[str, str | None]
-    """Per GPU the user's daemon there, pid and state in words; None: no daemon."""
+    """GPU -> the daemon of its user, as text; None: no daemon."""
     everything: bool
-    """False: only the caller's own jobs and their GPUs."""
+    """Whether other users' jobs and GPUs are included."""
     problems: tuple[str, ...]
     modes: Mapping[str, str]
-    """The mode of each partition that has its own, and under the empty name that of all others."""
+    """The mode of each partition that has its own; the empty name stands for all others."""
 
 
 def read_status() -> Status:
-    """Ask ledger or plans, and the driver. Raises ConfigError for a configuration that is wrong."""
+    """Read the ledger, or the caller's own plans, and ask the driver. Raises ConfigError for a wrong configuration."""
     configuration = config.load()
     paths, node, problems = Paths(), _node(), []
     host = Host(paths=paths, settings=configuration.settings)
@@ -84,11 +84,11 @@ def read_status() -> Status:
 
 
 def _daemon(host: Host, uid: int, gpu: str) -> str | None:
-    """Return the daemon as the kernel knows it: while a daemon answers us, it answers no task."""
+    """Return the daemon of a user on a GPU. Ask only the kernel: while a daemon answers us, its clients wait."""
     for backend in registry.every():
         for daemon in backend.health(host, [(uid, gpu)]).daemons:
             if daemon.condition == "hidden":
-                return "?"  # an operator who is not root may not look into the user's folder
+                return "?"  # an operator who is not root may not read the user's folder
             if daemon.pid is not None and daemon.lives:
                 return f"pid {daemon.pid}"
     return None
@@ -99,7 +99,7 @@ def _node() -> str:
 
 
 def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:
-    """Return the user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
+    """Return the caller's jobs from their plans, and problems. Slurm tells which jobs are the caller's."""
     ids, problems = set(), []
     if re.fullmatch("[0-9]{1,10}", os.environ.get("SLURM_JOB_ID", "")):
         ids.add(int(os.environ["SLURM_JOB_ID"]))
@@ -113,7 +113,7 @@ def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]
 
 
 def _since(paths: Paths, job_id: int) -> float:
-    """Return when the plan was written; now, for a job that has just gone."""
+    """Return the Unix time at which the plan was written; the present time if it was just removed."""
     try:
         return paths.plan(job_id).stat().st_mtime
     except OSError:

@@ -1,7 +1,7 @@
-"""Give the users' part of the state folder a file system of its own, where the system has not done so.
+"""Mount a file system for the users' part of the state folder if the system has not done so.
 
-The packages bring a systemd unit for it (run-slurm\\x2dshare-user.mount), install.md a line for /etc/fstab. This is for
-nodes with neither.
+The packages contain a systemd unit for it (run-slurm\\x2dshare-user.mount), install.md a line for /etc/fstab. This
+module is for nodes with neither.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ..core.errors import StateError
 from ..core.paths import Paths
 
 OPTIONS = "mode=0711,size=64m,nr_inodes=64k"
-"""As the unit and install.md have them: what a user fills is 64 MiB, and no more than 65536 files."""
+"""The mount options, the same as in the unit and in install.md: at most 64 MiB and 65,536 files."""
 _FLAGS = 2 | 4 | 8
 """MS_NOSUID, MS_NODEV and MS_NOEXEC of mount(2)."""
 
 
 def lacks_mount(paths: Paths) -> bool:
-    """Return whether the folder has no file system of its own and may be given one: it exists, and holds nothing
-    that a mount would hide. Raises OSError where the state folder cannot be read."""
+    """Return whether the users' folder exists, is on the state folder's file system, and is empty, so that a mount
+    hides nothing. Raises OSError if the state folder cannot be read."""
     try:
         return paths.user.stat().st_dev == paths.root.stat().st_dev and not os.listdir(paths.user)  # noqa: PTH208
     except FileNotFoundError:
@@ -27,16 +27,16 @@ def lacks_mount(paths: Paths) -> bool:
 
 
 def mount(paths: Paths) -> None:
-    """Mount it, with the ledger's lock held: two at once would hide each other's.
+    """Mount a tmpfs on the users' folder. The caller holds the ledger's lock, so that no two hooks mount at once.
 
-    Raises StateError where this process may not mount, or where what it mounts would be gone with its mount namespace.
+    Raises StateError if this process may not mount, or if the mount would vanish with its mount namespace.
     """
     where = str(paths.user)
     if os.readlink("/proc/self/ns/mnt") != os.readlink("/proc/1/ns/mnt"):  # noqa: PTH115
-        raise StateError(where, "is not mounted by a hook, whose mount namespace is not that of the system")
-    import ctypes  # once a boot, and only where nobody else has mounted it
+        raise StateError(where, "is not mounted: this hook's mount namespace is not the system's")
+    import ctypes  # needed at most once after a boot
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"slurm-share", os.fsencode(where), b"tmpfs", ctypes.c_ulong(_FLAGS), OPTIONS.encode("ascii")) != 0:
         why = os.strerror(ctypes.get_errno())
-        raise StateError(where, f"gets no file system of its own ({why}): whoever fills it fills the ledger's")
+        raise StateError(where, f"cannot be mounted as a file system of its own ({why}): a user can fill the ledger's")

@@ -87,7 +87,7 @@ def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
     node.run("truncate", "-s", "7", f"{STATE}/ledger")
     node.prolog(9003, uid=BOB, gpus="1")
     assert node.jobs() == [9003]
-    assert "made anew from the plans of the jobs that are here (none)" in node.log()
+    assert "rebuilt from the plans of the jobs on the node (none)" in node.log()
     assert node.run("slurm-share", "status").returncode == 0
     node.epilog(9003, uid=BOB, gpus="1")
     node.epilog(9001)

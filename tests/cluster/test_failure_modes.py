@@ -286,7 +286,7 @@ def test_row_10_a_previous_users_daemon_makes_way(node: Node, silent: bool) -> N
     node.prolog(SECOND)
     assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
     assert not node.alive(client)
-    assert "job 9001 of uid 2002 is over and had no Epilog" in node.log()
+    assert "job 9001 of uid 2002 ended without an Epilog" in node.log()
     node.epilog(SECOND)
 
 
@@ -306,9 +306,9 @@ def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> N
     finally:
         node.run("kill", "-9", *(str(one.pid) for one in node.mps()))
         node.run("rm", "-rf", "/tmp/nvidia-mps")
-    sentence = f"an MPS daemon of this node's operators runs already (process {theirs[0].pid}, /tmp/nvidia-mps)"
+    sentence = f"an MPS daemon of this node's administrators runs already (process {theirs[0].pid}, /tmp/nvidia-mps)"
     assert f"note the GPUs are shared without MPS: {sentence}" in plans[0]
-    assert f"mps=on was asked, and {sentence}" in plans[1]
+    assert f"it asked for mps=on, and {sentence}" in plans[1]
     assert after == theirs
 
 
@@ -417,7 +417,7 @@ def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, nod
             assert node.compute_mode() == "3"
             node.prolog(SECOND, uid=BOB, share=None)
     assert node.compute_mode() == "0"
-    assert "job 9001 of uid 2001 was not all cleared up after: going on" in node.log()
+    assert "job 9001 of uid 2001: its clean-up is not finished: continuing it" in node.log()
     assert node.remains() == []
 
 
@@ -497,7 +497,7 @@ def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
 def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
     """49 tasks on a GPU whose driver takes 48; 48 go through."""
     node.prolog(FIRST, share="49")
-    assert "49 tasks on a GPU are more than the 48 clients that MPS takes with this driver" in node.plan(FIRST)
+    assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
     node.epilog(FIRST)
     node.prolog(SECOND, share="48")
     assert "slots 48" in node.plan(SECOND)
@@ -518,7 +518,7 @@ def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, 
     """A node that has none: the job ends with the way out in its output, and nothing of it runs."""
     job = mixed.sbatch("alice", "echo begun; srun echo begun", "--share-gpu=2", *options)
     assert mixed.wait(job) == "FAILED"
-    assert "Slurm granted the job no GPU here; ask for some (--gres=gpu:1)" in mixed.output(job)
+    assert "Slurm granted the job no GPU here; ask for GPUs (--gres=gpu:1)" in mixed.output(job)
     assert "begun" not in mixed.output(job)
     assert f"ExitCode={names.EXIT_REFUSED}:0" in mixed.job(job)
     assert mixed.status().nodes == {"n1": "idle", "n2": "idle"}
@@ -631,7 +631,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
     second = cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")
     assert cluster.wait(second) == "COMPLETED"
-    assert f"job {job} of uid 2001 is over and had no Epilog" in node.log()
+    assert f"job {job} of uid 2001 ended without an Epilog" in node.log()
     assert node.remains() == []
 
 
@@ -1016,7 +1016,7 @@ def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: 
     alive = node.alive(roots)
     node.run("kill", "-9", str(roots))
     assert alive
-    assert f"process {roots} (simgpu-task) of uid 0 is on a GPU that no job has; not touched" in node.log()
+    assert f"process {roots} (simgpu-task) of uid 0 is on a GPU that no job has; it is not ended" in node.log()
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
@@ -1125,7 +1125,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
         argv = node.hook_argv("prolog", FIRST, **PART)
         node.run("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", *argv)
         assert file_system(node, USER) == file_system(node, STATE)
-        assert "gets no file system of its own (Operation not permitted)" in node.log()
+        assert "cannot be mounted as a file system of its own (Operation not permitted)" in node.log()
         assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
         node.epilog(FIRST)
         node.run("rm", "-r", USER)
@@ -1251,7 +1251,7 @@ def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluste
         node.prolog(SECOND)
     node.run("pkill", "-P", str(holder))
     node.run("kill", "-9", str(holder))
-    assert "another hook has held it all the time" in node.log()
+    assert "another hook held it until the deadline" in node.log()
     assert "the node could not enter it" in node.plan(SECOND)
     node.epilog(SECOND)
     node.epilog(FIRST)

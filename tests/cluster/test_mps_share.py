@@ -153,7 +153,7 @@ def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(clu
         assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}
         state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
     assert state == "FAILED"
-    assert "mps=on was asked, and there is no /usr/bin/nvidia-cuda-mps-control on this node" in output
+    assert "it asked for mps=on, and there is no /usr/bin/nvidia-cuda-mps-control on this node" in output
 
 
 def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Cluster, node: Node) -> None:
@@ -165,7 +165,7 @@ def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Clus
         assert "no CUDA-capable device is detected" in output
         state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
     assert state == "FAILED"
-    assert "mps=on was asked, and MPS did not start on GPU-5131" in output
+    assert "it asked for mps=on, and MPS did not start on GPU-5131" in output
 
 
 def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Node) -> None:
@@ -233,6 +233,6 @@ def test_more_tasks_than_mps_takes_are_refused_with_the_arithmetic(cluster: Clus
     """60 on a GPU with a driver whose limit is 48; mps=off lifts it."""
     job = cluster.sbatch("alice", ENV, "-wn2", "--share-gpu=60", "--gres=gpu:1", "-n1")
     assert cluster.wait(job) == "FAILED"
-    assert "60 tasks on a GPU are more than the 48 clients that MPS takes" in cluster.output(job)
+    assert "60 tasks on a GPU are more than the 48 clients that MPS supports" in cluster.output(job)
     assert f"ExitCode={names.EXIT_REFUSED}:0" in cluster.job(job)
     assert finish(cluster, ENV, "--share-gpu=60,mps=off", "--gres=gpu:1", "-n1")[0] == "COMPLETED"

@@ -92,7 +92,7 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
     finally:
         node.run("pkill", "-9", "-x", "nvidia-cuda-mps")
         node.run("rm", "-rf", "/run/nvidia-mps", "/tmp/control.log", "/tmp/server.log")
-    assert f"operators runs already (process {pid}, /run/nvidia-mps)" in plan
+    assert f"administrators runs already (process {pid}, /run/nvidia-mps)" in plan
     words = " ".join(seen.split())
     assert f"MPS daemon (protocol 3) {pid} of uid 0 in /run/nvidia-mps is not ours" in words
     assert "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps nvidia-cuda-mps-control -q" in words

@@ -472,7 +472,7 @@ def test_a_helper_is_started_once_and_not_again_where_it_does_not_come_up(
     for _ in range(3):
         helper_start.start(said.append)
     assert len(started) == 2
-    assert said == ["the hooks' helper that was started before did not come up; hooks go on without one"]
+    assert said == ["the hooks' helper that was started before does not run; hooks work without it"]
     helper_start.forget_start()
     with open(tmp_path / "run/lock") as held:
         import fcntl

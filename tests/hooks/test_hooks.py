@@ -112,7 +112,7 @@ def test_a_job_that_is_refused_after_its_backend_failed_has_no_slots(node):
     """No task of it may lease one."""
     node.settings = Settings(mode="on", log_file="", mps_control="/bin/false")
     node.prolog(SPANK_SHARE_GPU="4,mps=on")
-    assert "mps=on was asked, and MPS did not start on GPU-" in node.refused()
+    assert "it asked for mps=on, and MPS did not start on GPU-" in node.refused()
     assert not [file.name for file in node.paths.slots(4711).iterdir() if file.name.isdecimal()]
 
 
@@ -254,7 +254,7 @@ def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0")
     assert [job.job_id for job in node.ledger().jobs] == [4711, 4712]
     assert node.ledger().jobs[0].gpus == before.gpus
-    assert any("made anew from the plans of the jobs that are here (4711)" in line for line in node.log)
+    assert any("rebuilt from the plans of the jobs on the node (4711)" in line for line in node.log)
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
@@ -302,7 +302,7 @@ def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkey
     monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(os.getpid(),)).gpu())
     node.prolog(SLURM_JOB_UID="2999")
     assert node.epilog(SLURM_JOB_UID="2999")
-    assert any(f"process {os.getpid()}" in line and "not touched" in line for line in node.log)
+    assert any(f"process {os.getpid()}" in line and "not ended" in line for line in node.log)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start somebody else's process")
@@ -357,7 +357,7 @@ def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypat
     monkeypatch.setattr(release, "end_daemons", second)
     assert node.epilog()
     assert seen == [True]
-    assert any("another Epilog of it is at work" in line for line in node.log)
+    assert any("another Epilog is cleaning up after it" in line for line in node.log)
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
 
 
@@ -545,7 +545,7 @@ def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkey
     node.prolog(SLURM_JOB_UID="2999")
     assert node.paths.plan(4711).read_bytes() == plan
     assert [job.uid for job in node.ledger().jobs] == [os.getuid()]
-    assert any("lives here, and not as one of uid 2999" in line for line in node.log)
+    assert any("is alive here under another user than uid 2999" in line for line in node.log)
 
 
 def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
@@ -594,7 +594,7 @@ def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch)
         monkeypatch.setenv(key, value)
     assert epilog.work()
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
-    assert any("going on with the defaults" in line for line in node.log)
+    assert any("the defaults are used" in line for line in node.log)
 
 
 def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
@@ -708,7 +708,7 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
         monkeypatch.setenv(key, value)
 
     def held(*_):
-        raise StateError("/run/x/ledger.lock", "another hook has held it all the time")
+        raise StateError("/run/x/ledger.lock", "another hook held it until the deadline")
 
     monkeypatch.setattr(state, "exclusive", held)
     assert prolog.main() == 0
@@ -741,7 +741,7 @@ def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(node, m
     assert seen == [True]
     (line,) = log
     assert "/run/x/unshared cannot be written" in line
-    assert "job 4711, which is unshared, are refused" in line
+    assert "job 4711, which runs unshared, are refused" in line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: somebody else's plan takes root")

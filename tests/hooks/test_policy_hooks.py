@@ -406,7 +406,7 @@ def test_one_part_too_many_is_refused_and_drains_no_node(node):
         node.part(job_id)
         node.live.append(LiveJob(job_id, ALICE))
     assert node.part(5)
-    assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.refused(5)
+    assert "Slurm gave it GPU 0, all parts of which your other jobs have" in node.refused(5)
     assert node.jobs() == [1, 2, 3, 4]
     assert [node.part(job_id) for job_id in (6, 7, 8)] == [True, True, True]
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
@@ -534,7 +534,7 @@ def test_parts_of_different_size_share_a_gpu_as_long_as_it_lasts(node):
     node.live += [LiveJob(job_id, ALICE) for job_id in (1, 2, 3)]
     node.part(4)
     assert numbers(node) == {1: 0, 2: 2, 3: 3}
-    assert "have all the parts" in node.refused(4)
+    assert "all parts of which your other jobs have" in node.refused(4)
 
 
 def test_parts_that_come_at_once_get_different_numbers(node):
@@ -549,12 +549,12 @@ def test_a_whole_gpu_and_parts_do_not_meet(node):
     node.part(1)
     node.live.append(LiveJob(1, ALICE))
     node.prolog(2, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
-    assert "have all the parts" in node.refused(2)
+    assert "all parts of which your other jobs have" in node.refused(2)
     node.prolog(3, share="4", gpus="1", SLURM_JOB_OVERSUBSCRIBE="USER")
     node.live.append(LiveJob(3, ALICE))
     assert numbers(node) == {1: 0, 3: None}
     node.part(4, gpus="1")
-    assert "have all the parts" in node.refused(4)
+    assert "all parts of which your other jobs have" in node.refused(4)
     node.live.clear()
     node.epilog(1, share="4")
     node.epilog(2, share="4")
@@ -617,7 +617,7 @@ def test_a_users_files_go_with_the_last_job_and_not_before(node, share):
     assert node.common() == before
     assert node.epilog(2, share=share)
     assert node.common() == ["shm/his", "shm/of-bob", "shm/of-bob/a", "shm/roots"]
-    assert node.said(f"epilog: 3 of uid {ALICE} in", "shm removed, who has no job here any more") == 1
+    assert node.said(f"epilog: removed 3 files of uid {ALICE} in", "shm: the user has no job here any more") == 1
 
 
 @as_root
@@ -733,7 +733,7 @@ def test_of_two_last_jobs_that_end_at_once_one_clears_up(node, share):
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(lambda job_id: node.epilog(job_id, share=share), (1, 2))) == [True, True]
         assert node.common() == []
-        assert node.said(f"2 of uid {ALICE} in") == turn + 1
+        assert node.said(f"2 files of uid {ALICE} in") == turn + 1
         assert node.files() == NOTHING
         assert node.ledger().leaving == ()
 
@@ -849,7 +849,7 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
     assert node.common() == []
     assert node.ledger().leaving == ()
     assert node.jobs() == [2]
-    assert node.said(f"job 1 of uid {ALICE} was not all cleared up after: going on") == 1
+    assert node.said(f"job 1 of uid {ALICE}: its clean-up is not finished: continuing it") == 1
 
 
 @as_root
@@ -907,7 +907,7 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
             late.setattr(release, "LIST_S" if slow == "list" else "ASIDE_S", 0.0)
         assert node.epilog(1)
     (leaving,) = node.ledger().leaving
-    assert node.said("but for what takes longer: the next hook goes on") == 1
+    assert node.said("but the time was too short for all of it: the next hook") == 1
     waiting = [name for name in node.common() if name.startswith(f"shm/{scratch.ASIDE}")]
     assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
     another_hook(monkeypatch)
@@ -915,7 +915,7 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
     assert node.refused(2) is None
     assert node.common() == []
     assert node.ledger().leaving == ()
-    assert node.said("job 1 of uid", "was not all cleared up after: going on") == 1
+    assert node.said("job 1 of uid", "its clean-up is not finished: continuing it") == 1
 
 
 @as_root
@@ -1214,7 +1214,7 @@ def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
     assert node.plan(1) is None
     assert node.jobs() == []
     assert not node.paths.job(1).exists()
-    assert node.said("job 1: its Epilog was here already") == 1
+    assert node.said("job 1: its Epilog has run already") == 1
 
 
 # --- one deadline for a whole hook ---------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Decisions about MPS daemons: values in, values out."""
+"""Decisions about MPS daemons, made from values alone."""

@@ -1,4 +1,4 @@
-"""What is written into the cgroup of a user's MPS daemon, and the program that guards devices in cgroup v2."""
+"""Compute the settings of a user's MPS daemon's cgroup, and the BPF program that restricts devices in cgroup v2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...core.records import DaemonGroup
 NVIDIA_MAJOR = 195
 """NVIDIA's character devices (Linux Documentation/admin-guide/devices.txt)."""
 GPU_MINORS = 254
-"""Below are GPUs; 254 is nvidia-modeset, 255 nvidiactl."""
+"""The number of minors for GPUs; 254 is nvidia-modeset, 255 nvidiactl."""
 
 _MIB = 1024 * 1024
 _CHARACTER_DEVICE = 2
@@ -17,7 +17,7 @@ _CHARACTER_DEVICE = 2
 
 
 def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
-    """Return (file, value) for each limit of the group in the tree of this controller of v1; v2's one tree: empty."""
+    """Return (file, value) for each limit of the group in the tree of a v1 controller; "" stands for v2's one tree."""
     bytes_ = None if group.memory_mib is None else str(group.memory_mib * _MIB)
     memory_v2 = () if bytes_ is None else (("memory.max", bytes_),)
     memory_v1 = () if bytes_ is None else (("memory.limit_in_bytes", bytes_),)
@@ -30,7 +30,7 @@ def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
 
 
 def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
-    """Return (file, value) for the limit of swap, which not every kernel has."""
+    """Return (file, value) for the limit of swap, which not every kernel supports."""
     if group.memory_mib is None:
         return ()
     wanted = {"": ("memory.swap.max", "0"), "memory": ("memory.memsw.limit_in_bytes", str(group.memory_mib * _MIB))}
@@ -38,22 +38,21 @@ def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], .
 
 
 def needed_controllers(group: DaemonGroup) -> tuple[str, ...]:
-    """Return the controllers of v2 that the limits need."""
+    """Return the v2 controllers that the group's limits need."""
     return (*(("memory",) if group.memory_mib is not None else ()), *(("pids",) if group.processes is not None else ()))
 
 
 def denied_minors(own: int | None) -> tuple[int, ...]:
-    """Return the GPUs that a daemon may not open: all but its own, those that come later included; none where its
-    own is not known."""
+    """Return the minors of the GPUs that a daemon may not open: all but its own; empty if its own is not known."""
     return () if own is None else tuple(minor for minor in range(GPU_MINORS) if minor != own)
 
 
 def device_program(own: int) -> bytes:
-    """Return a BPF program of type CGROUP_DEVICE, in the byte order of this machine: no GPU but `own`, any other
-    device.
+    """Return a BPF program of type CGROUP_DEVICE, in this machine's byte order, that denies all GPUs but `own` and
+    allows every other device.
 
-    Its argument is struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }, the kind of the device in the
-    lower half of access_type; it answers 1 to allow, 0 to deny (linux/bpf.h).
+    Its argument is struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }, with the type of the device in
+    the lower half of access_type; it returns 1 to allow, 0 to deny (linux/bpf.h).
     """
     load, move, both = 0x61, 0xB7, 0x57  # BPF_LDX | BPF_MEM | BPF_W; BPF_ALU64 | BPF_MOV, BPF_AND, with BPF_K
     equal, unequal, at_least = 0x15, 0x55, 0x35  # BPF_JMP | BPF_JEQ, BPF_JNE, BPF_JGE (unsigned), with BPF_K

@@ -1,6 +1,6 @@
-"""MPS: the tasks of a GPU run side by side, through one daemon for each user and GPU, each with its own caps.
+"""MPS: the tasks of a GPU run concurrently, through one daemon for each user and GPU, each with its own caps.
 
-The daemon runs as the user. It is there before the first task and ends with the last job on the GPU.
+The daemon runs as the user. It starts before the first task and ends with the last job on the GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..records import Assignment, Limits
 from ..rules import mps as rules
 from .base import Backend, CleanedUp, Health, Prepared, Served
 
-TYPE_CHECKING = False  # what talks to daemons is imported where it is needed: not every shared job has one
+TYPE_CHECKING = False  # the modules that talk to daemons are imported when needed: not every shared job has a daemon
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .base import BackendCheck, Examination, Host, Leftovers, UserGpu
 
 RUN_IN_JOB = (
-    "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must take it out of slurm.conf"
+    "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must remove it from slurm.conf"
 )
 ASK_S = 3.0
-"""For a daemon's answer about its clients."""
+"""The time limit of a question about a daemon's clients."""
 STOP_RATIO = 0.75
 """The part of the remaining time for stopping one user's daemons."""
 
@@ -51,7 +51,6 @@ class Mps(Backend):
 
     @property
     def checks(self) -> tuple[BackendCheck, ...]:
-        """Return the checks of mps_checks.py."""
         from . import mps_checks
 
         return mps_checks.CHECKS
@@ -59,7 +58,6 @@ class Mps(Backend):
     # ---- Limits ----
 
     def limits(self, driver: str | None, host: Host | None = None, *, connections: int | None = None) -> Limits:
-        """Return the clients of MPS with that driver, and why `host` cannot start a daemon."""
         why_not, is_missing, required_by = None, False, ""
         if host is not None:
             program = host.settings.mps_control
@@ -87,10 +85,7 @@ class Mps(Backend):
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
     ) -> Prepared:
-        """Start or join a daemon for each GPU, all at the same time.
-
-        A daemon that no other job uses and that does not answer well is replaced.
-        """
+        # All at the same time. A daemon that is not well and that no other job uses is replaced.
         from ...mps import control as mp_control
         from ...mps import daemons
 
@@ -116,17 +111,11 @@ class Mps(Backend):
     # ---- Environment ----
 
     def environment(self, slot: Slot) -> tuple[Assignment, ...]:
-        """Return the variables of a client of the slot's daemon, with its caps.
-
-        The task sees one GPU, so that is its ordinal 0: an entry for a GPU that a client cannot see would void the
-        whole list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
-        """
         return rules.client_environment(slot)
 
     # ---- Clean up ----
 
     def clean_up(self, host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:
-        """Stop every daemon of ours that no job uses, with its clients and servers, and remove its folder."""
         if leftovers.only is not None:
             return _stop_only(host, leftovers, leftovers.only, deadline)
         if host.own_folder is not None:
@@ -158,7 +147,6 @@ class Mps(Backend):
         with_processes: bool = False,
         examination: Examination | None = None,
     ) -> Health:
-        """Return the daemons by the kernel's word, or as they answer, and what the checks need besides."""
         wanted = _wanted(host, of, folders)
         if with_processes:
             wanted = [(uid, folder) for uid, folder in wanted if _has_traces(folder)]
@@ -170,7 +158,7 @@ class Mps(Backend):
 
 
 def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]) -> list[tuple[int, str]]:
-    """Return (uid, pipe directory) of the daemons that were asked about."""
+    """Return (uid, pipe directory) of the daemons that `Mps.health` was asked about."""
     if folders:
         return [(os.getuid(), folder) for folder in folders]
     if of is None:
@@ -187,11 +175,8 @@ def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]
 
 
 def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, str], ...]:
-    """Return (uid, pipe directory) of every daemon of this node, live or not, of which anything is left.
-
-    That is its folder, a lock beside it, a folder that was not removed to its end, or (with_groups) a cgroup. Those
-    that an earlier release started count, too.
-    """
+    """Return (uid, pipe directory) of every daemon on this node, live or not, of which anything is left: its folder,
+    its lock, a folder that is partly removed, or (with_groups) a cgroup. Include daemons of earlier releases."""
     found: set[tuple[int, str]] = set()
     for folder in (paths.mps, paths.earlier_mps):
         try:
@@ -202,7 +187,7 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
                     if leaf:
                         found.add((int(user.name), f"{user.path}/{leaf}"))
         except (FileNotFoundError, NotADirectoryError):
-            pass  # none, or the user's last one is being removed at this moment
+            pass  # there is none, or the user's last one is just being removed
     if with_groups:
         from ...core import cgroup_paths
 
@@ -214,14 +199,14 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
 
 
 def _has_traces(folder: str) -> bool:
-    """Return whether anything of a daemon is left. Its user can remove the folder's files, but not root's lock."""
+    """Return whether anything of a daemon is left. The user can remove the folder's files, but not root's lock."""
     return os.path.lexists(folder) or os.path.lexists(f"{folder}.lock")
 
 
 def _leaf(name: str) -> str:
-    """Return the name of a daemon's folder, of any of the names that belong to it; empty: it is no daemon's.
+    """Return the name of the daemon's folder to which a file or folder belongs; empty: to none.
 
-    `5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps/folders.py).
+    `5131194a-9e2f6f`, also followed by `.lock` or `.ui`, or as named during its removal (see mps/folders.py).
     """
     stem = name.removeprefix(".").partition(".")[0]
     first, dash, last = stem.partition("-")
@@ -230,7 +215,7 @@ def _leaf(name: str) -> str:
 
 
 def _folders_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
-    """Return the pipe directory of a user's daemon on a GPU, and the one that earlier releases used."""
+    """Return the pipe directory of a user's daemon on a GPU, and that of earlier releases."""
     return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
 
 
@@ -240,7 +225,7 @@ def _folders(of: Iterable[UserGpu], paths: Paths) -> frozenset[str]:
 
 def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
-    daemon of their own. Daemons that users have started do not count."""
+    daemon of their own. Daemons that users started do not matter."""
     from ...mps import processes as mp_processes
     from ...mps import status as mp_status
     from ...node import processes as node_processes
@@ -252,7 +237,7 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     for one in mp_status.foreign_daemons(mp_status.read_processes(uids=()), str(host.paths.root)):
         files = files or mp_processes.read_program_files(program)
         if mp_processes.is_systems(one, files, FIRST_ORDINARY_UID):
-            return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
+            return f"an MPS daemon of this node's administrators runs already (process {one.identity.pid}, {one.pipe})"
     return None
 
 
@@ -268,7 +253,7 @@ def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadli
     try:
         host.own_folder.mkdir(mode=0o700)
     except OSError:
-        pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
+        pass  # starting the daemon checks the folder and reports what is wrong
     places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
     prepared = _prepared(daemons.start_many(places, deadline, replace=True), [])
     if places and not prepared.served:
@@ -303,9 +288,8 @@ def _prepared(outcomes: Iterable[MpsStarted | MpsFailed], log: list[str]) -> Pre
 def _meet_earlier(
     joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
 ) -> tuple[list[MpsPlace], list[str]]:
-    """Return the places where a daemon is joined, when an earlier release has started daemons in other places
-    (`earlier`), and what to log. One that another job uses is joined there. Any other is stopped, since a GPU has one
-    daemon."""
+    """Handle daemons of an earlier release, which are in other places (`earlier`): join those that other jobs use, and
+    stop the others, since a GPU has one daemon. Return the places of the daemons to join, and lines for the log."""
     from ...mps import daemons
 
     of = {place.gpu: place for place in earlier}
@@ -318,7 +302,7 @@ def _meet_earlier(
 
 
 def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
-    """Return how the stop of a daemon went, for the log."""
+    """Return the log's sentence about the stop of a daemon."""
     from ...mps.records import MpsFailed
 
     if isinstance(outcome, MpsFailed):
@@ -330,7 +314,7 @@ def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
 def _stop_users(
     host: Host, uid: int, folders: Sequence[str], gpus: Mapping[str, str], leftovers: Leftovers, deadline: Deadline
 ) -> CleanedUp:
-    """Stop one user's daemons. gpus: folder -> GPU; where no job tells the GPU, the folder's name stands for it."""
+    """Stop one user's daemons. gpus: folder -> GPU; if it is not known from a job, the folder's name replaces it."""
     from ...mps import control as mp_control
     from ...mps import daemons
     from ...mps import status as mp_status
@@ -361,9 +345,8 @@ def _gpu_of(folder: str) -> str:
 
 
 def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline) -> CleanedUp:
-    """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
-    in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
-    """
+    """End the remaining processes of stopped daemons, such as one whose user removed its lock. End only processes in
+    `before`, which was read before the stop: a newer daemon in the same place can be the next job's."""
     from ...mps import status as mp_status
     from ...node import termination
     from ...node.records import NodeProcess
@@ -377,15 +360,15 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
     ]
     left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
     log = [
-        f"process {one.identity.pid} ({one.identity.name}) of uid {one.identity.uid} outlived its MPS daemon's stop: "
-        f"{'not ended yet' if one in left else 'ended'}"
+        f"process {one.identity.pid} ({one.identity.name}) of uid {one.identity.uid} outlived the stop of its MPS "
+        f"daemon: {'not ended yet' if one in left else 'ended'}"
         for one in rest
     ]
     return CleanedUp(log=tuple(log), left=tuple(one.identity for one in left))
 
 
 def _stop_own(host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:
-    """End a launcher's own daemons; problems: what could not be ended or removed."""
+    """End a launcher's own daemons."""
     from ...mps import daemons
     from ...mps import folders as mp_folders
     from ...mps.records import MpsFailed
@@ -406,7 +389,7 @@ def _stop_own(host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp
 
 
 def _stop_only(host: Host, leftovers: Leftovers, only: tuple[int, str], deadline: Deadline) -> CleanedUp:
-    """Stop one daemon that no job has, unless a program uses it."""
+    """Stop one daemon that belongs to no job, unless a program uses it."""
     from ...core.process import Deadline
     from ...mps import control as mp_control
     from ...mps import daemons

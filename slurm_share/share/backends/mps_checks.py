@@ -1,4 +1,4 @@
-"""The checks of `slurm-share doctor` about MPS: the programs, our daemons, and what this driver's MPS does wrong."""
+"""The checks of `slurm-share doctor` about MPS: programs, daemons, and known faults of this driver's MPS."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from ...core.settings import DEFAULT
-from ...core.verdicts import (
-    Unseen,
-    Verdict,
-    fail,
-    ok,
-    skip,
-    unsafe,
-    warn,
-)
+from ...core.verdicts import Unseen, Verdict, fail, ok, skip, unsafe, warn
 from ..rules import mps as rules
 from ..rules.daemons import has_job
 from .base import NOT_ASKED, BackendCheck, Health, Known
@@ -25,7 +17,7 @@ CheckFunction = Callable[[Known, MpsOnNode], Sequence[Verdict]]
 
 
 def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], BackendCheck]:
-    """Make the function below it a check of MPS."""
+    """Turn the decorated function into a check of MPS."""
 
     def made(run: CheckFunction) -> BackendCheck:
         def of_mps(known: Known, health: Health) -> Sequence[Verdict]:
@@ -38,8 +30,8 @@ def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFuncti
 
 @_check(
     "mps-program",
-    asks="NVIDIA's MPS programs are here, and root's alone",
-    why="without them tasks share by taking turns, and no memory cap is enforced",
+    asks="NVIDIA's MPS programs are installed, and only root can change them",
+    why="without them tasks take turns on the GPU, and no memory cap is enforced",
     fix="install the driver's compute utilities (nvidia-compute-utils, nvidia-driver-cuda), or set mps_control",
 )
 def mps_program(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
@@ -60,34 +52,34 @@ def mps_program(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     if why := unsafe(control):
         return fail(why, f"chown root and chmod go-w {path}")
     if server is None:
-        return warn(f"{path} is here, and nvidia-cuda-mps-server beside it is not: no client will be served")
+        return warn(f"{path} is installed, but nvidia-cuda-mps-server is not: no client will be served")
     return ok(path)
 
 
 @_check(
     "foreign-mps",
-    asks="no MPS daemon runs but ours",
-    why="it is never stopped by us; a GPU that it holds refuses our servers, and shared jobs run without MPS",
-    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (one with protocol 3: the same program"
-    " with -q); take it out of the node's start",
+    asks="only our own MPS daemons run",
+    why="we never stop another one; a GPU that it uses refuses our servers, and shared jobs run without MPS",
+    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (with protocol 3: the same program with"
+    " -q); remove it from the node's start-up",
 )
 def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     found: list[Verdict] = []
     for one in health.foreign:
         who = one.identity
-        where = one.pipe or "a folder that is not told"
+        where = one.pipe or "an unknown folder"
         ask = f"CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control"
         fix = "" if one.pipe is None else f"echo quit | {ask}" if one.protocol == 2 else f"{ask} -q"
         what = "MPS daemon" if one.protocol == 2 else f"MPS daemon (protocol {one.protocol})"
         found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours", fix)
-    return found or ok("no daemon but ours")
+    return found or ok("no other daemon")
 
 
 @_check(
     "mps-daemons",
-    asks="every MPS daemon of ours belongs to a job that is here, and lives",
-    why="tasks that start when theirs is dead are refused; one without a job holds GPU memory",
-    fix="of a job that is here: requeue it; of no job: slurm-share doctor --fix",
+    asks="every MPS daemon of ours is alive and belongs to a job on this node",
+    why="tasks that start after their daemon died are refused; a daemon without a job holds GPU memory",
+    fix="for a dead one: requeue its job; for one without a job: slurm-share doctor --fix",
 )
 def mps_daemons(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     if isinstance(known.ledger, Unseen):
@@ -103,14 +95,14 @@ def mps_daemons(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     return found or ok(f"{len(daemons)} daemons")
 
 
-DEAD = "requeue the job: its tasks that are yet to start are refused, those that run go on without MPS"
+DEAD = "requeue the job: tasks that start from now on are refused, and those that run continue without MPS"
 
 
 @_check(
     "mps-health",
-    asks="every MPS daemon of ours that lives answers, and its server takes clients",
-    why="a server in FAULT gives every new task CUDA error 807; at a daemon that is stopped or hangs new tasks wait",
-    fix="requeue the jobs on that GPU: its daemon ends with the last of them, and the next job has a new one",
+    asks="every live MPS daemon of ours answers, and its server accepts clients",
+    why="with a server in FAULT every new task gets CUDA error 807; with a daemon that is stopped or hangs, it waits",
+    fix="requeue the jobs on that GPU: its daemon ends with the last of them, and the next job gets a new one",
 )
 def mps_health(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     if isinstance(known.ledger, Unseen):
@@ -118,33 +110,33 @@ def mps_health(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     found: list[Verdict] = []
     asked = [one for one in health.daemons if one.lives and one.condition != NOT_ASKED]
     for one in sorted(asked, key=lambda one: one.folder):
-        if one.condition not in ("fine", "no server"):  # of a dead one mps-daemons speaks
+        if one.condition not in ("fine", "no server"):  # mps-daemons reports dead ones
             fix = f"kill -CONT {one.pid}" if one.pid and one.condition == "stopped" else ""
             found += fail(f"{one.folder}: {one.why}", fix)
     return found or ok(f"{len(asked)} daemons answered")
 
 
 class Trap(Struct, frozen=True):
-    """What MPS of some drivers does, other than NVIDIA's manual for the present one says."""
+    """A fault of MPS in older drivers."""
 
     below: int
-    """Drivers of a major version below this one."""
+    """The first major version of the driver without the fault."""
     what: str
     is_fatal: bool = False
 
 
-TRAPS = (  # the worst first
+TRAPS = (  # the most severe first
     # CUDA 11.5, which came with driver 495 (docs.nvidia.com/deploy/mps, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT).
-    Trap(495, "knows no memory cap of a client: one task can take the whole GPU from its siblings", is_fatal=True),
-    # Run on 535.261, 550.163 and 555.58: see mps_control.py.
-    Trap(550, "cannot say that a server is in FAULT: new tasks get error 807, and nobody is told why"),
+    Trap(495, "has no memory cap for clients: one task can take the whole GPU's memory", is_fatal=True),
+    # Run on 535.261, 550.163 and 555.58: see mps/control.py.
+    Trap(550, "cannot report that a server is in FAULT: new tasks get error 807 without a reason"),
 )
 
 
 @_check(
     "mps-driver",
-    asks="MPS of this driver has no fault that shares are known to suffer from",
-    why="caps are not held, or what is wrong cannot be seen",
+    asks="MPS of this driver has no known fault that affects shares",
+    why="caps are not enforced, or faults cannot be detected",
     fix="install a newer driver",
 )
 def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
@@ -163,24 +155,24 @@ def mps_driver(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
         found += (fail if trap.is_fatal else warn)(what, f"install a driver from {trap.below} on")
     most, clients = config.settings.max_share, rules.clients(version)
     if config.sources.get("max_share", DEFAULT) != DEFAULT and most > clients:
-        what = f"max_share is {most}, and MPS of driver {version} takes {clients} clients on a GPU"
+        what = f"max_share is {most}, and MPS of driver {version} supports {clients} clients on a GPU"
         found += warn(f"{what}: larger shares are refused here", f"config.toml: max_share = {clients}")
     return found or ok(f"driver {version}: {clients} clients on a GPU")
 
 
 @_check(
     "mps-version",
-    asks="the MPS programs belong to the driver's own release",
-    why="MPS and driver of two releases do not work together: daemons do not start, or programs find no GPU",
+    asks="the MPS programs and the driver are of the same release",
+    why="MPS and driver of different releases do not work together: daemons do not start, or programs find no GPU",
     fix="install the MPS programs of the driver's release; after an upgrade of the driver, reboot the node",
 )
 def mps_version(known: Known, health: MpsOnNode) -> Sequence[Verdict]:
     driver, control = known.cuda, health.control_cuda
     if driver is None or control is None:
         return skip(
-            "the driver, or the MPS control program, does not tell its release; programs before driver 590 do not"
+            "the driver or the MPS control program does not report its release; programs before driver 590 do not"
         )
-    said = f"the MPS control program is of CUDA {control[0]}.{control[1]}, the driver of CUDA {driver[0]}.{driver[1]}"
+    said = f"the MPS control program is for CUDA {control[0]}.{control[1]}, the driver for CUDA {driver[0]}.{driver[1]}"
     return ok(said) if control == driver else warn(said)
 
 

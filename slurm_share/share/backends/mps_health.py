@@ -1,4 +1,4 @@
-"""How MPS on a node is: whether daemons live and answer, who uses them, which programs are there. Changes nothing."""
+"""Read the state of MPS on a node: whether daemons run and answer, who uses them, which programs are installed."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from ..records import LedgerJob
 from .base import NOT_ASKED, Daemon, Examination, Health, Host
 
 FIRST_WITH_VERSION = 590
-"""Driver whose MPS control program is the first with `-v` (docs.nvidia.com/deploy/mps, release 590)."""
+"""The first driver whose MPS control program has `-v` (docs.nvidia.com/deploy/mps, release 590)."""
 ASK_S = 4.0
-"""For the answer of a daemon or of the control program. Daemons are asked side by side; somebody's front end keeps one
-busy for a moment."""
+"""The time limit for an answer of a daemon or of the control program. Another front end can keep a daemon busy for a
+moment."""
 PIPE_VARIABLE = processes.PIPE_VARIABLE.decode()
 NOBODY = 65534
 _CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
 
 
 class MpsOnNode(Health, frozen=True):
-    """MPS of a node, for the checks of `slurm-share doctor`."""
+    """The state of MPS on a node, for the checks of `slurm-share doctor`."""
 
     control: FileFact | None = None
-    """NVIDIA's MPS control program, as configured; None: it is not there."""
+    """NVIDIA's MPS control program, as configured; None: it is missing."""
     server: FileFact | None = None
-    """The server program that it starts."""
+    """The server program; None: it is missing."""
     foreign: tuple[MpsProcess, ...] = ()
-    """MPS daemons that somebody started by other means than ours."""
+    """MPS daemons that are not ours."""
     control_cuda: tuple[int, int] | None = None
-    """The CUDA that the control program belongs to; None: it was not asked, or does not tell."""
+    """The CUDA version of the control program; None: unknown."""
 
 
 def read(
     host: Host, wanted: Collection[tuple[int, str]], *, with_processes: bool, examination: Examination | None
 ) -> MpsOnNode:
-    """Return the wanted daemons, (uid, pipe directory), and with an examination what the checks need."""
+    """Return the state of the wanted daemons, (uid, pipe directory), and, with an examination, of the programs."""
     proc_folder = str(host.root / "proc")
     daemons = [read_daemon(uid, folder, proc_folder) for uid, folder in wanted]
     if with_processes:
@@ -73,7 +73,7 @@ def read(
 
 
 def read_daemon(uid: int, folder: str, proc_folder: str = "/proc") -> Daemon:
-    """Return a daemon as the kernel sees it, which names the holder of its lock. The daemon is not spoken to."""
+    """Return a daemon's state from the holder of its lock, which the kernel names. The daemon is not asked."""
     place = MpsPlace("", folder, "", Owner(uid, uid))
     try:
         holder = processes.lock_holder(place, proc_folder)
@@ -83,13 +83,13 @@ def read_daemon(uid: int, folder: str, proc_folder: str = "/proc") -> Daemon:
         return Daemon(uid, folder, "dead", why=f"the MPS daemon in {folder} is gone")
     if holder.name is not None and not processes.is_daemon(holder, place):
         return Daemon(uid, folder, "foreign", why=f"MPS in {folder}: {processes.describe_foreign(holder)}")
-    # One that the kernel does not show (hidepid) is believed.
+    # A process that the kernel does not show (hidepid) counts as the daemon.
     return Daemon(uid, folder, NOT_ASKED, None if holder.name is None else holder.pid)
 
 
 def _with_processes(daemons: Sequence[Daemon], proc_folder: str) -> Iterator[Daemon]:
-    """Return the daemons with their processes. Only processes of a daemon's own user count: anybody can run a program
-    of that name with another user's pipe directory."""
+    """Yield the daemons with their processes. Only processes of the daemon's user count: any user can run a program of
+    that name with another user's pipe directory."""
     found = mp_status.read_processes(proc_folder, uids={one.uid for one in daemons}) if daemons else ()
     for daemon in daemons:
         pids = tuple(one.identity.pid for one in found if (one.identity.uid, one.pipe) == (daemon.uid, daemon.folder))
@@ -97,7 +97,7 @@ def _with_processes(daemons: Sequence[Daemon], proc_folder: str) -> Iterator[Dae
 
 
 def _asked(daemons: Sequence[Daemon], host: Host, proc_folder: str) -> list[Daemon]:
-    """Return the daemons as those that live answer. One that is stopped is not spoken to, nor one of root's."""
+    """Return the daemons; ask those that run for their state, except root's."""
     with ThreadPoolExecutor(max(1, len(daemons))) as pool:
         return list(pool.map(lambda one: _ask(one, host, proc_folder) if one.lives and one.uid else one, daemons))
 
@@ -112,7 +112,8 @@ def _ask(one: Daemon, host: Host, proc_folder: str) -> Daemon:
 
 
 def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
-    """Return how a daemon is; None: it cannot be asked from here, which other checks report."""
+    """Return the state of a daemon, without asking one that is stopped; None: it cannot be asked (other checks report
+    that)."""
     try:
         daemon = mp_status.read_daemon(place, proc_folder)
         if daemon is not None and node_processes.is_stopped(daemon.pid, proc_folder):
@@ -123,7 +124,7 @@ def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
 
 
 def owner_of(uid: int) -> Owner:
-    """Return the owner of a daemon, in whose name it is spoken to: with his own group, and none of that number."""
+    """Return the owner of a daemon, as whom it is asked: with his primary group, not a group with the uid's number."""
     try:
         return Owner(uid, pwd.getpwuid(uid).pw_gid)
     except KeyError:
@@ -131,15 +132,15 @@ def owner_of(uid: int) -> Owner:
 
 
 def read_users(place: MpsPlace, deadline: Deadline, proc_folder: str = "/proc") -> tuple[ProcessIdentity, ...]:
-    """Return the programs that use a daemon, or are about to: its clients, as it says itself where it answers, and
-    every process of its owner that was started with its pipe directory. The latter is the owner's own word, and only
-    spares."""
+    """Return the programs that use a daemon, or are about to: its clients, if it answers, and every process of its
+    owner that has its pipe directory in the environment. The owner can forge the latter, which only keeps a daemon
+    alive."""
     pids: set[int] = set()
     try:
         for server in mp_control.read_servers(place, deadline):
             pids.update(mp_control.read_clients(place, server.pid, deadline))
     except MpsError:
-        pass  # dead, or it hangs: then the kernel alone is asked
+        pass  # it is dead or hangs
     name = f"{PIPE_VARIABLE}={place.pipe}".encode()
     for one in node_processes.read_processes_of(place.owner.uid, Path(proc_folder)):
         if one.identity.name != MPS_NAME and name in _environ(one.identity.pid, proc_folder).split(b"\0"):
@@ -156,8 +157,8 @@ def _environ(pid: int, proc_folder: str) -> bytes:
 
 
 def _lost(plans: Iterable[tuple[LedgerJob, frozenset[str]]], paths: Paths) -> Iterator[tuple[int, int, str]]:
-    """Return the files of daemons that jobs need and that are gone. A plan may be its user's to write: of what it names
-    only that is looked at which the ledger gives the job."""
+    """Yield (job, uid, path) of the missing files of daemons that jobs need. A user may have changed his plan: of the
+    folders in it, only those on GPUs that the ledger gives to the job are checked."""
     for job, named in plans:
         given = {str(pipe(job.uid, gpu)) for gpu in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)}
         for folder in sorted(named & given):
@@ -171,7 +172,7 @@ def _lost(plans: Iterable[tuple[LedgerJob, frozenset[str]]], paths: Paths) -> It
 
 def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> tuple[MpsProcess, ...]:
     """Return the daemons of either protocol that are not ours. A process that only has the name of one, such as su
-    behind a link, is none."""
+    behind a link, does not count."""
     files = processes.read_program_files(control) if control else frozenset[str]()
     return tuple(
         one
@@ -181,17 +182,17 @@ def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> t
 
 
 def _server(control: str, examination: Examination) -> FileFact | None:
-    """Return the daemon's server program: the daemon starts it from its own folder, or from its search path."""
+    """Return the server program, which the daemon starts from its own folder or its search path; None: missing."""
     folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
     found = (examination.read_file(f"{one}/nvidia-cuda-mps-server") for one in folders)
     return next((one for one in found if one is not None), None)
 
 
 def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | None:
-    """Return the CUDA release that the MPS control program says it belongs to (`-v`), such as (13, 1).
+    """Return the CUDA version that the MPS control program reports (`-v`), such as (13, 1); None: it does not.
 
-    None where it is not asked, or does not say. A program older than driver 590 takes `-v` for nothing and tries to
-    speak with a daemon; so it is not asked, and a newer one runs as nobody with a folder for daemons that is not there.
+    A program older than driver 590 ignores `-v` and tries to connect to a daemon, so it is not run. A newer one runs as
+    nobody, with a pipe directory that does not exist.
     """
     major = driver.partition(".")[0] if isinstance(driver, str) else ""
     if not program or not major.isdecimal() or int(major) < FIRST_WITH_VERSION:
@@ -207,6 +208,6 @@ def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | N
 
 def parse_control_cuda(text: str) -> tuple[int, int] | None:
     """Return (13, 1) for a text with the number 13010, which is major * 1000 + minor * 10 as in CUDA_VERSION of cuda.h;
-    None where there is no such number."""
+    None for a text without such a number."""
     match = _CUDA_VERSION.search(text)
     return None if match is None else (int(match[1]) // 1000, int(match[1]) % 1000 // 10)

@@ -1,6 +1,6 @@
-"""The backends that there are, in order of preference, each loaded when it is needed.
+"""The list of backends, in order of preference. A backend's module is imported when it is needed.
 
-A share that names none is served by the first of them that can serve it on its node. The last one serves every share.
+A share that names no backend is served by the first one that can serve it on its node. The last one serves every share.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "mps": _mps,
     "time-slicing": _time_slicing,
 }
-"""Name -> what loads it, the preferred one first."""
+"""Name -> function that imports and makes the backend, the preferred one first."""
 
 
 def get(name: str) -> Backend:
     """Return the backend of that name. Raises StateError if this release has none."""
     if name not in BACKENDS:
-        raise StateError(name, f"is no way of sharing that this release knows ({', '.join(BACKENDS)})")
+        raise StateError(name, f"is not a backend of this release ({', '.join(BACKENDS)})")
     return BACKENDS[name]()
 
 
@@ -59,21 +59,12 @@ def wanted(share: ShareRequest | None) -> tuple[Backend, ...]:
 def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
     """Return all variables of the task in one of the plan's slots.
 
-    Of a backend that only another release knows, the plan's own variables say all that is needed.
+    A backend that this release does not have needs only the variables in the plan.
     """
     name = slot.backend if slot.backend in BACKENDS else BACKEND_TIME_SLICING
     return environment.slot_environment(plan, slot, get(name).environment(slot))
 
 
 def is_own_process(name: str) -> bool:
-    """Return whether a process of that name on a GPU is one of a backend's own, and no task."""
-    return name.startswith(_process_names())
-
-
-def _process_names() -> tuple[str, ...]:
-    if not _names:
-        _names.extend(one.process_name for one in every() if one.process_name)
-    return tuple(_names)
-
-
-_names: list[str] = []
+    """Return whether a process of that name on a GPU is a backend's own and not a task."""
+    return any(one.process_name and name.startswith(one.process_name) for one in every())

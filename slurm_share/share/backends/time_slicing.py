@@ -1,4 +1,4 @@
-"""Time-slicing: the driver lets the tasks of a GPU take turns on it. There is no daemon, and no cap is enforced."""
+"""Time-slicing: the driver runs the tasks of a GPU in turn. There is no daemon, and no cap is enforced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TimeSlicing(Backend):
-    """Serves every share, on every node, and needs nothing."""
+    """The backend that can serve every share on every node."""
 
     name = "time-slicing"
     title = "time-slicing"
@@ -26,25 +26,20 @@ class TimeSlicing(Backend):
     effect = "the tasks of a GPU take turns on it, and no cap is enforced"
 
     def describe(self, slots: int | None = None) -> str:
-        """Return it in the words that a plan without daemons has always had in the log."""
         return "without MPS" if slots is None else "0 under MPS"
 
     def limits(self, driver: str | None, host: Host | None = None, *, connections: int | None = None) -> Limits:
-        """Return no limit."""
         return Limits(self.name, self.title, effect=self.effect)
 
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
     ) -> Prepared:
-        """Return every GPU as served: there is nothing to start."""
         return Prepared({gpu.uuid: Served() for gpu in gpus})
 
     def environment(self, slot: Slot) -> tuple[Assignment, ...]:
-        """Return the variables that keep a task away from any MPS daemon."""
         return environment.WITHOUT_MPS
 
     def clean_up(self, host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:
-        """Do nothing."""
         return CleanedUp()
 
     def health(
@@ -56,5 +51,4 @@ class TimeSlicing(Backend):
         with_processes: bool = False,
         examination: Examination | None = None,
     ) -> Health:
-        """Return that there is no daemon."""
         return Health()

@@ -1,1 +1,1 @@
-"""Records in, a Plan or a Refusal out: no clock, no environment, no files."""
+"""Decisions about shares, made from records alone: without a clock, environment or files."""

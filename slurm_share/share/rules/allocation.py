@@ -1,9 +1,9 @@
-"""Which GPU, memory and slot each task on a node gets, or why it gets none: a Plan, or a Refusal with its sentence.
+"""Decide which GPU, memory and slot each task on a node gets (a Plan), or why it gets none (a Refusal).
 
-Slurm's hooks and the launcher go the same way. `grant` says what a job has on the node and which backend is wanted
-and possible. The caller prepares that backend. Then `decide` makes the plan, once. A hook begins with `admit`, for a
-job that was submitted with --share-gpu; a launcher begins with `grant`, for its own processes where the node has no
-plan for the job: a triple without the administrators' half, or outside Slurm.
+Slurm's hooks and the launcher use the same functions. `grant` determines what a job has on the node and its backend.
+The caller prepares that backend. Then `decide` makes the plan. A hook begins with `admit`, for a job that was submitted
+with --share-gpu. A launcher begins with `grant`, for its own processes, if the node has no plan for the job: on a
+cluster without our Prolog, or outside Slurm.
 """
 
 from __future__ import annotations
@@ -19,24 +19,16 @@ from ...core.settings import Settings
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
-from ..records import (
-    BACKEND_TIME_SLICING,
-    Grant,
-    Limits,
-    Plan,
-    Prepared,
-    Refusal,
-    Slot,
-)
+from ..records import BACKEND_TIME_SLICING, Grant, Limits, Plan, Prepared, Refusal, Slot
 from . import drain, granted, limits
 
 # ---- What a job has ----
 
 
 def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settings: Settings) -> Grant | Refusal | None:
-    """Return what a job has that comes to a node with `gpus`; None: an ordinary job.
+    """Return what a job has on a node with `gpus`; None: an ordinary job.
 
-    offers: of the backends that may serve the job, in order of preference. No more of them are read than are needed.
+    offers: the limits of the backends that may serve the job, in order of preference. Only those needed are read.
     """
     if job.share is None:
         return None
@@ -49,8 +41,9 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settin
     if not job.granted:
         return refusal(
             job,
-            "Slurm granted the job no GPU here; ask for some (--gres=gpu:1) or for a partition that has. If it asked "
-            "for some, submit it again: a node's jobs get none until it has registered with a slurmctld just started",
+            "Slurm granted the job no GPU here; ask for GPUs (--gres=gpu:1), or for a partition that has some. If it "
+            "asked for some, submit it again: jobs get no GPUs on a node that has not registered since slurmctld was "
+            "started",
         )
     if unknown:
         return refusal(
@@ -73,11 +66,11 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settin
 def grant(
     job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settings: Settings, *, processes: int | None = None
 ) -> Grant | Refusal:
-    """Return how a job shares its `gpus`, among how many tasks, and through which backend.
+    """Return how a job shares its `gpus`: among how many tasks, and through which backend.
 
-    processes: of a launcher, which get a slot each; None: the N slots on each GPU of the job's share, or the one slot
-    of a job that has a part of a GPU. A launcher's job may have no share: then nothing is capped, and each process
-    takes what it finds, as at LLSC. An even part is that of the processes there are, not of those that were allowed.
+    processes: the number of a launcher's processes, each of which gets a slot; None: N slots on each GPU, or one slot
+    for a job that has a part of a GPU. If a launcher's job has no share, nothing is capped. Even parts are computed
+    from the actual number of processes.
     """
     asked = job.share
     parent = next((gpu for gpu in gpus if gpu.mig_parent), None)
@@ -87,7 +80,7 @@ def grant(
     if any(gpu.simulated for gpu in gpus) and not settings.simulated_gpus:
         return refusal(job, "its GPUs are simulated, and simulated_gpus is not set in the configuration")
     if asked is not None and not gpus:
-        return refusal(job, "a share of its GPUs was asked, and it has none for this run; ask for some (-g 1)")
+        return refusal(job, "it asked to share its GPUs, but has none for this run; ask for some (-g 1)")
     if asked is not None and processes is not None and processes > asked.per_gpu * len(gpus):
         return refusal(job, too_many(processes, asked.per_gpu, len(gpus)))
     is_part = processes is None and granted.is_part(job)
@@ -108,16 +101,16 @@ def decide(
     cores: tuple[tuple[int, ...], ...] = (),
     on_gpu: int | None = None,
 ) -> Plan | Refusal:
-    """Decide which GPU, memory and slot each task gets, with what was prepared for the grant.
+    """Return the plan of a grant whose backend was prepared.
 
-    A share that insists on its backend is refused if that fails on a GPU; any other goes on, and is told.
+    If the backend failed on a GPU, refuse a share that insists on it; else add a note to the plan.
 
-    on_gpu: of a job that has a part of a GPU, its number among the parts (reconcile.free_part).
+    on_gpu: the number of the job's part of its GPU (reconcile.free_part), if it has one.
     """
     job, failures = grant.job, prepared.failures
     if failures and option.insists(grant.share):
         uuid, why = next(iter(failures.items()))
-        why = f"{option.INSISTING} was asked, and {grant.title} did not start on {uuid}: {why}"
+        why = f"it asked for {option.INSISTING}, and {grant.title} did not start on {uuid}: {why}"
         return refusal(job, why, cause=drain.MPS_FAILED)
     slots = tuple(_slot(number, grant, prepared, settings, on_gpu) for number in range(grant.slots))
     return Plan(
@@ -133,7 +126,7 @@ def decide(
 
 
 def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> ShareRequest:
-    """Return the share with the number of tasks that a GPU really has."""
+    """Return the share with the actual number of tasks on each GPU."""
     if asked is not None and processes is None:
         return asked
     per_gpu = limits.tasks_per_gpu(processes or 0, gpus) if gpus else 0
@@ -141,7 +134,7 @@ def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> S
 
 
 def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_gpu: int | None) -> Slot:
-    """Return a slot. Slot i is on GPU i mod G, so that each of the first G tasks of a job finds an empty GPU."""
+    """Return one slot. Slot i is on GPU i mod G, so that each of a job's first G tasks gets an empty GPU."""
     share, is_capped = grant.share, grant.job.share is not None
     turn, place = divmod(number, len(grant.gpus))
     gpu = grant.gpus[place]
@@ -150,7 +143,7 @@ def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_
     return Slot(
         number=number,
         gpu=gpu,
-        # Tasks of one GPU get neighbouring cores: GPUs and cores are both numbered along the sockets.
+        # Tasks of one GPU get adjacent cores: GPUs and cores are both numbered along the sockets.
         part=place * share.per_gpu + turn,
         memory_cap_mib=cap_mib,
         memory_ratio=limits.memory_ratio(gpu, cap_mib),
@@ -188,19 +181,11 @@ def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
 
 
 def with_fewer_tasks(plan: Plan, share: ShareRequest, slots: int, settings: Settings) -> Plan:
-    """Return the plan of a job that has fewer tasks on a GPU than the plan was made for.
-
-    share: with the number of tasks that a GPU has. slots: that the job uses on the node. The caps are those of a plan
-    for that share.
-    """
-    return replace(
-        plan, share=share, slots=tuple(_of_fewer_tasks(slot, share, settings) for slot in plan.slots[:slots])
-    )
-
-
-def _of_fewer_tasks(slot: Slot, share: ShareRequest, settings: Settings) -> Slot:
-    found = with_memory_cap(slot, limits.memory_cap_mib(slot.gpu, share, settings))
-    return replace(found, sm_percent=limits.sm_percent(share, settings))
+    """Return the plan with its first `slots` slots only, and the caps of a plan for `share`, which has fewer tasks on a
+    GPU."""
+    percent = limits.sm_percent(share, settings)
+    kept = (with_memory_cap(one, limits.memory_cap_mib(one.gpu, share, settings)) for one in plan.slots[:slots])
+    return replace(plan, share=share, slots=tuple(replace(slot, sm_percent=percent) for slot in kept))
 
 
 def with_memory_cap(slot: Slot, cap_mib: int | None) -> Slot:
@@ -209,7 +194,7 @@ def with_memory_cap(slot: Slot, cap_mib: int | None) -> Slot:
 
 
 def too_many(processes: int, per_gpu: int, gpus: int) -> str:
-    """Return why so many processes do not fit on GPUs of which each takes `per_gpu`, and what to write."""
+    """Return the sentence that so many processes do not fit on the GPUs, and what to write instead."""
     fits, slots = limits.tasks_per_gpu(processes, gpus), gpus * per_gpu
     larger = f"--share-gpu={fits}, or " if fits <= names.SHARE_MAX else ""
     return (
@@ -222,7 +207,7 @@ def too_many(processes: int, per_gpu: int, gpus: int) -> str:
 
 
 def _gains(grant: Grant, settings: Settings) -> bool:
-    """Return whether the tasks need a backend. One task alone on a GPU without a cap gains nothing from any."""
+    """Return whether the tasks need a backend: a GPU has several, or there is a cap, or the user insists."""
     share = grant.share
     has_sm_cap = grant.job.share is not None and limits.sm_percent(share, settings) is not None
     has_cap = share.mem_mib is not None or has_sm_cap
@@ -230,20 +215,20 @@ def _gains(grant: Grant, settings: Settings) -> bool:
 
 
 def _through_backend(plain: Grant, offers: Iterator[Limits]) -> Grant | Refusal:
-    """Return the grant with the first backend that can serve it, and a note on the one that should have."""
+    """Return the grant with the first backend that can serve it, and a note if that is not the preferred one."""
     preferred = next(offers)
     why_not = _why_not(preferred, plain)
     if why_not is None:
         return replace(plain, backend=preferred.backend, title=preferred.title)
     chosen = next((offer for offer in offers if _why_not(offer, plain) is None), None)
     if chosen is None:
-        insisted = f"{option.INSISTING} was asked, and " if option.insists(plain.share) else ""
+        insisted = f"it asked for {option.INSISTING}, and " if option.insists(plain.share) else ""
         return refusal(plain.job, f"{insisted}{why_not}")
     if preferred.required_by and preferred.is_missing:
         return refusal(
             plain.job,
             f"this site requires {preferred.title} ({preferred.required_by}), and {why_not}; an administrator must "
-            "look at this node",
+            "check this node",
             cause=drain.NO_MPS_PROGRAM,
         )
     note = f"the GPUs are shared without {preferred.title}: {why_not}; {chosen.effect}"
@@ -253,7 +238,7 @@ def _through_backend(plain: Grant, offers: Iterator[Limits]) -> Grant | Refusal:
 def _why_not(offer: Limits, grant: Grant) -> str | None:
     """Return why a backend cannot serve the grant here; None: it can."""
     if not offer.serves_mig and any(gpu.uuid.startswith("MIG-") for gpu in grant.gpus):
-        return f"a MIG instance is a GPU of its own and takes no {offer.title} here"
+        return f"{offer.title} is not used on MIG instances here"
     if offer.why_not is None and offer.client_limit is not None and grant.share.per_gpu > offer.client_limit:
         return _too_many_clients(grant.share.per_gpu, offer)
     return offer.why_not
@@ -261,8 +246,8 @@ def _why_not(offer: Limits, grant: Grant) -> str | None:
 
 def _too_many_clients(per_gpu: int, offer: Limits) -> str:
     return (
-        f"{per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that {offer.title} takes with this "
-        "driver"
+        f"{per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that {offer.title} supports with "
+        "this driver"
     )
 
 
@@ -270,7 +255,7 @@ def _too_many_clients(per_gpu: int, offer: Limits) -> str:
 
 
 def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
-    """Return the Refusal for a job whose share, or whose launcher's processes, this node does not take."""
+    """Return the Refusal of a job's share, or of a launcher's processes, on this node."""
     if job.share is None or not job.job_id:
         return Refusal(job.job_id, job.uid, job.node, f"{job.node} cannot run its processes: {why}", cause)
     share = option.render(job.share)
@@ -279,49 +264,48 @@ def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
 
 
 def unsure_refusal(job: JobContext) -> Refusal:
-    """Return the Refusal for a job that seems to have other GPUs than it can have here: they are another node's."""
+    """Return the Refusal for a job whose GPUs, as slurmd names them, are those of another node."""
     return refusal(
         job,
-        f"its first step here is on some of its {job.nodes} nodes, and of such a step Slurm tells a node the GPUs that "
-        f"the job has on another one; submit it again, and begin with a step on all nodes (srun -N{job.nodes} "
+        f"its first step here runs on only some of its {job.nodes} nodes, and for such a step Slurm tells a node the "
+        f"job's GPUs on another node; submit it again, and begin with a step on all nodes (srun -N{job.nodes} "
         f"-n{job.nodes} true)",
     )
 
 
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
     """Return the Refusal for a node whose GPUs cannot be read."""
-    return refusal(job, f"{reason}; an administrator must look at this node", cause=drain.NO_DRIVER)
+    return refusal(job, f"{reason}; an administrator must check this node", cause=drain.NO_DRIVER)
 
 
 def state_refusal(job: JobContext, why: str) -> Refusal:
-    """Return the Refusal for a node on which the job could not be written down."""
+    """Return the Refusal for a node that could not enter the job in its ledger."""
     return refusal(job, f"the node could not enter it: {why}; tell your administrators, and submit the job again")
 
 
 def no_room_refusal(job: JobContext, folder: str) -> Refusal:
-    """Return the Refusal for a node on which users' files fill the file system that the job's slots would be on."""
+    """Return the Refusal for a node on which users' files fill the file system of the job's slots."""
     return refusal(
         job,
-        f"{folder} is full on this node: what other jobs of yours wrote there goes when they end; submit this one "
-        "again then, and if you have no other job there, tell your administrators",
+        f"{folder} is full on this node: files that your other jobs wrote there are removed when they end; submit this "
+        "job again then; if you have no other job there, tell your administrators",
         cause=drain.STATE_FULL,
     )
 
 
 def crowd_refusal(grant: Grant) -> Refusal:
-    """Return the Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is.
+    """Return the Refusal for a job on a GPU that is full of parts of live jobs.
 
-    They are of the same user, who alone has the damage, and may have brought it about: no reason to take the node out
-    of service.
+    They belong to the same user, who may have caused it and alone is affected: the node stays in service.
     """
     return refusal(
         grant.job,
-        f"Slurm gave it GPU {grant.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
-        "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
+        f"Slurm gave it GPU {grant.gpus[0].index}, all parts of which your other jobs have; an administrator must "
+        "compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
         cause=drain.CROWDED,
     )
 
 
 def _listed(gpus: Sequence[Gpu]) -> str:
-    """Return NVML's devices as gres.conf numbers them."""
+    """Return the GPUs' numbers as gres.conf has them."""
     return ", ".join(str(g.minor if g.minor is not None else g.index) for g in gpus) or "none"

@@ -1,4 +1,4 @@
-"""What the answers of the nodes to `slurm-share status --cluster` say together."""
+"""Summarize the nodes' answers to `slurm-share status --cluster`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ..records import NodeShares
 
 
 def modes_text(mode: str | None, partition_modes: Mapping[str, str]) -> str:
-    """Return a node's mode, and those of partitions that have another; `?`: it did not say."""
+    """Return a node's mode and those of partitions that differ from it; `?` if the node did not answer."""
     if mode is None:
         return "?"
     return ", ".join([mode, *(f"{name}: {its}" for name, its in sorted(partition_modes.items()) if its != mode)])
 
 
 def without_gpus(one: NodeShares, *, has_gpus: bool) -> NodeShares:
-    """Return the answer of a node without the problem that it has no driver, where it has no GPUs either."""
+    """Return the answer of a node, without the problem of a missing driver if the node has no GPUs."""
     if has_gpus or one.mode is None:
         return one
     return NodeShares(one.node, one.mode, one.partition_modes, one.jobs, one.slots, one.daemons)
 
 
 def differing(own: str, nodes: Mapping[str, NodeShares]) -> dict[str, list[str]]:
-    """Return the nodes by their modes as `modes_text` has them, where these are not the controller's `own`."""
+    """Return modes (as of `modes_text`) -> nodes, for modes that differ from the controller's `own`."""
     differ: dict[str, list[str]] = {}
     for node, one in nodes.items():
         its = modes_text(one.mode, one.partition_modes)

@@ -1,4 +1,4 @@
-"""Which job a daemon of ours belongs to, by the ledger."""
+"""Find out from the ledger whether a daemon of ours belongs to a job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ..records import Ledger
 
 
 def has_job(ledger: Ledger, uid: int, folder: str) -> bool:
-    """Return whether a job in the ledger, here or leaving, has the GPU whose daemon is in that folder. The folder's
-    name keeps both ends of the GPU's UUID (see paths.py)."""
+    """Return whether a job of the user in the ledger has the GPU whose daemon is in the folder. The folder's name has
+    the beginning and the end of the GPU's UUID (see paths.py)."""
     first, _, last = folder.rpartition("/")[2].partition("-")
     jobs = [*ledger.jobs, *(one.job for one in ledger.leaving)]
     gpus = [gpu.partition("-")[2].replace("/", "") for job in jobs if job.uid == uid for gpu in job.gpus]

@@ -1,4 +1,4 @@
-"""The environment variables of a task in a plan's slot."""
+"""Compute the environment variables of the task in a plan's slot."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from ...core import names
 from ..records import Assignment, Plan, Slot
 
 NO_MPS = f"{names.STATE_ROOT}/{names.NO_MPS_FOLDER}"
-"""The pipe directory of a task without MPS: there is no daemon in it, and only root can put one there. A node without
-our Prolog lacks the folder, which is as well: CUDA then runs without MPS, too."""
-
-
+"""The pipe directory of a task without MPS: no daemon is in it, and only root can start one there. If the folder is
+missing, CUDA runs without MPS, too."""
 WITHOUT_MPS = (Assignment(names.ENV_MPS, names.MPS_OFF), Assignment(names.ENV_MPS_PIPE, NO_MPS))
 """The variables that keep a task away from any MPS daemon."""
 
 
 def slot_environment(plan: Plan, slot: Slot, of_backend: Iterable[Assignment]) -> tuple[Assignment, ...]:
-    """Return the variables of the task in one of the plan's slots, from Slurm's hooks or from the launcher.
+    """Return the variables of the task in one of the plan's slots.
 
-    of_backend: those that the slot's backend makes of it (`registry.slot_environment` asks it). The plugin or the
-    launcher adds those that depend on the step (rank, cores, threads).
+    of_backend: the variables of the slot's backend; `registry.slot_environment` adds them. The plugin or the launcher
+    adds the variables that depend on the step (rank, cores, threads).
     """
     number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
     found = [
@@ -33,7 +31,7 @@ def slot_environment(plan: Plan, slot: Slot, of_backend: Iterable[Assignment]) -
         found.append(Assignment(names.ENV_GPU_UUID, slot.gpu.uuid))
         found.append(Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)))
     if slot.gpu.minor not in (None, slot.gpu.index):
-        # A step that Slurm binds to a GPU of its own choice is told which by the device files it may open.
+        # A task that Slurm binds to one GPU recognizes it by the device file that it can open.
         found.append(Assignment(names.ENV_GPU_MINOR, str(slot.gpu.minor)))
     found += of_backend
     if slot.gpu.simulated:
@@ -44,11 +42,10 @@ def slot_environment(plan: Plan, slot: Slot, of_backend: Iterable[Assignment]) -
 
 
 def _frameworks(slot: Slot) -> list[Assignment]:
-    """Return what frameworks are told of a memory cap; nothing if the GPU's size is not known.
+    """Return the variables that tell frameworks a memory cap; empty if the GPU's size is not known.
 
-    JAX takes three quarters of the whole GPU at start and TensorFlow all of it, whoever else is there; both are told
-    the task's part, unless the user told them something (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a
-    GPU: limiting GPU memory growth").
+    At start JAX allocates three quarters of the GPU's memory and TensorFlow all of it. The variables limit them, unless
+    the user set them (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a GPU: limiting GPU memory growth").
     """
     if slot.memory_ratio is None:
         return []

@@ -1,4 +1,4 @@
-"""Which GPUs a job or a launcher was granted, in Slurm's words or in CUDA's, and whether a job has a part of one."""
+"""Find the GPUs that a job or a launcher was granted, as Slurm or CUDA names them, and whether it has a part of one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ...node.records import Gpu
 from ...slurm.records import JobContext
 
 NO_GPUS = ("", "NoDevFiles")
-"""NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
+"""The values that name no GPU. Slurm writes NoDevFiles for a gres without device files (gres_common.c)."""
 _NO_MORE = "-1"
-"""CUDA ends its list at the first number that is no GPU's; people write this one."""
+"""The end of a list: CUDA stops at the first invalid number, for which users write -1."""
 
 
 def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """Return the GPUs that Slurm's words for a job name, in Slurm's order, and the words that name none.
+    """Return the GPUs that Slurm granted a job, in Slurm's order, and the entries that name no GPU.
 
-    A number is the N of the /dev/nvidiaN that gres.conf lists, i.e. the driver's minor number; where the driver does
-    not tell those, it is NVML's index. A UUID names a GPU or a MIG instance.
+    A number is the N of /dev/nvidiaN in gres.conf, i.e. the driver's minor number; if the driver does not tell it,
+    NVML's index. A UUID names a GPU or a MIG instance.
     """
     found: list[Gpu] = []
     unknown: list[str] = []
@@ -40,12 +40,12 @@ def _is_device(gpu: Gpu, device: str) -> bool:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that work runs on.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that can run work.
 
-    `gpus` is the driver's list as this process sees it. A number is a place in that list: under ConstrainDevices the
-    driver lists only the job's GPUs, and counts them anew. Without a driver (None) the words are kept as they are.
+    `gpus`: the driver's list as this process sees it, to which a number is an index: under ConstrainDevices the driver
+    lists only the job's GPUs, numbered from 0. None: there is no driver, and every entry is kept as it is.
 
-    Raises ValueError for a word that names none of them.
+    Raises ValueError for an entry that names none of them.
     """
     if visible is None:
         return tuple(gpu for gpu in gpus or () if not gpu.mig_parent)
@@ -65,21 +65,21 @@ def _visible(device: str, gpus: Sequence[Gpu]) -> Gpu | None:
     if device.isascii() and device.isdecimal():
         whole = [gpu for gpu in gpus if not gpu.uuid.startswith("MIG-")]
         return whole[int(device)] if len(device) < 4 and int(device) < len(whole) else None
-    # CUDA takes the beginning of a UUID, too, where it is the only one with it.
+    # CUDA accepts a prefix of a UUID if it is unique.
     found = [gpu for gpu in gpus if gpu.uuid.startswith(device)]
     return found[0] if len(found) == 1 and device.startswith(("GPU-", "MIG-")) else None
 
 
 def unlisted(device: str) -> Gpu:
-    """Return what is known of a GPU that no driver tells of: the word that CUDA_VISIBLE_DEVICES has for it."""
+    """Return the record of a GPU that no driver lists: it has only its entry in CUDA_VISIBLE_DEVICES."""
     return Gpu(device, 0, None, "", None, is_listed=False)
 
 
 def is_part(job: JobContext) -> bool:
-    """Return whether Slurm gave the job 1/N of one GPU, as gres/shard, rather than the whole of it.
+    """Return whether Slurm gave the job 1/N of one GPU, as gres/shard.
 
-    A hook is not told of shards. job_submit.lua turns `--gres=gpu:1 -n1` into them, and takes care that no other share
-    with one GPU has -n1; srun alone is the exception, since its step asks for the very GPU that was written.
+    A hook is not told about shards. job_submit.lua turns `--gres=gpu:1 -n1` into shards, and ensures that no other
+    share with one GPU has -n1. srun without an allocation is the exception: its step requests the GPU itself.
     """
     return (
         job.share is not None

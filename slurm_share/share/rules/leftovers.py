@@ -1,4 +1,4 @@
-"""What is to become of processes that sit on a GPU when a job has left it."""
+"""Decide which processes are ended when a job has left its GPUs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from ...node.records import NodeProcess
 from ..records import Sweep
 
 FIRST_ORDINARY_UID = 1000
-"""Below it live the system's own users (login.defs UID_MIN; systemd's "Users, Groups, UIDs and GIDs")."""
-
-
+"""The first uid that is not a system user's (login.defs UID_MIN; systemd's "Users, Groups, UIDs and GIDs")."""
 LiveJobs = Mapping[int, int | None]
-"""Jobs that live here, and whose they are; None: not known."""
+"""Live job -> uid of its user; None: not known."""
 
 
 def sweep(
@@ -21,8 +19,8 @@ def sweep(
 ) -> Sweep:
     """Sort the processes on the GPUs that `ended_job` of `ended_uid` had, and that no other shared job has.
 
-    No process of a job that still lives here is ended, and none of a system user's. Nobody knows who put a process of
-    another user there: it is ended where no job has the GPU, and does not drain the node.
+    No process of a live job and none of a system user is ended. A process of another user is ended if no job has the
+    GPU; it does not drain the node.
     """
     end, tolerated, without_job, foreign = [], [], [], []
     for process in processes:
@@ -40,14 +38,13 @@ def sweep(
 
 
 def escaped(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:
-    """Return the user's processes that belong to a job which no longer lives: to be ended wherever they are found,
-    since no Epilog of that job will come."""
+    """Return the user's processes of jobs that are not alive. They are ended on any GPU, since those jobs get no Epilog
+    any more."""
     return tuple(process for process in of_departed(processes, uid, live) if process.job_id is not None)
 
 
 def of_departed(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:
-    """Return the processes of a user who has no job here any more, except those of a job that lives: none of them
-    has a reason to be on the node."""
+    """Return the processes of a user who has no job here any more, except those of live jobs."""
     return tuple(
         process
         for process in processes
@@ -56,8 +53,8 @@ def of_departed(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> t
 
 
 def _lives_on(process: NodeProcess, live: LiveJobs) -> bool:
-    """Return whether the process belongs to a living job. If only the process itself says so, it must be of that
-    job's user."""
+    """Return whether the process belongs to a live job. If only the process's own environment says so, it must belong
+    to that job's user."""
     if process.job_id is None or process.job_id not in live:
         return False
     return not process.is_own_claim or live[process.job_id] in (None, process.identity.uid)

@@ -1,4 +1,4 @@
-"""Compute how much of a GPU one of its tasks may take."""
+"""Compute a task's caps on GPU memory and multiprocessors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...node.records import Gpu
 
 
 def tasks_per_gpu(processes: int, gpus: int) -> int:
-    """Return how many of a node's processes the fullest of its GPUs has: the N of --share-gpu=N."""
+    """Return the most processes on one GPU if they are divided evenly: the N of --share-gpu=N."""
     return math.ceil(processes / gpus)
 
 
 def usable_mib(gpu: Gpu, settings: Settings) -> int | None:
-    """Return what the tasks of a GPU have together, in MiB: all but the reserve and the context of its MPS server.
+    """Return the MiB that the tasks of a GPU have together: all but the reserve and the context of its MPS server.
 
-    None where the driver does not say how large the GPU is.
+    None if the driver does not report the GPU's size.
     """
     if gpu.memory_total_mib is None:
         return None
@@ -26,9 +26,9 @@ def usable_mib(gpu: Gpu, settings: Settings) -> int | None:
 
 
 def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | None:
-    """Return the cap of one task in MiB: what the user asked, else an even part of what is usable.
+    """Return the memory cap of one task in MiB: the user's, else an even part of the usable memory.
 
-    None where one task has the GPU to itself, or where the driver does not say how large the GPU is.
+    None if the task has the GPU to itself, or the driver does not report the GPU's size.
     """
     if share.mem_mib is not None:
         return share.mem_mib
@@ -39,7 +39,7 @@ def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | N
 
 
 def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:
-    """Return the cap as the fraction of the whole GPU that JAX is told, rounded down; None without a cap."""
+    """Return the cap as a fraction of the whole GPU, for JAX, rounded down; None without a cap."""
     if cap_mib is None or not gpu.memory_total_mib:
         return None
     thousandths = math.floor(1000 * min(cap_mib / gpu.memory_total_mib, 1.0))
@@ -47,9 +47,9 @@ def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:
 
 
 def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
-    """Return the part of a GPU's multiprocessors that one task may use, in percent; None for no cap.
+    """Return the percentage of a GPU's multiprocessors that one task may use; None: no cap.
 
-    What the user asks is held to what the site allows by default: a share can be made smaller, not larger.
+    The user's value can only lower the site's default.
     """
     site = _percent(parse_sm(settings.sm), share.per_gpu)
     asked = site if share.sm is None else _percent(share.sm, share.per_gpu)
@@ -60,5 +60,5 @@ def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
 def _percent(choice: SmChoice, per_gpu: int) -> float | None:
     if choice == "free":
         return None
-    # MPS keeps one decimal (its answers are written %.1f); rounding down keeps N of them within the GPU.
+    # MPS keeps one decimal (it prints %.1f). Round down, so that N tasks have no more than the GPU.
     return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)

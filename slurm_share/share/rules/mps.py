@@ -1,4 +1,4 @@
-"""What MPS can carry, and the variables of a task that it serves: values only."""
+"""The limits of MPS, and the variables of its clients."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ...core import names
 from ..records import Assignment, Slot
 
 CONNECTIONS = 2
-"""Connections of a client of MPS to its GPU if CUDA_DEVICE_MAX_CONNECTIONS is not set (docs.nvidia.com/deploy/mps)."""
+"""An MPS client's connections to its GPU if CUDA_DEVICE_MAX_CONNECTIONS is not set (docs.nvidia.com/deploy/mps)."""
 
 
 def clients(driver_version: str | None) -> int:
-    """Return how many clients of MPS one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
+    """Return the most MPS clients of one GPU: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
 
     Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
     """
@@ -19,16 +19,17 @@ def clients(driver_version: str | None) -> int:
 
 
 def clients_with(most: int, connections: int | None) -> int:
-    """Return how many of the `most` clients are left if each has so many connections (CUDA_DEVICE_MAX_CONNECTIONS).
+    """Return the most clients if each has so many connections (CUDA_DEVICE_MAX_CONNECTIONS), where `most` is the limit
+    without that variable.
 
-    NVIDIA's manual says that more connections of a client leave room for fewer clients, and not how many. Here the sum
-    of all connections stays the same.
+    NVIDIA's manual says that more connections reduce the number of clients, but not by how much. Assume that the sum of
+    all connections is constant.
     """
     return max(1, most * CONNECTIONS // max(CONNECTIONS, connections or 0))
 
 
 def why_no_program(program: str, *, is_executable: bool) -> str | None:
-    """Return why a node whose configuration names that MPS control `program` cannot start MPS; None: it can."""
+    """Return why a node with that MPS control `program` in its configuration cannot start MPS; None: it can."""
     if not program:
         return "this site has switched MPS off (mps_control)"
     return None if is_executable else f"there is no {program} on this node"
@@ -37,8 +38,8 @@ def why_no_program(program: str, *, is_executable: bool) -> str | None:
 def client_environment(slot: Slot) -> tuple[Assignment, ...]:
     """Return the variables that make the slot's task a client of its daemon, with its caps.
 
-    The task sees one GPU, so that is its ordinal 0: an entry for a GPU that a client cannot see would void the whole
-    list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
+    The task sees one GPU, whose ordinal is 0. An entry for a GPU that a client does not see would void the whole list
+    of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
     """
     return (
         Assignment(names.ENV_MPS, names.MPS_ON),

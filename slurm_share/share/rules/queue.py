@@ -1,4 +1,4 @@
-"""Describe a job in the queue as squeue does, and choose the jobs that a person names."""
+"""Describe a job in the queue as squeue does, and find the jobs that a user names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...slurm.records import QueuedJob
 from .. import option
 
 _SHORT_STATES = {
-    # The exceptional states come first: a job that is RUNNING and COMPLETING counts as completing.
+    # The flags come first: a job that is RUNNING and COMPLETING is shown as CG.
     "COMPLETING": "CG",
     "STAGE_OUT": "SO",
     "CONFIGURING": "CF",
@@ -38,7 +38,7 @@ _SHORT_STATES = {
     "SUSPENDED": "S",
     "TIMEOUT": "TO",
 }
-"""Slurm's own short words, in the order in which it looks for them (job_state_string_compact())."""
+"""Slurm's short names of states, in the order in which it checks them (job_state_string_compact())."""
 _TRIPLE = re.compile(r"\bllsub (\[[0-9]+,[0-9]+(?:,[0-9]+)?\])")
 _JOB = re.compile(r"([1-9][0-9]{0,9})(?:_(?:([0-9]{1,9})|\[([0-9,:-]{1,10000})\]))?", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
@@ -50,7 +50,7 @@ def state_of(job: QueuedJob) -> str:
 
 
 def place_of(job: QueuedJob) -> str:
-    """Return the place as squeue's column NODELIST(REASON) shows it."""
+    """Return the nodes, or the reason for waiting, as squeue's column NODELIST(REASON) shows it."""
     return job.nodes or f"({job.reason or 'None'})"
 
 
@@ -64,8 +64,7 @@ def tasks_per_gpu(job: QueuedJob) -> int | None:
 
 
 def slots_of(job: QueuedJob) -> int | None:
-    """Return how many of its tasks have a place on a GPU at once, over all its nodes; None: no share, or not known
-    yet."""
+    """Return the number of the job's slots on all its nodes; None: no share, or not known yet."""
     per_gpu = tasks_per_gpu(job)
     if per_gpu is None:
         return None
@@ -75,13 +74,13 @@ def slots_of(job: QueuedJob) -> int | None:
 
 
 def triple_of(job: QueuedJob) -> str | None:
-    """Return the triple of a job that llsub made."""
+    """Return the triple in the comment of a job that llsub submitted; None: there is none."""
     found = _TRIPLE.search(job.comment)
     return found[1] if found else None
 
 
 class Target(Struct, frozen=True):
-    """Jobs that a person named."""
+    """A job, or elements of an array, that a user named."""
 
     text: str
     job: int
@@ -89,7 +88,7 @@ class Target(Struct, frozen=True):
     """(first, last, step) of an array's elements; empty: the whole job."""
 
     def names(self, element: int) -> bool:
-        """Return whether that element of the array is meant."""
+        """Return whether that element of the array is among those named."""
         return any(first <= element <= last and (element - first) % step == 0 for first, last, step in self.elements)
 
 
@@ -109,28 +108,28 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 def parse_elements(text: str) -> tuple[tuple[int, int, int], ...]:
-    """Return (first, last, step) of each part of 1-4,9,20-30:5. Raises UsageError."""
+    """Return (first, last, step) of each part of a list such as 1-4,9,20-30:5. Raises UsageError for anything else."""
     found = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         first = int(match[1]) if match else 0
         last = int(match[2] or match[1]) if match else -1
         if not match or last < first:
-            raise UsageError(f"[{shown(text)}] are no elements of an array; write them as 1-4,9")
+            raise UsageError(f"[{shown(text)}] is not a list of array elements; write it as 1-4,9")
         found.append((first, last, int(match[3] or 1)))
     return tuple(found)
 
 
 class Chosen(Struct, frozen=True):
-    """A job, or a part of a waiting array, that is to be ended."""
+    """A job, or elements of a pending array, to be ended."""
 
     job: QueuedJob
     id: str
-    """As scancel takes it."""
+    """The id for scancel."""
 
 
 def choose(target: Target, queue: Iterable[QueuedJob]) -> tuple[Chosen, ...]:
-    """Return the jobs of the queue that a target means; none where it is not there."""
+    """Return the jobs of the queue that a target names."""
     return tuple(one for job in queue for one in _chosen(target, job))
 
 
@@ -152,8 +151,8 @@ def _chosen(target: Target, job: QueuedJob) -> Iterator[Chosen]:
 
 def _whole(job: QueuedJob) -> str:
     if job.het is not None:
-        return str(job.het[0])  # Slurm does not end one component of a job that waits
-    return job.id.partition("%")[0] + "]" if "%" in job.id else job.id  # how many at once is no part of its name
+        return str(job.het[0])  # Slurm does not end a single component of a pending job
+    return job.id.partition("%")[0] + "]" if "%" in job.id else job.id  # the limit after % is not part of the id
 
 
 def _folded(numbers: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Decide how the ledger changes when a job comes, goes, or has ended without an Epilog (a crash, a reboot, a kill)."""
+"""Compute the ledger after a job comes, goes, or has ended without an Epilog (a crash, a reboot, a kill)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from msgspec.structs import replace
 from ...core.records import ProcessIdentity
 from ...slurm.records import JobContext
 from .. import option
-from ..records import (
-    Grant,
-    Leaving,
-    Ledger,
-    LedgerJob,
-    ModeBefore,
-    Plan,
-)
+from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan
 
 
 def enter(
@@ -27,10 +20,9 @@ def enter(
     clean_up: tuple[str, ...] = (),
     on_gpu: int | None = None,
 ) -> Ledger:
-    """Return the ledger with the job in it, and what it has of the node if it is shared; an earlier entry of that job
-    (a requeue, a second Prolog) gives way.
+    """Return the ledger with an entry of the job, which replaces an earlier one (a requeue, a second Prolog).
 
-    on_gpu: of a job that has a part of a GPU, its number among the parts (`free_part`).
+    grant: None for an ordinary job. on_gpu: the number of the job's part of its GPU (`free_part`), if it has one.
     """
     entry = LedgerJob(
         job_id=job.job_id,
@@ -56,43 +48,32 @@ def leave(ledger: Ledger, job_id: int) -> Ledger:
 
 
 def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdentity) -> Ledger:
-    """Return the ledger in which these jobs are no longer here, and `hook` cleans up after them. Jobs that an
-    earlier hook was cleaning up after are `hook`'s from now on."""
+    """Return the ledger in which these jobs are leaving and `hook` cleans up after them, also after those that an
+    earlier hook was cleaning up after."""
     over = tuple(over)
-    return replace(
-        ledger,
-        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
-        leaving=(
-            *(one for one in ledger.leaving if one.job not in over),
-            *(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over),
-        ),
-    )
+    leaving = tuple(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over)
+    rest = end_leaving(ledger, over)
+    return replace(rest, leaving=(*rest.leaving, *leaving))
 
 
 def asides_of(ledger: Ledger, over: Collection[LedgerJob]) -> tuple[str, ...]:
-    """Return the folders in which something of these jobs waits to be removed."""
+    """Return the folders with files of these jobs that were moved aside to be removed."""
     return tuple(aside for one in ledger.leaving if one.job in over for aside in one.asides)
 
 
 def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
-    """Return the ledger that knows of one more such folder."""
+    """Return the ledger with one more folder of files of the job that are moved aside."""
     leaving = [replace(one, asides=(*one.asides, aside)) if one.job == entry else one for one in ledger.leaving]
     return replace(ledger, leaving=tuple(leaving))
 
 
-def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
-    """Return the ledger without these jobs that were being cleaned up after: nothing of them is left."""
-    over = tuple(over)
-    return replace(
-        ledger,
-        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
-        leaving=tuple(one for one in ledger.leaving if one.job not in over),
-    )
+def end_leaving(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
+    """Return the ledger without these jobs, whose clean-up is finished."""
+    return replace(without(ledger, over), leaving=tuple(one for one in ledger.leaving if one.job not in over))
 
 
 def abandoned(ledger: Ledger, living: Collection[ProcessIdentity]) -> tuple[LedgerJob, ...]:
-    """Return the jobs whose clean-up was begun by a hook that is not among the `living`: it was killed, or had no
-    time."""
+    """Return the leaving jobs whose hook is not among the `living`: it was killed, or had no more time."""
     return tuple(one.job for one in ledger.leaving if one.hook not in living)
 
 
@@ -102,7 +83,7 @@ def find(ledger: Ledger, job_id: int) -> LedgerJob | None:
 
 
 def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
-    """Return whether an Epilog is about an earlier run of a job that has been requeued and is here again."""
+    """Return whether the Epilog of `job` belongs to an earlier run of a job that was requeued and is here again."""
     return (
         entry is not None
         and entry.restart_count is not None
@@ -119,13 +100,13 @@ def stale(
     live_jobs: Collection[int],
     now: float,
 ) -> tuple[LedgerJob, ...]:
-    """Return the entries whose Epilog never came (a power cut of slurmd, another script's failure before ours), as
-    far as the arrival of `job` proves them over.
+    """Return the entries without an Epilog (slurmd was killed, another script failed before ours) whose jobs the
+    arrival of `job` proves to have ended.
 
-    Slurm gives a whole node, a user's node, or a GPU to a new job only when the one before has ended. Jobs of one user
-    can have parts of a GPU at the same time: then an arrival only proves that there is room for it, so the oldest
-    entries that leave it no room are over. A job without a share may have a GPU as gres/shard, too, of which a hook is
-    not told. An entry whose job has a step here is kept in any case, and so is one with a part that has just begun.
+    Slurm gives a whole node, a user's node, or a GPU to a new job only when the previous one has ended. But jobs of one
+    user can have parts of a GPU at the same time: then an arrival proves only that there is room for it, so the oldest
+    entries that leave no room have ended. A job without a share can have a part (gres/shard), too, which a hook is not
+    told. Entries whose jobs have a step here are kept, and so are parts that have just begun.
     """
     rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
@@ -147,33 +128,31 @@ def stale(
 
 
 def _is_same(entry: LedgerJob, job: JobContext) -> bool:
-    """Return whether the entry is of that job. The same number with another user was given again by a controller
-    that lost its state."""
+    """Return whether the entry belongs to the job. A controller that lost its state can assign a number again, to
+    another user."""
     return entry.job_id == job.job_id and entry.uid == job.uid
 
 
 STARTING_S = 30.0
-"""A job whose Prolog has begun has no step yet: the Prolog may take its 13 s, and then slurmd gives the job no more
-than BatchStartTimeout, 10 s by default, to get one."""
+"""The time after the beginning of a Prolog in which its job may have no step yet: the Prolog takes up to 13 s, and then
+slurmd waits for BatchStartTimeout, 10 s by default."""
 
 
 def is_starting(entry: LedgerJob, now: float) -> bool:
-    """Return whether the job's Prolog was here a moment ago."""
+    """Return whether the job's Prolog began less than STARTING_S ago."""
     return 0 <= now - entry.since < STARTING_S
 
 
 def with_unix_time(entry: LedgerJob, uptime_s: float, unix_s: float) -> LedgerJob:
-    """Return the entry with Unix time in `since`, for people.
+    """Return the entry with Unix time in `since`, for output.
 
-    uptime_s, unix_s: the same moment, now, on both clocks. A time that is not over yet was written by a release that
-    noted Unix time.
+    uptime_s, unix_s: the present on both clocks. A `since` in the future is Unix time already, of an earlier release.
     """
     return entry if entry.since > uptime_s else replace(entry, since=unix_s - uptime_s + entry.since)
 
 
 def _in_the_way(ledger: Ledger, grant: Grant, removable: Collection[LedgerJob]) -> list[LedgerJob]:
-    """Return the oldest of the entries that must be over for the grant's job to have room; none if all of them would
-    not be enough: then it is not they who are in the way."""
+    """Return the oldest entries, as few as give the grant's job room; empty if even all of them would not."""
     found: list[LedgerJob] = []
     for entry in sorted(removable, key=lambda entry: entry.since):
         if not is_crowded(ledger, grant):
@@ -190,7 +169,7 @@ def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
 
 
 def part(entry: LedgerJob) -> float:
-    """Return how much of each of its GPUs a job has: all, or 1/N."""
+    """Return the part of each of its GPUs that a job has: 1, or 1/N."""
     share = option.parse(entry.share) if entry.on_gpu is not None else None
     return 1.0 if share is None else 1.0 / share.per_gpu
 
@@ -204,10 +183,10 @@ def is_crowded(ledger: Ledger, grant: Grant) -> bool:
 
 
 def free_part(ledger: Ledger, grant: Grant) -> int | None:
-    """Return which of the N parts of its GPU the job takes, beside other jobs; None: it has whole GPUs.
+    """Return the number of the part of its GPU that the job takes; None: it has whole GPUs.
 
-    Slot k of N is the stretch from k/N to (k+1)/N of the GPU: the first that nobody is on. Where parts of unlike size
-    leave room in pieces only, it is the first number that no job with the same N has.
+    Part k of N is the interval from k/N to (k+1)/N of the GPU. Take the first that overlaps with no other job's; if
+    parts of different sizes leave none, the first number that no job with the same N has.
     """
     if not grant.is_part:
         return None
@@ -225,31 +204,30 @@ def free_part(ledger: Ledger, grant: Grant) -> int | None:
 
 
 def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
-    """Return whether any job (besides that one) has the GPU."""
+    """Return whether any job except `besides` has the GPU."""
     return any(gpu in entry.gpus and entry.job_id != besides for entry in ledger.jobs)
 
 
 def remember_mode(ledger: Ledger, gpu: str, mode: int) -> Ledger:
-    """Return the ledger with the compute mode to restore. The first one counts: a later one would be our own."""
+    """Return the ledger with the compute mode to restore. Keep a recorded one: a later mode is our own."""
     if any(before.gpu == gpu for before in ledger.modes):
         return ledger
     return replace(ledger, modes=(*ledger.modes, ModeBefore(gpu, mode)))
 
 
 def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
-    """Return the ledger without that mode, which has been restored."""
+    """Return the ledger without the GPU's compute mode, which has been restored."""
     return replace(ledger, modes=tuple(before for before in ledger.modes if before.gpu != gpu))
 
 
 def rebuild(boot_id: str, plans: Iterable[Plan]) -> Ledger:
-    """Return a ledger made of the plans of this node's jobs, for when the ledger itself cannot be read. The modes
-    that GPUs had before are in no plan."""
+    """Return a ledger made from the plans of this node's jobs, for a damaged ledger. Compute modes are lost."""
     return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans))
 
 
 def entry_of(plan: Plan, since: float) -> LedgerJob:
-    """Return the entry that a job's plan tells of."""
-    # The file may be its user's, who may have written something else into it.
+    """Return the ledger entry that a job's plan implies."""
+    # The user can own the file and have changed it: check before dividing or indexing.
     is_part = 0 < len(plan.slots) < plan.share.per_gpu * len(plan.gpus)
     return LedgerJob(
         plan.job_id,

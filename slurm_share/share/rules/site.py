@@ -1,4 +1,4 @@
-"""What makes a line of Slurm's files right or wrong for shared jobs: one rule each, for `install` and for `doctor`."""
+"""Rules that `install` and `doctor` share: whether the settings in Slurm's files suit shared jobs."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from msgspec import Struct
 from ...core.settings import Settings
 
 _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "runinjob"})
-"""Flags that make a Prolog run on every node when the job is given it: slurmctld shows Alloc beside each of the others
-(seen on 24.11 and 26.05). DeferBatch does so from 26.05 on only (24.11.5 tried)."""
+"""Flags that make the Prolog run when a job is allocated its nodes: each of them implies Alloc (seen on 24.11 and
+26.05). DeferBatch implies it from 26.05 on only (24.11.5 tried)."""
 PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
-"""What our Prolog and Epilog may take beyond their settings before they end themselves (share/admission.py and
-share/release.py, SLACK_S; tests compare)."""
+"""The time that our Prolog and Epilog may take beyond their settings (share/admission.py and share/release.py, SLACK_S;
+tests compare)."""
 _COUNT = re.compile(r"\d+")
 
 
 def has_alloc(flags: Collection[str]) -> bool:
-    """Return whether PrologFlags, in lower case, run the Prolog when a job is given its nodes."""
+    """Return whether PrologFlags, in lower case, run the Prolog when a job is allocated its nodes."""
     return bool(_ALLOC & set(flags))
 
 
 def runs_in_job(flags: Collection[str]) -> bool:
-    """Return whether the Prolog runs inside the job, whose end then kills every MPS daemon that it has started."""
+    """Return whether the Prolog runs inside the job, so that the MPS daemons it starts are killed before the job."""
     return "runinjob" in flags
 
 
 def has_lua(plugins: Collection[str]) -> bool:
-    """Return whether JobSubmitPlugins, in lower case, have job_submit.lua run; Slurm takes either spelling."""
+    """Return whether JobSubmitPlugins, in lower case, run job_submit.lua; Slurm accepts two spellings."""
     return bool({"lua", "job_submit/lua"} & set(plugins))
 
 
 def has_interactive_step(parameters: Collection[str]) -> bool:
-    """Return whether LaunchParameters, in lower case, put salloc's shell on the node."""
+    """Return whether LaunchParameters, in lower case, start salloc's shell on the node."""
     return "use_interactive_step" in parameters
 
 
@@ -48,13 +48,13 @@ class CutOff(Struct, frozen=True):
 
 
 def hook_needs_s(settings: Settings) -> tuple[float, float]:
-    """Return how long our Prolog and our Epilog may take at most, seconds."""
+    """Return the most seconds that our Prolog and our Epilog take."""
     return settings.hook_deadline_s + PROLOG_SLACK_S, settings.release_deadline_s + EPILOG_SLACK_S
 
 
 def cut_off(limits_s: Mapping[str, float | None], settings: Settings) -> tuple[CutOff, ...]:
-    """Return the hooks to which Slurm's limits leave too little time. `limits_s`: PrologEpilogTimeout, PrologTimeout
-    and EpilogTimeout, as far as they are set; None or 0: no limit."""
+    """Return the hooks that Slurm would end too early. `limits_s`: PrologEpilogTimeout, PrologTimeout and EpilogTimeout
+    as far as they are set; None or 0: no limit."""
     whole = limits_s.get("PrologEpilogTimeout")
     found = []
     for key, needs in zip(("Prolog", "Epilog"), hook_needs_s(settings), strict=True):
@@ -65,15 +65,14 @@ def cut_off(limits_s: Mapping[str, float | None], settings: Settings) -> tuple[C
 
 
 def parse_seconds(text: str) -> float | None:
-    """Return a time of slurm.conf in seconds (`30`, or `30 sec` from the controller); None: it is no time, or
-    without end."""
+    """Return the seconds in a time of slurm.conf (`30`; `30 sec` from the controller); None: no time, or infinite."""
     match = _COUNT.match(text)
     # 65534 and 4294967294 are Slurm's NO_VAL16 and NO_VAL; 65535 and 4294967295 its INFINITE.
     return float(match[0]) if match and int(match[0]) not in (65534, 65535, 4294967294, 4294967295) else None
 
 
 def keeps_one_user(options: Mapping[str, str]) -> bool:
-    """Return whether a partition gives whole nodes to one job or one user, by its options in lower-case keys."""
+    """Return whether a partition gives whole nodes to one job or one user. `options`: with keys in lower case."""
     over = options.get("oversubscribe", options.get("shared", ""))
     return (
         options.get("exclusive", "NO").upper() in ("NODE", "USER", "YES")
@@ -83,13 +82,13 @@ def keeps_one_user(options: Mapping[str, str]) -> bool:
 
 
 class Resource(Struct, frozen=True):
-    """One word of a node's Gres."""
+    """One generic resource in a node's Gres."""
 
     name: str
     kind: str
-    """Its type; empty: it has none."""
+    """The type; empty: none."""
     count: int | None
-    """None: not to be read."""
+    """The number; None: cannot be parsed."""
 
 
 def parse_gres(text: str) -> tuple[Resource, ...]:
@@ -101,6 +100,6 @@ def _resource(value: str) -> Resource:
     name, *rest = value.strip().split(":")
     *kind, count = rest or ["1"]
     if not count.isdecimal():
-        kind, count = [*kind, count], "1"  # `gpu:h200` is one of them
+        kind, count = [*kind, count], "1"  # `gpu:h200` means one
     is_clear = len(kind) <= 1 and all(kind)
     return Resource(name.lower(), kind[0] if kind else "", int(count) if is_clear else None)

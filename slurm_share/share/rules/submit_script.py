@@ -1,4 +1,4 @@
-"""What a site's job_submit.lua is: ours, one that calls ours, or one that keeps jobs from being shared."""
+"""Classify a site's job_submit.lua: ours, one that calls ours, or one that prevents sharing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ OWN_LUA = (
     f'do local found, why = pcall(dofile, "{LUA}") if not found then slurm.log_error("%s", tostring(why)) '
     "slurm_job_submit = function() return slurm.SUCCESS end slurm_job_modify = slurm_job_submit end end"
 )
-"""All of job_submit.lua where the site has none. slurmctld does not start with a script that fails, nor with one that
-lacks either function: without the package this one takes every job as it is, and says so in slurmctld's log."""
+"""The contents of job_submit.lua if the site has none of its own. slurmctld does not start with a script that fails or
+lacks one of the two functions; so if the package is missing, this one logs that and leaves every job as it is."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
 _COPY = re.compile(r'\bVARIABLE\s*=\s*"SHARE_GPU"')
 _GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
@@ -29,17 +29,17 @@ Judgement = Literal[
     "tells no mode",
     "the site's own",
 ]
-"""`does not submit`, `does not modify`: it loads ours, has a slurm_job_submit or slurm_job_modify of its own and never
-calls ours from it. `tells no mode`: a copy of ours from a release that wrote no verdict; every job that asks to share
-then runs unshared on nodes of this release. `the site's own`: it knows nothing of shared jobs."""
+"""`does not submit`, `does not modify`: it loads ours, but its own slurm_job_submit or slurm_job_modify does not call
+ours. `tells no mode`: a copy of ours from a release without verdicts; jobs that ask to share run unshared on nodes of
+this release. `the site's own`: it has nothing of ours."""
 LOADS_OURS = frozenset({"calls ours", "does not submit", "does not modify"})
-"""Those that need the package's own script to be there."""
+"""The judgements of scripts that load the package's script."""
 
 
 def judge(lua: str | None, of_package: str | None = None) -> Judgement:
-    """Return what the text of a site's script is; None: there is no script.
+    """Return the judgement on the text of a site's script (None: there is no script).
 
-    `of_package`: the text of the package's own; where it is not at hand, any copy counts as another release's.
+    `of_package`: the text of the package's script; None: unknown, and any copy counts as another release's.
     """
     if lua is None:
         return "missing"

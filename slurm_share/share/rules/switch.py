@@ -1,4 +1,4 @@
-"""Switching sharing off and on: what becomes of the lines of config.toml, and of the jobs in the queue."""
+"""Switch sharing off and on: change the text of config.toml, and the verdicts of the jobs in the queue."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ LINE = 'switched_off = true    # by "slurm-share off"; "slurm-share on" takes th
 _KEY = "switched_off"
 _SETTING = re.compile(r"^([ \t]*switched_off[ \t]*=[ \t]*)(true|false)\b", re.MULTILINE)
 BATCH = 100
-"""Jobs that one scontrol changes."""
+"""The most jobs that one call of scontrol changes."""
 
 
 def switched_off(text: str) -> str:
-    """Return the file with `switched_off = true`. The line goes first: behind a table it would belong to that."""
+    """Return the text of config.toml with `switched_off = true`, as its first line: after a table's header it would
+    belong to the table."""
     if _SETTING.search(text):
         return _SETTING.sub(r"\g<1>true", text, count=1)
     return LINE + text
 
 
 def switched_on(text: str) -> str:
-    """Return the file without what `switched_off` wrote; a line that somebody else wrote says false."""
+    """Return the text without the line that `switched_off` wrote; set another line with that key to false."""
     if LINE in text:
         return text.replace(LINE, "", 1)
     return _SETTING.sub(r"\g<1>false", text, count=1)
 
 
 def switched(text: str, *, off: bool) -> str | None:
-    """Return the file as it says whether sharing is switched off, and nothing else of it changed; None: the key is
-    there in a form that is not changed here, such as in quotes."""
+    """Return the text of config.toml with sharing switched off or on, and nothing else changed; None: the key is
+    written in a form that is not supported here, such as in quotes."""
     new = switched_off(text) if off else switched_on(text)
     try:
         after = tomllib.loads(new)
@@ -51,23 +52,22 @@ def _others(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def reaches_nodes(settings: Settings) -> bool:
-    """Return whether what is written on the controller reaches the nodes: by the jobs' verdicts, or by the mode
-    file."""
+    """Return whether a change on the controller reaches the nodes, by the jobs' verdicts or by the mode file."""
     return settings.job_submit or bool(settings.mode_file)
 
 
 def acting(controllers: Mapping[str, bool]) -> str | None:
-    """Return the controller that gives jobs to come their verdict: of several the first that is up serves."""
+    """Return the controller that is in charge, which is the first one that is up; None: none is up."""
     return next((name for name, is_up in controllers.items() if is_up), None)
 
 
 def mode_of(configuration: Configuration, partitions: Sequence[str]) -> Mode:
-    """Return the mode of a job, as job_submit.lua does: of several partitions the mode that does more."""
+    """Return the mode of a job in these partitions, as job_submit.lua does: the greatest of their modes."""
     return max((configuration.of(name).mode for name in partitions), key=verdict.MODES.index)
 
 
 def count(which: str) -> int:
-    """Return how many jobs an array's 7_[1-3,9,20-30:5] are."""
+    """Return the number of jobs in an array's name such as 7_[1-3,9,20-30:5]."""
     found = 0
     for part in which.partition("[")[2].rstrip("]").split(","):
         first, _, rest = part.partition("-")
@@ -80,16 +80,17 @@ def count(which: str) -> int:
 
 
 def shares(job: Switchable) -> bool:
-    """Return whether the job, in its run of now or its next one, is to share."""
+    """Return whether the job shares in its present run, or, if it is pending, in its next one."""
     said = verdict.read(job.extra, job.comment)
     return said is not None and said.at(job.restarts) == "on"
 
 
 def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bool) -> str | None:
-    """Return the verdict that the job is to have instead of its own; None: it keeps it.
+    """Return the new verdict of the job; None: it keeps its own.
 
-    A job that runs keeps what it has; switched off, it is not shared any more if it is requeued. Switched on, one that
-    was worked out for a share and has no verdict gets one: it was submitted under a release that gave none.
+    A running job keeps sharing until it ends; after switching off, it does not share again if it is requeued. After
+    switching on, a job whose resources were derived from a share and that has no verdict gets one: it was submitted
+    under a release without verdicts.
     """
     said = verdict.read(job.extra, job.comment)
     if said is None:
@@ -115,7 +116,7 @@ def updates(
     off: bool,
     field: Literal["extra", "comment"] = "extra",
 ) -> tuple[VerdictUpdate, ...]:
-    """Return the changes for these jobs, those with the same text together. `field`: of a job without a verdict."""
+    """Return the changes for these jobs, grouped by their text. `field`: the field for jobs without a verdict."""
     found: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         value = wanted(job, mode_of, off=off)
@@ -130,14 +131,14 @@ def updates(
 
 
 def _field_of(job: Switchable) -> str | None:
-    """Return the field in which the job's verdict is; None: it has none."""
+    """Return the name of the field with the job's verdict; None: it has none."""
     if verdict.read(job.extra, job.comment) is None:
         return None
     return "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
 
 
 def _parts(jobs: Sequence[str]) -> list[list[str]]:
-    """Return lists of jobs for one call each. A list of an array's elements has commas of its own, and goes alone."""
+    """Return the jobs of each call of scontrol. A list of an array's elements has commas in it: it needs its own call."""
     alone = [[one] for one in jobs if "[" in one]
     plain = [one for one in jobs if "[" not in one]
     return [*(plain[at : at + BATCH] for at in range(0, len(plain), BATCH)), *alone]

@@ -1,16 +1,16 @@
-"""What the controller said about a job's share, and the mode that follows from it and from the node's own.
+"""Parse the controller's verdict on a job, and derive the job's mode from it and from the node's own mode.
 
-job_submit.lua writes the verdict behind the user's own text in the job's `extra` (or `comment`), as
-`slurm-share=MODE[,WORD...]`, items divided by `;`. The words:
+job_submit.lua writes the verdict after the user's own text in the job's `extra` (or `comment`), as
+`slurm-share=MODE[,FIELD...]`, with items separated by `;`. The fields:
 
-    runs=R       it holds for a run that was requeued fewer than R times, and is `off` afterwards
-    whole        (observe) `on` would have given the job whole nodes
-    part         (observe) a part of one GPU
-    tasks=N      (observe) so many tasks
-    refused      (observe) `on` would have refused the submission
+    runs=R       the verdict holds for runs that were requeued fewer than R times; later runs are `off`
+    whole        (observe) with `on`, the job would have whole nodes
+    part         (observe) ... a part of one GPU
+    tasks=N      (observe) ... so many tasks
+    refused      (observe) ... been refused at submission
 
-Other words are of a later release, and mean nothing here. Whatever a user managed to write counts for no more than
-this: of several verdicts the least holds, and one that is not understood is `off`.
+Unknown fields are of a later release and are ignored. A user may have written into the field: of several verdicts the
+least holds, and one that cannot be parsed is `off`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from ...core.typed import Literal
 
 Mode = Literal["off", "observe", "on"]
 MODES: tuple[Mode, ...] = ("off", "observe", "on")
-"""In the order of what they do."""
+"""The modes, the least first."""
 NAME = names.VERDICT
 _ITEM = f"{NAME}="
 _DIGITS = 6
 
 
 class Verdict(Struct, frozen=True):
-    """The controller's word on one job."""
+    """The controller's verdict on one job."""
 
     mode: Mode
     runs: int | None = None
-    """It holds for so many runs of the job, the first and those after a requeue. None: for all."""
+    """The number of runs, including those after a requeue, for which it holds; None: all."""
     whole: bool = False
     part: bool = False
     tasks: int | None = None
     refused: bool = False
 
     def at(self, restart_count: int | None) -> Mode:
-        """Return what it says of the run after so many requeues; None: not known, and so the run it was made for."""
+        """Return the mode of the run after so many requeues; None counts as the first run."""
         return "off" if self.runs is not None and (restart_count or 0) >= self.runs else self.mode
 
 
 def least(*modes: Mode) -> Mode:
-    """Return the mode that does least."""
+    """Return the least of the modes."""
     return min(modes, key=MODES.index)
 
 
 def read(*texts: str | None) -> Verdict | None:
-    """Return the verdict in a job's fields; None: there is none. Of several the one that does least."""
+    """Return the verdict in a job's fields, the least one of several; None: there is none."""
     found = [_one(item[len(_ITEM) :]) for text in texts for item in (text or "").split(";") if item.startswith(_ITEM)]
     return min(found, key=lambda one: MODES.index(one.mode), default=None)
 
@@ -77,14 +77,14 @@ def _number(text: str | None) -> int | None:
 
 
 def replaced(text: str | None, item: str | None) -> str:
-    """Return a field's text with `item` as its only verdict, behind all else; None: with none."""
+    """Return a field's text with `item` as its only verdict, at the end; None: without a verdict."""
     kept = [part for part in (text or "").split(";") if not part.startswith(_ITEM)]
     own = ";".join(kept)
     return own if item is None else f"{own};{item}" if own else item
 
 
 def item(text: str | None) -> str | None:
-    """Return the verdict in a field as it stands there; None: none, or several."""
+    """Return the text of the verdict in a field; None: there is none, or more than one."""
     found = [part for part in (text or "").split(";") if part.startswith(_ITEM)]
     return found[0] if len(found) == 1 else None
 
@@ -94,7 +94,7 @@ class InForce(Struct, frozen=True):
 
     mode: Mode
     why: str
-    """Where it is not `on`: what says so, for the job's user."""
+    """If it is not `on`: what decided that, for the job's user."""
 
 
 def in_force(
@@ -106,10 +106,10 @@ def in_force(
     shares: bool,
     uses_job_submit: bool,
 ) -> InForce:
-    """Return the least of the node's `own` mode, the controller's verdict and the mode file's word.
+    """Return the least of the node's `own` mode, the controller's verdict, and the mode file's mode (`everywhere`).
 
-    A job that `shares` and came without a verdict is `off`, unless the site does not use our job_submit.lua. An
-    ordinary job, which the hooks look at on nodes kept to one user, is off only where the controller says so.
+    A job that `shares` and has no verdict is `off`, unless the site does not use our job_submit.lua. For an ordinary
+    job, which the hooks handle on nodes kept to one user, the verdict counts only if it is `off`.
     """
     said: list[InForce] = [InForce(own, "this node has sharing " + _STATES[own])]
     if uses_job_submit and verdict is not None and (shares or verdict.mode == "off"):
@@ -126,5 +126,5 @@ _STATES = {"off": "switched off", "observe": "only observed", "on": "on"}
 
 
 def mode_of_file(text: str) -> Mode:
-    """Return the mode that a mode file names. Anything else is `off`: somebody wanted the mode changed."""
+    """Return the mode in the text of a mode file; `off` for any other text, since the mode was to be changed."""
     return next((one for one in MODES if one == text.strip()), "off")

@@ -123,7 +123,7 @@ def test_what_does_not_hold_is_said_and_the_rest_holds(tree: Tree, monkeypatch: 
     monkeypatch.setattr(cgroups.device_guard, "attach", refuse)
     tree.refused = {"memory.max": errno.ENOENT, "memory.swap.max": errno.ENOENT}
     assert make(tree) == (
-        "memory.max does not hold for it: No such file or directory",
+        "memory.max cannot be set for it: No such file or directory",
         "it may open any GPU: bpf: Operation not permitted",
     )
     assert (f"{LEAF}/pids.max", "256") in tree.written

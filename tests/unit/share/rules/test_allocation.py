@@ -173,7 +173,7 @@ def test_without_mps_the_share_goes_on_and_says_so_once():
 def test_who_insists_on_mps_is_refused_without_it():
     """mps=on, where the node has none or its daemon does not come up."""
     insists = replace(JOB, share=ShareRequest(4, mps=True))
-    assert "mps=on was asked, and no MPS here" in decide(insists, offer=NO_MPS).sentence
+    assert "it asked for mps=on, and no MPS here" in decide(insists, offer=NO_MPS).sentence
     refusal = decided(insists, GPUS, directories={"GPU-0": "/p"}, failures={"GPU-1": "it hangs"})
     assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
 
@@ -358,7 +358,7 @@ def test_a_launcher_outside_slurm_speaks_of_its_machine():
     """There is no job to be named."""
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
     refused = allocation.grant(job, (), offers_of(job.share), Settings(), processes=1)
-    assert refused.sentence.startswith("ws1 cannot run its processes: a share of its GPUs was asked")
+    assert refused.sentence.startswith("ws1 cannot run its processes: it asked to share its GPUs")
 
 
 def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
@@ -392,8 +392,8 @@ def test_which_processes_need_mps(processes, share, needed):
     ("gpus", "processes", "offer", "why"),
     [
         (GPUS[:2], 4, {"why_not": "there is no program"}, "there is no program"),
-        ((Gpu("MIG-1", 0, None, "1g", 9000),), 2, OFFER, "a MIG instance is a GPU of its own and takes no MPS here"),
-        (GPUS[:1], 49, OFFER, "49 tasks on a GPU are more than the 48 clients that MPS takes with this driver"),
+        ((Gpu("MIG-1", 0, None, "1g", 9000),), 2, OFFER, "MPS is not used on MIG instances here"),
+        (GPUS[:1], 49, OFFER, "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver"),
     ],
 )
 def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
@@ -405,7 +405,7 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
     )
     assert launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=False)).notes == ()
     assert (
-        f"mps=on was asked, and {why}"
+        f"it asked for mps=on, and {why}"
         in launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=True)).sentence
     )
 

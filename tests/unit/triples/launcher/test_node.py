@@ -345,11 +345,11 @@ def test_mps_on_or_nothing(prepare, daemons, paths):
     """What did start is stopped again."""
     daemons.broken = (uuid(1),)
     run = triple_run(1, 4, share=ShareRequest(2, mps=True))
-    with pytest.raises(LaunchError, match=r"mps=on was asked, and MPS did not start on GPU-.*: its server ended"):
+    with pytest.raises(LaunchError, match=r"it asked for mps=on, and MPS did not start on GPU-.*: its server ended"):
         prepare(run, TWO, MPS)
     assert daemons.stopped == daemons.started[:1]
     assert list(paths.tmp.iterdir()) == []
-    with pytest.raises(LaunchError, match="mps=on was asked, and this site has switched MPS off"):
+    with pytest.raises(LaunchError, match="it asked for mps=on, and this site has switched MPS off"):
         prepare(run, TWO, NO_MPS)
 
 
