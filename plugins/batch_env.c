@@ -17,8 +17,8 @@ static void give_number(const struct ss_environment *environment, const char *na
 	environment->give(environment->of, name, value, overwrite);
 }
 
-/* What salloc or sbatch was told of whole GPUs each srun would ask for again, in a job that has shards of one instead. An empty
- * value is none to srun. */
+/* Each srun would request the whole GPUs that were given to salloc or sbatch, in a job that has shards of a GPU instead. srun
+ * ignores a variable with an empty value. */
 static void forget_whole_gpus(const struct ss_environment *environment)
 {
 	static const char *const names[] = {
@@ -34,8 +34,8 @@ void ss_batch_env_give(const struct ss_environment *environment, const struct ss
 {
 	void *of = environment->of;
 
-	/* srun repeats by itself what was asked as shards, with --gpus or with --gpus-per-node, and bears no gres beside the
-	 * last one ("mutually exclusive"), nor beside a --gpus with a type */
+	/* srun itself repeats shards, --gpus and --gpus-per-node, and does not accept a gres together with the last one
+	 * ("mutually exclusive"), or with a --gpus with a type */
 	if (what->has_shards)
 		forget_whole_gpus(environment);
 	else if (!environment->has(of, "SLURM_GPUS") && !environment->has(of, "SLURM_GPUS_PER_NODE")) {
@@ -45,9 +45,9 @@ void ss_batch_env_give(const struct ss_environment *environment, const struct ss
 	}
 	if (!environment->has(of, "SLURM_NTASKS") && !environment->has(of, "SLURM_NTASKS_PER_GPU"))
 		give_number(environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
-	/* more slots than CPUs: else "More processors requested than permitted" */
+	/* with more slots than CPUs Slurm would say "More processors requested than permitted" */
 	environment->give(of, "SLURM_OVERCOMMIT", "1", false);
-	/* every step names all GPUs: else the second one waits for the first, which is right where there is one slot */
+	/* every step requests all GPUs, and would wait for the step before it; with one slot that is right */
 	if (what->slots > 1)
 		environment->give(of, "SLURM_OVERLAP", "1", false);
 	give_number(environment, SS_ENV_JOB, what->job, true);

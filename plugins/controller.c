@@ -1,4 +1,4 @@
-/* slurm_load_job() by the job's number, also where it wants a step's identity (26.05) */
+/* Keep slurm_load_job() by job number; from 26.05 on it takes a step id otherwise. */
 #define SLURM_BACKWARD_COMPAT
 
 #include "controller.h"
@@ -19,7 +19,7 @@
 
 static int describe(const slurm_job_info_t *record, struct ss_job_gpus *job)
 {
-	/* hostlist_t is a pointer up to 22.05, and what one points to later */
+	/* hostlist_t is a pointer up to 22.05, and a structure later */
 	__typeof__(slurm_hostlist_create("")) names = slurm_hostlist_create(record->nodes);
 	char *name;
 	uint32_t node = 0;
@@ -49,7 +49,7 @@ static int load(uint32_t job_id, struct ss_job_gpus *job)
 	memset(job, 0, sizeof *job);
 	if (slurm_load_job(&message, job_id, SHOW_DETAIL | SHOW_LOCAL) != SLURM_SUCCESS || message == NULL)
 		return -1;
-	/* the elements of an array come together, and so do the parts of a heterogeneous job */
+	/* the message has all elements of an array, or all components of a heterogeneous job */
 	for (uint32_t i = 0; i < message->record_count && rc != 0; i++) {
 		const slurm_job_info_t *record = &message->job_array[i];
 		if (record->job_id == job_id && record->user_id == getuid() && record->nodes != NULL)
@@ -77,7 +77,7 @@ static void write_all(int fd, const char *bytes, size_t size)
 	}
 }
 
-/* Whatever libslurm would say about a controller that does not answer, srun says itself a moment later. */
+/* Hide libslurm's messages about a controller that does not answer: srun prints its own a moment later. */
 static void be_quiet(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -106,7 +106,7 @@ static int64_t now_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* All bytes until the end, which has to come in time. */
+/* Read all bytes until the end of the stream, for at most SS_CONTROLLER_WAIT_MS. */
 static enum ss_answer read_all(int fd, char *bytes, size_t room, size_t *size)
 {
 	int64_t end = now_ms() + SS_CONTROLLER_WAIT_MS;
@@ -128,7 +128,7 @@ static enum ss_answer read_all(int fd, char *bytes, size_t room, size_t *size)
 	}
 }
 
-/* A child asks: libslurm gives no call a time limit of its own, and srun is to wait for us less long than it waits for itself. */
+/* A child process asks, since libslurm has no time limit for a single call. */
 enum ss_answer ss_controller_ask(uint32_t job_id, struct ss_job_gpus *job)
 {
 	enum ss_answer found = SS_NO_ANSWER;

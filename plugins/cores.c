@@ -6,7 +6,7 @@
 
 #include "options.h"
 
-/* A number of the list at `*at`, which moves behind it. */
+/* Parse a number at `*at`, and advance `*at` to its end. */
 static int take_number(const char **at, uint32_t *number)
 {
 	size_t digits = strspn(*at, "0123456789");
@@ -45,7 +45,7 @@ int ss_cores_parse(const char *text, struct ss_core_list *list)
 	}
 }
 
-/* The cores first, first + 1, ... of all[base .. base + size - 1], going round. */
+/* Append `length` cores of all[base .. base + size - 1] from index `first` on, cyclically. */
 static void take_run(const struct ss_core_list *all, uint64_t base, uint64_t size, uint64_t first, uint64_t length,
 		     struct ss_core_list *mine)
 {
@@ -76,7 +76,7 @@ void ss_cores_deal(const struct ss_core_list *all, const struct ss_deal *deal, s
 	uint64_t base = group * count / groups, size = (group + 1) * count / groups - base;
 	if (run <= size)
 		take_run(all, base, size, member * run, run, mine);
-	else /* more than the group's own cores: from there on */
+	else /* more cores than the group has: continue with those after it */
 		take_run(all, 0, count, base, run, mine);
 }
 

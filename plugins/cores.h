@@ -1,7 +1,7 @@
-/* Which cores a task of a share runs on: lists like "0-7,9", equal parts of them, CPU masks.
+/* The cores of a task: parse lists like "0-7,9", divide them into parts, make CPU masks.
  *
- * Slurm counts cores, the kernel counts CPUs (hardware threads); the plan's `cores` line translates. Nothing here knows
- * Slurm. */
+ * Slurm numbers cores, the kernel CPUs (hardware threads); the plan's `cores` line maps one to the other. This module does not
+ * depend on Slurm. */
 #ifndef SLURM_SHARE_CORES_H
 #define SLURM_SHARE_CORES_H
 
@@ -30,29 +30,29 @@ struct ss_core_table {
 	uint16_t cpu[SS_CPUS_MAX];
 };
 
-/* How the cores of a step are dealt to a task. */
+/* The part of a step's cores that a task gets. */
 struct ss_deal {
-	uint32_t part;           /* the task's part ... */
-	uint32_t parts;          /* ... of so many equal ones */
-	uint32_t groups;         /* neighbouring parts that belong together, those of one GPU: so many groups in all */
-	uint32_t cores_per_task; /* what the user asked for with -c, in cores; 0: the equal part */
+	uint32_t part;           /* the index of the task's part */
+	uint32_t parts;          /* the number of equal parts */
+	uint32_t groups;         /* the number of groups of adjacent parts; the parts of one GPU are a group */
+	uint32_t cores_per_task; /* the user's -c, in cores; 0: the equal part */
 };
 
-/* "0-3,8" -> list. -1 for anything else, also for an empty text. */
+/* Parse a list such as "0-3,8". Return -1 for any other text, also an empty one. */
 int ss_cores_parse(const char *text, struct ss_core_list *list);
 
-/* The task's cores out of `all`: its balanced part. With -c, or where there are more parts than cores (then one each), the tasks
- * of a group take runs out of the group's cores, going round there. `mine` is empty only where `all` is. */
+/* Set `mine` to the task's equal part of `all`. With -c, or with more parts than cores (then each task gets one core), the tasks of
+ * a group take consecutive cores of the group, cyclically. `mine` is empty only if `all` is. */
 void ss_cores_deal(const struct ss_core_list *all, const struct ss_deal *deal, struct ss_core_list *mine);
 
-/* The CPUs of `list`. Core k is entry k modulo the table's length: a site may claim more cores than the machine has
- * (SlurmdParameters=config_overrides). */
+/* Set `cpus` to the CPUs of the cores in `list`. Core k is entry k modulo the table's length: a site can configure more cores than
+ * the machine has (SlurmdParameters=config_overrides). */
 void ss_cores_cpus(const struct ss_core_list *list, const struct ss_core_table *table, struct ss_cpus *cpus);
 
-/* CPUs -> "0-3,8". -1 where `size` is too small. */
+/* Write CPUs as "0-3,8". Return -1 if `size` is too small. */
 int ss_cpus_render(const struct ss_cpus *cpus, char *text, size_t size);
 
-/* The threads a task is told to use: its -c, or its equal part of `cores`, at least 1. */
+/* Return the number of threads for a task: its -c, or its equal part of `cores`, at least 1. */
 uint32_t ss_cores_threads(size_t cores, const struct ss_deal *deal, uint32_t cpus_per_task);
 
 #endif

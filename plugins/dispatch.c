@@ -1,7 +1,7 @@
-/* The callbacks of SPANK (spank(7)), each a function of a few lines.
+/* The callbacks of SPANK (spank(7)).
  *
- * There is no slurm_spank_job_prolog and no job_epilog on purpose: where any plugin has one, slurmd takes the option's
- * variable out of the environment of all Prolog and Epilog scripts, and a crash there drains the node. */
+ * There is no slurm_spank_job_prolog and no slurm_spank_job_epilog: if a plugin has one, slurmd removes the option's variable from
+ * the environment of all Prolog and Epilog scripts, and a crash there drains the node. */
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 #include <string.h>
@@ -17,7 +17,7 @@ SPANK_PLUGIN(share_gpu, 1);
 
 static struct {
 	struct ss_request request;
-	bool asked; /* --share-gpu was given, here or by the job */
+	bool asked; /* --share-gpu was given, to this command or to the job */
 	const char *state_root;
 } plugin = { .state_root = SS_STATE_ROOT };
 
@@ -26,7 +26,7 @@ static const struct ss_request *asked(void)
 	return plugin.asked ? &plugin.request : NULL;
 }
 
-/* In sbatch, salloc and srun (remote 0) this is the place that can say no; in slurmstepd a wrong value is no value. */
+/* In sbatch, salloc and srun (remote 0) a wrong value is refused; in slurmstepd it is ignored. */
 static int on_option(int value, const char *text, int remote)
 {
 	(void)value;
@@ -41,7 +41,7 @@ static int on_option(int value, const char *text, int remote)
 	return ESPANK_SUCCESS;
 }
 
-/* It concerns srun; sbatch and salloc take it for the sruns of their job. */
+/* The option is for srun; sbatch and salloc accept it for the sruns of their job. */
 static int on_slot_wait(int value, const char *text, int remote)
 {
 	(void)value;
@@ -55,7 +55,7 @@ static char option_usage[] = "let N tasks share each GPU: " SS_OPTION_FORM;
 static struct spank_option option = { option_name, option_form, option_usage, 1, 0, on_option };
 static char slot_wait_name[] = SS_OPTION_SLOT_WAIT, slot_wait_form[] = "TIME";
 static char slot_wait_usage[] = "in a job that shares, how long srun waits for a free slot: seconds, or a number with s, m, h or d "
-				"(as long as the job runs)";
+				"(default: as long as the job runs)";
 static struct spank_option slot_wait_option = { slot_wait_name, slot_wait_form, slot_wait_usage, 1, 0, on_slot_wait };
 
 /* plugstack.conf: `optional .../share_gpu.so [state=/absolute/folder]`. */

@@ -76,8 +76,8 @@ static int receive(const struct ss_exit_message *sockets)
 	return fd;
 }
 
-/* A file is written to where the job was writing. A pipe or a terminal is opened once more, as one that does not wait: the mark
- * belongs to the open file, and what the job has left behind may still share the first one. */
+/* Duplicate a regular file, to write at the job's offset. Reopen a pipe or terminal with O_NONBLOCK: the flag belongs to the open
+ * file description, which processes of the job may still share. */
 static int without_waiting(int fd)
 {
 	char path[32];
@@ -93,7 +93,7 @@ static int without_waiting(int fd)
 	return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 }
 
-/* Signals that writing can raise, SIGPIPE and SIGXFSZ, must not end slurmstepd. */
+/* Write with SIGPIPE and SIGXFSZ blocked, which would end slurmstepd. */
 static void write_quietly(int fd, const char *text, size_t length)
 {
 	static const struct timespec at_once;

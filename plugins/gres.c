@@ -6,7 +6,7 @@
 
 static const char gpu[] = "gpu", shard[] = "shard";
 
-/* The end of the item at `at`: its comma or the NUL. NULL where parentheses do not match; they hold commas of their own. */
+/* Return the end of the item at `at`: its comma or the NUL. Parentheses can have commas in them; NULL if they do not match. */
 static const char *end_of_item(const char *at)
 {
 	size_t inner = strcspn(at, "(),");
@@ -34,7 +34,7 @@ static bool is_digits(const char *text, size_t length)
 	return length > 0;
 }
 
-/* NAME[:TYPE][:NUMBER], `length` bytes. */
+/* Parse NAME[:TYPE][:NUMBER], `length` bytes. */
 static int read_item(const char *item, size_t length, struct ss_gres *gres)
 {
 	const char *colon = memchr(item, ':', length), *last = memrchr(item, ':', length);

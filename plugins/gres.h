@@ -1,6 +1,6 @@
-/* What Slurm writes about generic resources, "gpu:a100:2(IDX:0,3),shard:..." -> how many of them are GPUs.
+/* Count the GPUs in a list of generic resources as Slurm writes it, "gpu:a100:2(IDX:0,3),shard:...".
  *
- * Strings in, numbers out: nothing here knows Slurm. */
+ * This module does not depend on Slurm. */
 #ifndef SLURM_SHARE_GRES_H
 #define SLURM_SHARE_GRES_H
 
@@ -12,11 +12,11 @@ enum { SS_GRES_MAX_GPUS = 65535 };
 
 struct ss_gres {
 	uint32_t gpus;   /* of all types together */
-	bool has_shards; /* parts of GPUs; Slurm names no GPU beside them */
+	bool has_shards; /* the list has parts of GPUs; then Slurm lists no GPU */
 };
 
-/* 0, or -1 for a text that is no such list. NULL, "" and "(null)" are lists of nothing. A part in parentheses, which GPUs they are,
- * is not looked at; the type may be anything, or absent, and so may the number: then it is 1. */
+/* Return 0, or -1 for a text that is not such a list. NULL, "" and "(null)" are empty lists. Parts in parentheses, which tell the
+ * GPUs' indexes, are ignored. The type is optional and can be anything; without a number it is 1. */
 int ss_gres_read(const char *text, struct ss_gres *gres);
 
 #endif

@@ -15,7 +15,7 @@
 #include "names.h"
 #include "srun_arguments.h"
 
-/* What the controller said, asked once at most. */
+/* The controller's answer, which is requested at most once. */
 static struct {
 	bool is_asked;
 	enum ss_answer answer;
@@ -40,7 +40,7 @@ bool ss_inside_shared_step(void)
 	return ss_inside_job() != 0 && ss_inside_number(SS_ENV_JOB) == ss_inside_job();
 }
 
-/* In salloc's shell on the login host: the option is there, and no step has taken it away. */
+/* Return whether this is salloc's shell on the login host: the option's variable is set, and no step has removed it. */
 static bool is_in_shell_outside(void)
 {
 	struct ss_request request;
@@ -51,7 +51,7 @@ static bool is_in_shell_outside(void)
 	       ss_request_parse(inherited, &request, sentence, sizeof sentence) == 0 && !request.off;
 }
 
-/* NULL where the controller has not said. */
+/* Return the job's GPUs; NULL without an answer of the controller. */
 static const struct ss_job_gpus *job_gpus(void)
 {
 	if (!job.is_asked)
@@ -80,14 +80,15 @@ void ss_inside_begin(void)
 		return;
 	const struct ss_job_gpus *gpus = job_gpus();
 	if (job.answer == SS_LATE_ANSWER)
-		slurm_spank_log("slurm-share: the controller has not said in %d s which GPUs job %u has: this srun starts with what "
-				"its options say, or else with one task and no GPU", SS_CONTROLLER_WAIT_MS / 1000, ss_inside_job());
+		slurm_spank_log("slurm-share: the controller has not answered in %d s which GPUs job %u has: this srun uses only its "
+				"own options; without any it starts one task without a GPU", SS_CONTROLLER_WAIT_MS / 1000,
+				ss_inside_job());
 	if (gpus == NULL)
 		return;
-	/* Where sharing is off or only observed the controller has left the job as it was, and no node has a plan for it. */
+	/* If sharing is off or only observed, the controller did not change the job, and no node has a plan for it. */
 	if (gpus->per_gpu == 0 || (gpus->least_of_some == 0 && !gpus->has_shards))
 		return;
-	/* Of unlike nodes the fewest: srun -N1 then runs on each. */
+	/* If nodes differ, use the smallest number, with which srun -N1 runs on each node. */
 	struct ss_batch_env what = { .job = ss_inside_job(), .gpus = gpus->least_of_some, .has_shards = gpus->has_shards };
 	what.slots = gpus->has_shards ? 1 : gpus->per_gpu * gpus->least_of_some;
 	ss_batch_env_give(&here, &what);
@@ -117,14 +118,14 @@ const char *const *ss_inside_arguments(size_t *count)
 	}
 	if (optind < 1 || (size_t)optind >= found)
 		return NULL;
-	/* not where getopt was used for something else meanwhile */
+	/* another use of getopt can have changed optind */
 	if (arguments[optind][0] == '-' && strcmp(arguments[optind - 1], "--") != 0)
 		return NULL;
 	*count = (size_t)optind - 1;
 	return arguments + 1;
 }
 
-/* A slot is on one GPU: of two the task would silently get one. */
+/* Refuse several GPUs for each task: a slot is on one GPU, and the task would silently get only that. */
 static void check_gpus_of_a_task(const struct ss_srun_arguments *said)
 {
 	uint32_t gpus = said->task_gpus;
@@ -154,7 +155,7 @@ void ss_inside_check(const struct ss_request *asked)
 	const char *const *arguments = ss_inside_arguments(&count);
 	ss_srun_arguments_read(arguments, count, &said);
 	check_gpus_of_a_task(&said);
-	/* with one node, as most jobs have, nothing else is looked at */
+	/* most jobs have one node, for which there is nothing else to check */
 	if (arguments == NULL || spread.nodes < 2)
 		return;
 	if (ss_gres_read(getenv("SLURM_GRES"), &gres) != 0)

@@ -1,4 +1,4 @@
-/* What the batch shell and the tasks of a shared job find in their environment, and the cores they run on. */
+/* Set the environment of the batch shell and of the tasks of a shared job, and bind tasks to cores. */
 #ifndef SLURM_SHARE_JOB_ENV_H
 #define SLURM_SHARE_JOB_ENV_H
 
@@ -9,40 +9,40 @@
 #include "names.h"
 #include "plan.h"
 
-/* The option as Slurm carries it: plugstack.h, SPANK_OPTION_ENV_PREFIX, then the plugin's and the option's name. */
+/* Slurm's variables for the option: SPANK_OPTION_ENV_PREFIX of plugstack.h, then the plugin's and the option's name. */
 #define SS_OPTION_VARIABLE "_SLURM_SPANK_OPTION_" SS_PLUGIN_NAME "_" SS_PLUGIN_NAME
 #define SS_OPTION_INHERITED "SLURM_SPANK_" SS_OPTION_VARIABLE
 #define SS_SLOT_WAIT_VARIABLE "_SLURM_SPANK_OPTION_" SS_PLUGIN_NAME "_slot_wait"
 
-/* In a step: its srun was started where no step is, on the login host, so nobody has said the plan's notes there. */
+/* In a step whose srun was started on the login host, outside any step, so that the plan's notes were not printed yet. */
 #define SS_SHELL_VARIABLE "SLURM_SHARE_SHELL"
 #define SS_SHELL_OUTSIDE "outside"
 
-/* What carries --share-gpu to an srun or sbatch started from inside; ends with NULL. */
+/* The variables that pass --share-gpu on to an srun or sbatch started inside the job; ends with NULL. */
 extern const char *const ss_option_variables[];
 
-/* The parts of a step that its tasks have in common. */
+/* The properties of a step that are the same for all its tasks. */
 struct ss_step {
 	uint32_t job, uid;
 	uint32_t local_tasks, total_tasks;
 	uint32_t cpus_per_task;    /* the user's -c; 0: not given */
 	uint32_t cores_per_task;   /* the same in cores */
-	struct ss_core_list cores; /* of the job on this node; none where Slurm did not say */
-	bool has_own_cores;        /* --exact: `cores` are the step's, fewer than the job's, for its tasks alone */
-	bool is_bound;             /* the user gave --cpu-bind: the tasks stay where Slurm puts them */
+	struct ss_core_list cores; /* the job's on this node; empty if Slurm does not tell them */
+	bool has_own_cores;        /* --exact: `cores` are the step's own, fewer than the job's */
+	bool is_bound;             /* the user gave --cpu-bind: the binding by Slurm is kept */
 };
 
-/* A variable of the step's environment; false where it is not set or does not fit. */
+/* Copy a variable of the step's environment; return false if it is not set or does not fit. */
 bool ss_env_get(spank_t sp, const char *name, char *value, size_t size);
 bool ss_env_has(spank_t sp, const char *name);
 
-/* A job submitted from inside is a plain job: the option goes no further. */
+/* Remove the option's variables: a job that is submitted inside this one is a plain job. */
 void ss_env_forget_option(spank_t sp);
 
-/* A plain srun in the script starts one task per slot, with all GPUs of the job. What the user set wins. */
+/* Set the variables with which a plain srun starts one task per slot, with all GPUs of the job. Values that the user set are kept. */
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan);
 
-/* In the forked task: its slot's line, its place among its siblings, and the cores it is dealt. */
+/* In the forked task: set the variables of its slot and rank, and bind it to its cores. */
 void ss_env_give_task(spank_t sp, const struct ss_plan *plan, const struct ss_slot *slot, const struct ss_step *step, uint32_t rank,
 		      const struct ss_deal *deal);
 

@@ -48,7 +48,7 @@ void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment)
 	}
 }
 
-/* The words behind a verdict's mode: ",runs=2,tasks=4" up to `end`. */
+/* Return whether the fields after a verdict's mode, such as ",runs=2,tasks=4" up to `end`, exclude this run. */
 static bool is_over(const char *verdict, const char *end, uint32_t restarts)
 {
 	static const char runs[] = ",runs=";
@@ -141,12 +141,12 @@ static uint32_t nodes_of(const struct ss_spread *spread)
 	return spread->said->tasks > 0 && spread->said->tasks < nodes ? spread->said->tasks : nodes;
 }
 
-/* All nodes: the number of tasks of each, and of its GPUs, is that of the job's first node. */
+/* Check an srun on all nodes, which has the numbers of tasks and GPUs of the job's first node on each node. */
 static int check_all(const struct ss_job_gpus *job, const struct ss_spread *spread, char *sentence, size_t size)
 {
 	char nodes[256], share[SS_CANONICAL_SIZE + 32] = "";
 
-	/* with --gpus in the job Slurm deals out what srun -n says by itself */
+	/* with --gpus in the job Slurm itself distributes the tasks of srun -n */
 	if (spread->said->says_tasks && spread->gpus <= job->least)
 		return 0;
 	describe(job, nodes, sizeof nodes);
@@ -158,7 +158,7 @@ static int check_all(const struct ss_job_gpus *job, const struct ss_spread *spre
 		       spread->job, nodes, share, job->least_of_some);
 }
 
-/* Some of the nodes, by name: it would wait for GPUs that the node does not have, without a word and for ever. */
+/* Check an srun on nodes that it names: it would wait for ever, without a message, for GPUs that a node does not have. */
 static int check_some(const struct ss_job_gpus *job, const struct ss_spread *spread, char *sentence, size_t size)
 {
 	const struct ss_job_node *fewest = spread->said->node_list ? fewest_of(job, spread->said->node_list) : NULL;

@@ -1,7 +1,7 @@
-/* The GPUs that a job has on each of its nodes, and whether one srun can spread over them.
+/* The GPUs that a job has on each of its nodes, and whether one srun can use all of these nodes.
  *
- * srun starts one number of tasks and asks for one number of GPUs on every node; with 4 GPUs here and 2 there it fails with words
- * about gres, waits for ever, or starts tasks that find no slot. Nothing here knows Slurm. */
+ * srun starts the same number of tasks and requests the same number of GPUs on every node. If one node has 4 GPUs and another 2, it
+ * fails with an error about gres, waits for ever, or starts tasks without a slot. This module does not depend on Slurm. */
 #ifndef SLURM_SHARE_JOB_GPUS_H
 #define SLURM_SHARE_JOB_GPUS_H
 
@@ -19,39 +19,39 @@ struct ss_job_node {
 	uint32_t gpus;
 };
 
-/* Without pointers: it goes through a pipe. All zero before the first node. */
+/* Has no pointers, since it is sent through a pipe. All zero before the first node. */
 struct ss_job_gpus {
 	uint32_t nodes, least, most; /* the fewest and the most GPUs on one node */
-	uint32_t least_of_some;      /* the fewest on a node that has any; 0: none has */
+	uint32_t least_of_some;      /* the fewest on a node that has any; 0: no node has any */
 	bool has_shards;
-	uint32_t per_gpu; /* the N of the share, where the controller had a hand in it; else 0 */
+	uint32_t per_gpu; /* the N of the share if the controller changed the job for it; else 0 */
 	char share[SS_CANONICAL_SIZE];
-	uint32_t listed; /* the first nodes of the job */
+	uint32_t listed; /* the number of nodes in `node`, the first ones of the job */
 	struct ss_job_node node[SS_JOB_NODES_LISTED];
 };
 
-/* `gres`: what Slurm wrote about the node. -1 where that is not understood; then nothing is known about the job. */
+/* Add a node with the gres that Slurm lists for it. Return -1 if that cannot be parsed. */
 int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres);
 
-/* What job_submit.lua noted down where it did not only observe: the item share-gpu=... of the job's admin_comment. */
+/* Read the share that job_submit.lua recorded in the job's admin_comment (share-gpu=...), unless it only observes. */
 void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment);
 
-/* What the controller says of the job's share, in the texts of `extra` and `comment` (slurm_share/share/rules/verdict.py): takes the mark
- * away where that is anything but "on" for the run after `restarts` requeues. A job without a verdict keeps it. */
+/* Read the controller's verdict in the job's `extra` or `comment` (slurm_share/share/rules/verdict.py): clear per_gpu if it is
+ * anything but "on" for the run after `restarts` requeues. Without a verdict nothing changes. */
 void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restarts);
 
-/* What srun does in a job where it was told `said`, and its environment says the rest. */
+/* The options and environment of an srun in a job. */
 struct ss_spread {
 	uint32_t job;
 	const struct ss_srun_arguments *said;
-	uint32_t nodes; /* of the job, as SLURM_JOB_NUM_NODES has it: srun takes all of them unless told otherwise */
-	uint32_t gpus;  /* on each node, as SLURM_GRES has it; 0: it has none */
+	uint32_t nodes; /* of the job (SLURM_JOB_NUM_NODES): by default srun uses all of them */
+	uint32_t gpus;  /* on each node (SLURM_GRES); 0: none */
 };
 
-/* Whether that depends on the GPUs of the nodes: else nobody needs to be asked about them. */
+/* Return whether this srun depends on the GPUs of the nodes, so that the controller must be asked. */
 bool ss_job_gpus_matter(const struct ss_spread *spread);
 
-/* 0, or -1 with the sentence that says why this srun cannot be, and what can. */
+/* Return 0, or -1 with a sentence on why this srun cannot work, and what does. */
 int ss_job_gpus_check(const struct ss_job_gpus *job, const struct ss_spread *spread, char *sentence, size_t size);
 
 #endif

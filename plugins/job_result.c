@@ -8,14 +8,13 @@
 
 #include "names.h"
 
-/* A job's result is its script's exit status, which slurmstepd reports and no plugin can change: S_TASK_EXIT_STATUS is for reading.
- * A process between slurmstepd and the script, which could exit otherwise, would be the one that signals, limits and accounting
- * mean, in every job. So the job is reported as ended, a moment before slurmstepd does, in the way in which salloc reports its own:
- * slurmctld keeps the first result (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's
- * guide forbids its commands in Prolog and Epilog, where slurmctld may be waiting for the hook; here it waits for nothing, and
- * slurmstepd's own report follows on the same way. */
+/* A job's result is its script's exit status, which slurmstepd reports and no plugin can change: S_TASK_EXIT_STATUS is read-only. A
+ * process between slurmstepd and the script could exit with another code, but signals, limits and accounting of every job would apply
+ * to it. So report the job as ended a moment before slurmstepd does, as salloc reports its own job: slurmctld keeps the first result
+ * (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's guide forbids Slurm commands in Prolog
+ * and Epilog, for which slurmctld may be waiting; here it does not wait, and slurmstepd's own report follows in the same way. */
 
-/* Up to 25.05 the job is its number; later its identity. */
+/* Up to 25.05 a job is named by its number; later by a step id. */
 __attribute__((unused))
 static int complete_number(int (*complete)(uint32_t, uint32_t), uint32_t job)
 {
@@ -35,12 +34,12 @@ static int complete_identity(int (*complete)(slurm_step_id_t *, uint32_t), uint3
 		int (*)(uint32_t, uint32_t): complete_number,                 \
 		int (*)(slurm_step_id_t *, uint32_t): complete_identity)(slurm_complete_job, job)
 
-/* slurmctld's own answers; below them are those of a connection. */
+/* The first error number of slurmctld; smaller ones are errors of the connection. */
 enum { FIRST_ANSWER = ESLURM_INVALID_PARTITION_NAME };
 
 void ss_job_result_refused(uint32_t job)
 {
-	/* While slurmctld does not answer, slurmstepd could not report the end either. libslurm itself tries for some seconds. */
+	/* While slurmctld does not answer, slurmstepd cannot report the end either. libslurm itself retries for some seconds. */
 	for (int tries = 0; tries < 6; tries++) {
 		if (COMPLETE(job) == SLURM_SUCCESS)
 			return;

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Choosing takes well under a millisecond: a process that holds the lock this long is not choosing. */
+/* A process that chooses slots holds the lock for well under a millisecond. */
 uint32_t ss_leases_patience_ms = 5000;
 
 struct ss_leases {
@@ -27,13 +27,13 @@ struct ss_leases {
 	/* shared with the forked tasks: */
 	size_t shared_size;
 	struct ss_process *task; /* of each task, as named by the parent */
-	uint32_t *owner;         /* of each slot: the task that has it, plus one; 0: none of this step; or HAD */
+	uint32_t *owner;         /* of each slot: the number of its task plus one; 0: no task of this step; or HAD */
 };
 
-/* A task of this step had the slot and has ended: a sibling that chooses late is not to find more room for having been slow. */
+/* The owner of a slot whose task has ended. A task of the same step that chooses later does not get it. */
 static const uint32_t HAD = UINT32_MAX;
 
-/* The file of a slot, or the one named `lock` (`slot` is SS_PLAN_MAX_SLOTS). -1 and a reason. */
+/* Open the file of a slot, or (SS_PLAN_MAX_SLOTS) the one named `lock`. Return -1 and a reason on failure. */
 static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, size_t size)
 {
 	char path[sizeof leases->folder + 16];
@@ -43,7 +43,7 @@ static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, s
 		(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, leases->folder);
 	else
 		(void)snprintf(path, sizeof path, "%s/%" PRIu32, leases->folder, slot);
-	/* O_NONBLOCK: a FIFO in its place must not hold up the step */
+	/* O_NONBLOCK: opening a FIFO in its place must not block the step */
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return ss_fail(why, size, "%s: %s", path, strerror(errno));
@@ -60,7 +60,7 @@ static void unlock_and_close(int fd)
 	(void)close(fd);
 }
 
-/* 0 where there is no such process, or a dead one that nobody has waited for. */
+/* Return the start time of a process; 0 if there is none, or it is a zombie. */
 static uint64_t start_of(uint32_t pid)
 {
 	char path[32], text[512];
@@ -74,7 +74,7 @@ static uint64_t start_of(uint32_t pid)
 	ssize_t length = read(fd, text, sizeof text - 1);
 	(void)close(fd);
 	text[length > 0 ? length : 0] = '\0';
-	const char *at = strrchr(text, ')'); /* the name before it may hold anything */
+	const char *at = strrchr(text, ')'); /* the name before it can have any character */
 	if (at == NULL || at[1] != ' ' || strchr("ZX", at[2]) != NULL)
 		return 0;
 	while (field < 22 && (at = strchr(at, ' ')) != NULL) {
@@ -95,7 +95,7 @@ static bool is_alive(const struct ss_process *process)
 
 static void put_text(int fd, const char *text, size_t length)
 {
-	/* a full state folder loses the text; the lock is what holds the slot */
+	/* the state folder can be full; the lock holds the slot, the text is information */
 	if (pwrite(fd, text, length, 0) == (ssize_t)length)
 		(void)!ftruncate(fd, (off_t)length);
 }
@@ -108,7 +108,7 @@ static void put_holding(const struct ss_leases *leases, int fd, uint32_t task)
 	put_text(fd, text, ss_holding_render(&holding, text));
 }
 
-/* Locked by nobody, but its slurmstepd was killed and its task lives on. */
+/* Return whether the task in the file of an unlocked slot is alive: its slurmstepd was killed. */
 static bool has_orphan(int fd)
 {
 	struct ss_holding holding;
@@ -118,7 +118,7 @@ static bool has_orphan(int fd)
 	return length > 0 && ss_holding_parse(text, (size_t)length, &holding) == 0 && is_alive(&holding.task);
 }
 
-/* Finds every slot's state. The files of free ones are in `found`, locked; -1 for the others. */
+/* Read every slot's state. `found` gets the locked files of free slots, and -1 for the others. */
 static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, int *found, char *why, size_t size)
 {
 	for (uint32_t slot = 0; slot < leases->slots; slot++)
@@ -144,8 +144,8 @@ static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, i
 	return 0;
 }
 
-/* The lease itself. In a forked task the file that it opened would close with its exec: the lock moves to the one that the
- * parent has open, too. Its owner is written down first: if the task dies in between, the parent still gives it back. */
+/* Lease a slot to a task. In a forked task the file that it opened closes at exec, so the lock moves to the file that the parent has
+ * open as well. Record the owner first, so that the parent frees the slot if the task dies in between. */
 static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *found)
 {
 	if (leases->late) {
@@ -163,7 +163,7 @@ static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *fo
 	return true;
 }
 
-/* Waits, but not for ever: the lock's file is the user's, and so may be its holder. */
+/* Wait for the lock for a limited time: a process of the user can hold it. */
 int ss_leases_begin(const struct ss_leases *leases, char *why, size_t size)
 {
 	struct timespec pause = { .tv_nsec = 1000000 }, start, now;
@@ -206,7 +206,8 @@ int ss_leases_free(const struct ss_leases *leases, struct ss_slots *slots, char 
 	return rc == 0 ? (int)ss_slots_count(slots, NULL, SS_SLOT_FREE) : -1;
 }
 
-/* How many of the free slots may be taken: the others are promised. Their tasks have chosen then, whatever comes of it. */
+/* Return how many of the wanted slots may be taken without those that are promised to other steps, and record that this step's tasks
+ * have chosen. */
 static uint32_t leave_promised(const struct ss_leases *leases, struct ss_slots *slots, uint32_t wanted)
 {
 	uint32_t free_slots = ss_slots_count(slots, NULL, SS_SLOT_FREE);
@@ -307,7 +308,7 @@ void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
 			continue;
 		put_text(leases->file[slot], SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
 		(void)flock(leases->file[slot], LOCK_UN);
-		if (!leases->late) { /* a task that has yet to choose shares the file */
+		if (!leases->late) { /* tasks that have not chosen yet share the file */
 			(void)close(leases->file[slot]);
 			leases->file[slot] = -1;
 		}

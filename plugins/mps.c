@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the kernel calls nvidia-cuda-mps-control: the first 15 characters. */
+/* The kernel's name of nvidia-cuda-mps-control: the first 15 characters. */
 #define DAEMON_NAME "nvidia-cuda-mps"
 
 enum { PATH_SIZE = 256 };
 
-/* Who holds the lock: a process, 0 for one that the kernel does not name here (another pid namespace), -1 for nobody. */
+/* Return the pid of the process that holds the lock; 0: it is in another pid namespace; -1: no process does. */
 static pid_t lock_holder(const char *path)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -30,7 +30,7 @@ static pid_t lock_holder(const char *path)
 	return holder;
 }
 
-/* What cannot be seen (hidepid) is believed. */
+/* Check that the holder is a daemon of the user. A process that cannot be seen (hidepid) counts as one. */
 static int check_holder(pid_t holder, uint32_t uid, char *why, size_t size)
 {
 	char path[64], name[32] = "";
@@ -48,7 +48,7 @@ static int check_holder(pid_t holder, uint32_t uid, char *why, size_t size)
 	name[strcspn(name, "\n")] = '\0';
 	if (strcmp(name, DAEMON_NAME) != 0)
 		return ss_fail(why, size, "its lock is held by process %d (%s), which is not the daemon", (int)holder, name);
-	if (found.st_uid != uid && found.st_uid != 0) /* 0: one that the kernel does not let others look into */
+	if (found.st_uid != uid && found.st_uid != 0) /* 0: a daemon that its user cannot trace belongs to root in /proc */
 		return ss_fail(why, size, "its lock is held by a daemon of user id %u", found.st_uid);
 	return 0;
 }
@@ -67,6 +67,6 @@ int ss_mps_check(const char *pipe_folder, uint32_t uid, char *why, size_t size)
 	(void)snprintf(path, sizeof path, "%s/control_lock", pipe_folder);
 	pid_t holder = lock_holder(path);
 	if (holder < 0)
-		return ss_fail(why, size, "nobody holds %s", path);
+		return ss_fail(why, size, "no process holds %s", path);
 	return holder == 0 ? 0 : check_holder(holder, uid, why, size);
 }

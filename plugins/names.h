@@ -1,5 +1,5 @@
-/* The words shared with slurm_share/core/names.py: SS_X here is X there, compared by tests/contract/test_vocabulary.py.
- * What each means, and the plan's format, stands in names.py. */
+/* The names shared with slurm_share/core/names.py: SS_X here is X there, compared by tests/contract/test_vocabulary.py.
+ * names.py documents them, and the plan's format. */
 #ifndef SLURM_SHARE_NAMES_H
 #define SLURM_SHARE_NAMES_H
 
@@ -22,7 +22,7 @@
 #define SS_MEM_BARE_MIN_MIB 512
 #define SS_OPTION_MAX_BYTES 64
 
-/* how it travels */
+/* how it is passed on */
 #define SS_JOB_CONTROL_VARIABLE "SHARE_GPU"
 #define SS_HOOK_VARIABLE "SPANK_SHARE_GPU"
 #define SS_JOB_CONTROL_DIRECT "SHARE_GPU_SRUN"
@@ -32,7 +32,7 @@
 #define SS_VERDICT_EXTRA "SLURM_JOB_EXTRA"
 #define SS_VERDICT_COMMENT "SLURM_JOB_COMMENT"
 
-/* where state lives */
+/* the state folder */
 #define SS_CONFIG_FILE "/etc/slurm-share/config.toml"
 #define SS_STATE_ROOT "/run/slurm-share"
 #define SS_USER_FOLDER "user"
@@ -70,7 +70,7 @@
 #define SS_PLAN_MAX_BYTES 4194304
 #define SS_PLAN_MAX_SLOTS 1024
 
-/* what a task finds */
+/* the variables of a task */
 #define SS_ENV_SLOT "SLURM_SHARE_SLOT"
 #define SS_SLOT_NONE "none"
 #define SS_ENV_SLOTS "SLURM_SHARE_SLOTS"

@@ -14,7 +14,7 @@ struct span {
 	size_t length;
 };
 
-/* Where a refusal is written while the text is being read. */
+/* The user's text, and the buffer for the sentence about it. */
 struct refusal {
 	const char *text;
 	char *sentence;
@@ -31,7 +31,7 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* A stranger's bytes for one line of a terminal: bounded, nothing but printable ASCII. */
+/* Copy untrusted text for output on a terminal: at most `size` bytes, with other bytes than printable ASCII replaced. */
 static void show(struct span span, char *buffer, size_t size)
 {
 	size_t n = 0;
@@ -89,7 +89,7 @@ static int parse_per_gpu(struct span span, struct ss_request *request, const str
 	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", shown, SS_SHARE_MAX);
 }
 
-/* SIZE is Slurm's --mem form: MiB unless it says otherwise; M, MB and MiB are the same. */
+/* Parse a size in the form of Slurm's --mem: MiB without a unit; M, MB and MiB are the same. */
 static int parse_mem(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
 	uint32_t number, unit = 1;
@@ -211,7 +211,7 @@ int ss_request_parse(const char *text, struct ss_request *request, char *sentenc
 	return 0;
 }
 
-/* snprintf at `*used`, which stays below `size` or the answer is -1. */
+/* Append with snprintf at `*used`; return -1 if the text does not fit. */
 __attribute__((format(printf, 4, 5)))
 static int append(char *text, size_t size, size_t *used, const char *format, ...)
 {

@@ -12,12 +12,12 @@
 #include "names.h"
 #include "options.h"
 
-/* Of any number in a plan; and of N in /dev/nvidiaN. */
+/* The largest number in a plan, and the largest N in /dev/nvidiaN. */
 enum { MOST_NUMBER = 999999999, MOST_MINOR = 255 };
 
-/* Walks the lines of a plan's text and remembers where it is, for the error's sake. */
+/* The state of reading a plan line by line; errors name the line. */
 struct reader {
-	char *next;   /* the first byte behind the current line */
+	char *next;   /* the first byte after the current line */
 	char *line;   /* the current line, ended by a NUL */
 	unsigned number;
 	char *why;
@@ -37,12 +37,12 @@ static int wrong(const struct reader *reader, const char *format, ...)
 	return -1;
 }
 
-/* Every line ends in a newline and is short: ss_plan_parse has seen to it. */
+/* Go to the next line. check_text() has ensured that every line ends in a newline and is short. */
 static void step(struct reader *reader)
 {
 	reader->line = reader->next;
 	char *newline = strchr(reader->line, '\n');
-	if (newline == NULL) { /* behind the last line */
+	if (newline == NULL) { /* after the last line */
 		reader->next = reader->line + strlen(reader->line);
 	} else {
 		*newline = '\0';
@@ -51,7 +51,7 @@ static void step(struct reader *reader)
 	reader->number++;
 }
 
-/* What follows "KEY " on the next line; NULL and an error where the line is another. */
+/* Return the text after "KEY " on the next line; NULL and an error if the line begins otherwise. */
 static char *take(struct reader *reader, const char *key)
 {
 	size_t length = strlen(key);
@@ -81,7 +81,7 @@ static int take_number(struct reader *reader, const char *key, uint32_t least, u
 	return 0;
 }
 
-/* Cuts the word before the next single blank off `*rest`; NULL at the end. */
+/* Cut the text before the next `blank` off `*rest` and return it; NULL at the end. */
 static char *cut(char **rest, char blank)
 {
 	char *token = *rest;
@@ -118,7 +118,7 @@ static int take_cores(struct reader *reader, struct ss_core_table *table)
 	return 0;
 }
 
-/* What follows "KEY NUMBER " on the next line. */
+/* Return the text after "KEY NUMBER " on the next line; NULL and an error if the line begins otherwise. */
 static char *take_numbered(struct reader *reader, const char *key, uint32_t number)
 {
 	char *rest = take(reader, key);
@@ -134,11 +134,11 @@ static char *take_numbered(struct reader *reader, const char *key, uint32_t numb
 	return rest;
 }
 
-/* NAME=value, one of a line that has such fields only. */
+/* A field NAME=value of a line. */
 struct field {
 	const char *name;
 	bool is_required;
-	char *value; /* NULL: it is not there */
+	char *value; /* NULL: the line does not have it */
 };
 
 static struct field *find_field(struct field *fields, size_t count, const char *name, size_t length)
@@ -166,7 +166,7 @@ static int read_fields(const struct reader *reader, char *rest, struct field *fi
 	return 0;
 }
 
-/* A field that is not there leaves `*number` as it is. */
+/* Parse the number in a field. A missing field leaves `*number` unchanged. */
 static int field_number(const struct reader *reader, const struct field *field, uint32_t most, uint32_t *number)
 {
 	if (field->value != NULL && ss_number_parse(field->value, strlen(field->value), 0, most, number) != 0)
@@ -174,7 +174,7 @@ static int field_number(const struct reader *reader, const struct field *field, 
 	return 0;
 }
 
-/* Up to three digits, with up to three behind a point. */
+/* Check for a decimal number of up to three digits, with up to three decimals. */
 static int check_decimal(const struct reader *reader, const struct field *field)
 {
 	static const char digits[] = "0123456789";
@@ -183,15 +183,15 @@ static int check_decimal(const struct reader *reader, const struct field *field)
 		return 0;
 	size_t whole = strspn(field->value, digits), end = whole;
 	if (field->value[whole] == '.') {
-		size_t behind = strspn(field->value + whole + 1, digits);
-		end += behind > 0 && behind <= 3 ? 1 + behind : 0;
+		size_t decimals = strspn(field->value + whole + 1, digits);
+		end += decimals > 0 && decimals <= 3 ? 1 + decimals : 0;
 	}
 	if (whole == 0 || whole > 3 || field->value[end] != '\0')
 		return wrong(reader, "'%s' is a decimal number", field->name);
 	return 0;
 }
 
-/* I/P, with I below P. */
+/* Parse I/P, with I below P. */
 static int read_part(char *text, struct ss_slot *slot)
 {
 	char *slash = strchr(text, '/');
@@ -214,7 +214,7 @@ static bool is_name(const char *name)
 	return true;
 }
 
-/* NAME=value or NAME?=value. Values hold no blank: the words were cut there. */
+/* Parse NAME=value or NAME?=value. */
 static int read_assignment(const struct reader *reader, char *token, struct ss_assignment *assignment)
 {
 	char *equals = strchr(token, '=');
@@ -230,7 +230,7 @@ static int read_assignment(const struct reader *reader, char *token, struct ss_a
 	return 0;
 }
 
-/* The rest of a line is a slot's variables. */
+/* Read a slot's variables from the rest of a line. */
 static int read_environment(const struct reader *reader, char *rest, struct ss_slot *slot, struct ss_assignment **free_assignment)
 {
 	char *token;
@@ -256,7 +256,7 @@ static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
 
 	if (rest == NULL)
 		return -1;
-	char *end = strstr(rest, name); /* what follows may hold blanks */
+	char *end = strstr(rest, name); /* the name can have blanks in it */
 	if (end == NULL)
 		return wrong(reader, "'name=...' was expected here");
 	*end = '\0';
@@ -318,8 +318,8 @@ static int read_slots(struct reader *reader, struct ss_plan *plan)
 	return 0;
 }
 
-/* ---- Version 1: a slot is its variables. Read for jobs that were here when their node was upgraded. This part and
- * slurm_share/share/plan_v1.py may go in 0.2, one release after the first that writes version 2. ---- */
+/* ---- Version 1, in which a slot has only variables. Jobs have such plans if their node was upgraded while they ran. This part and
+ * slurm_share/share/plan_v1.py can be removed in 0.2, one release after the first that writes version 2. ---- */
 
 static const char *value_v1(const struct ss_slot *slot, const char *name)
 {
@@ -329,7 +329,7 @@ static const char *value_v1(const struct ss_slot *slot, const char *name)
 	return NULL;
 }
 
-/* The place in the plan's list of the GPU that a slot makes visible; of `known` GPUs that were there before, or a new one. */
+/* Return the index of the GPU that a slot makes visible: one of the `known` GPUs, or a new one. */
 static uint32_t find_gpu_v1(struct ss_gpu *gpus, uint32_t known, const struct ss_slot *slot)
 {
 	const char *uuid = value_v1(slot, SS_ENV_VISIBLE_DEVICES), *number = value_v1(slot, SS_ENV_GPU_MINOR);
@@ -359,7 +359,7 @@ static int take_slot_v1(struct reader *reader, uint32_t number, struct ss_slot *
 		return wrong(reader, "slot %u was expected here", number);
 	token = cut(&rest, ' ');
 	if (token == NULL || strncmp(token, "part=", 5) != 0 || read_part(token + 5, slot) != 0)
-		return wrong(reader, "'part=I/P' with I below P was expected behind the slot's number");
+		return wrong(reader, "'part=I/P' with I below P was expected after the slot's number");
 	return read_environment(reader, rest, slot, free_assignment);
 }
 
@@ -422,7 +422,7 @@ static int take_owner(struct reader *reader, const struct ss_plan_owner *owner, 
 	return 0;
 }
 
-/* How many assignments and notes there can be at most, so that each is allocated once. */
+/* Count the occurrences of a text, as an upper limit of assignments or notes, to allocate their array once. */
 static size_t count(const char *text, const char *what)
 {
 	size_t n = 0;
@@ -469,7 +469,7 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 	return take_end(reader);
 }
 
-/* Printable ASCII in lines of bounded length, the last one "end": what everything below relies on. */
+/* Check that the text is printable ASCII in lines of limited length, the last one "end". The rest of the parser relies on that. */
 static int check_text(const char *text, size_t length, struct reader *reader)
 {
 	static const char last[] = "\nend\n";
@@ -520,7 +520,8 @@ enum ss_plan_state ss_plan_parse(const char *text, size_t length, const struct s
 	return SS_PLAN_READ;
 }
 
-/* At most one byte more than a plan may have, so that a longer file is noticed. -1 with errno. */
+/* Read at most `size` bytes. The caller gives one byte more than the file's size, to notice a file that grows. Return -1 with errno
+ * on failure. */
 static ssize_t read_whole(int fd, char *buffer, size_t size)
 {
 	size_t used = 0;
@@ -538,7 +539,7 @@ static ssize_t read_whole(int fd, char *buffer, size_t size)
 	return (ssize_t)used;
 }
 
-/* The file has to be one that only root or the job's user can have written. */
+/* Check that only root or the job's user can have written the file. */
 static int check_file(int fd, uid_t uid, struct stat *file, char *why, size_t size)
 {
 	if (fstat(fd, file) != 0) {
@@ -560,7 +561,7 @@ static int check_file(int fd, uid_t uid, struct stat *file, char *why, size_t si
 
 enum ss_plan_state ss_plan_read(const char *path, const struct ss_plan_owner *owner, struct ss_plan **plan, char *why, size_t size)
 {
-	/* O_NONBLOCK: a FIFO in the plan's place must not hold up the step */
+	/* O_NONBLOCK: opening a FIFO in the plan's place must not block the step */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	struct stat file;
 

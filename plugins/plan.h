@@ -1,7 +1,7 @@
-/* The plan of one job on this node, as the Prolog wrote it. Its format stands in slurm_share/core/names.py.
+/* The plan of one job on this node, as the Prolog wrote it. slurm_share/core/names.py documents its format.
  *
- * Read whole, checked whole, then only looked at: the strings of a struct ss_plan point into its own copy of the text.
- * Nothing here knows Slurm. */
+ * The file is read and checked as a whole. The strings of a struct ss_plan point into its own copy of the text. This module does not
+ * depend on Slurm. */
 #ifndef SLURM_SHARE_PLAN_H
 #define SLURM_SHARE_PLAN_H
 
@@ -14,7 +14,7 @@
 
 struct ss_assignment {
 	const char *name, *value;
-	bool unless_set; /* NAME?=value: a value that the user gave wins */
+	bool unless_set; /* NAME?=value: keep a value that the user set */
 };
 
 struct ss_gpu {
@@ -23,9 +23,9 @@ struct ss_gpu {
 };
 
 struct ss_slot {
-	uint32_t gpu; /* its place in the plan's list */
+	uint32_t gpu; /* the index in the plan's list */
 	uint32_t part, parts;
-	const char *mps_directory; /* of the daemon that its task is a client of; NULL: it has none */
+	const char *mps_directory; /* the pipe directory of its MPS daemon; NULL: none */
 	const struct ss_assignment *environment;
 	size_t variables;
 };
@@ -34,9 +34,10 @@ struct ss_plan {
 	uint32_t job, uid;
 	const char *node;
 	const char *refused; /* the sentence for the user, or NULL */
-	const char *unshared; /* why the job runs as if it had not asked to share, or NULL: then the rest is filled */
-	const char *share;   /* the request, canonical */
-	uint32_t per_gpu;    /* its N */
+	const char *unshared; /* why the job runs unshared, or NULL */
+	/* without these two: */
+	const char *share;   /* the request in its canonical form */
+	uint32_t per_gpu;    /* the N of the request */
 	uint32_t gpus;
 	const struct ss_gpu *gpu;
 	uint32_t slot_count;
@@ -44,28 +45,28 @@ struct ss_plan {
 	size_t note_count;
 	const char **notes;
 	struct ss_core_table cores;
-	/* what the pointers above point into */
+	/* the memory that the pointers above point into */
 	char *text;
 	struct ss_assignment *assignments;
 	struct ss_slot *slot_storage;
 	struct ss_gpu *gpu_storage;
 };
 
-/* Whose plan it has to be. */
+/* The job, user and node that a plan must have. */
 struct ss_plan_owner {
 	uint32_t job, uid;
-	const char *node; /* NULL: not known, not compared */
+	const char *node; /* NULL: not known and not compared */
 };
 
 enum ss_plan_state {
 	SS_PLAN_READ,   /* *plan is filled; ss_plan_free() it */
 	SS_PLAN_ABSENT, /* there is no such file */
-	SS_PLAN_BAD,    /* the file is unreadable, torn, or not this job's: `why` says it */
+	SS_PLAN_BAD,    /* the file cannot be read, is damaged, or is not this job's; `why` has the reason */
 };
 
 enum ss_plan_state ss_plan_read(const char *path, const struct ss_plan_owner *owner, struct ss_plan **plan, char *why, size_t size);
 
-/* The same for a text in memory, `length` bytes with no NUL behind them. Never SS_PLAN_ABSENT. */
+/* The same for a text of `length` bytes in memory, without a NUL at its end. Never returns SS_PLAN_ABSENT. */
 enum ss_plan_state ss_plan_parse(const char *text, size_t length, const struct ss_plan_owner *owner, struct ss_plan **plan,
 				 char *why, size_t size);
 

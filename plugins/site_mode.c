@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A name of a partition, of a table, of a key: longer ones are none that is looked for. */
+/* The most parts of a key, and the size of each: longer keys are ignored. */
 enum { PARTS_MAX = 8, PART_SIZE = 128, FILE_MAX = 1 << 20 };
 
 /* A dotted key: partition.gpu.mode has three parts. */
@@ -22,7 +22,7 @@ static const char *skip_blanks(const char *at)
 	return at + strspn(at, " \t");
 }
 
-/* Copies a part of a key, or a string in quotes, and returns what is behind it; NULL for what is neither. */
+/* Copy a part of a key, or a string in quotes, and return the text after it; NULL for anything else. */
 static const char *read_token(const char *at, char token[PART_SIZE])
 {
 	static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -30,7 +30,7 @@ static const char *read_token(const char *at, char token[PART_SIZE])
 	size_t length = is_quoted ? strcspn(at + 1, *at == '"' ? "\"\\\n" : "'\n") : strspn(at, bare);
 
 	if (is_quoted && at[1 + length] != *at)
-		return NULL; /* an escape, or no end */
+		return NULL; /* an escape sequence, or no closing quote */
 	if ((!is_quoted && length == 0) || length >= PART_SIZE)
 		return NULL;
 	memcpy(token, at + is_quoted, length);
@@ -38,7 +38,7 @@ static const char *read_token(const char *at, char token[PART_SIZE])
 	return at + length + (is_quoted ? 2 : 0);
 }
 
-/* Appends the parts of a key to those that are there. */
+/* Append the parts of a key to those of its table; return the text after it, or NULL. */
 static const char *read_key(const char *at, struct key *key)
 {
 	for (at = skip_blanks(at); key->parts < PARTS_MAX; at = skip_blanks(at + 1)) {
@@ -68,7 +68,7 @@ static enum ss_mode mode_of(const char *token)
 	return strcmp(token, "off") == 0 ? SS_MODE_OFF : SS_MODE_UNKNOWN;
 }
 
-/* [table]: what follows belongs to it; no parts and false for one that is not understood, or an array's. */
+/* Parse [table]; return false, with no parts, for one that cannot be parsed, or [[array]]. */
 static bool read_table(const char *line, struct key *table)
 {
 	table->parts = 0;
@@ -78,8 +78,8 @@ static bool read_table(const char *line, struct key *table)
 
 struct modes {
 	enum ss_mode site, partition;
-	bool is_switched_off; /* by `slurm-share off`: in every partition */
-	bool names_partition; /* the file has a mode for it */
+	bool is_switched_off; /* by `slurm-share off`, for every partition */
+	bool names_partition; /* the file has a mode for the partition */
 };
 
 static void read_line(const char *line, const struct key *table, const char *partition, struct modes *modes)

@@ -1,7 +1,7 @@
-/* Whether the site shares GPUs in a partition: `mode` in config.toml, as the Prolog reads it. Nothing here knows Slurm.
+/* Read the site's `mode` for a partition from config.toml, as the Prolog does. This module does not depend on Slurm.
  *
- * A step without a plan is refused where it says "on", and runs unshared elsewhere. What this reader does not understand, such as
- * inline tables and strings of several lines, it passes over: SS_MODE_UNKNOWN, and the step runs as where nothing is shared. */
+ * A step without a plan is refused if the mode is "on"; else it runs unshared. This reader ignores TOML that it does not support,
+ * such as inline tables and multi-line strings. With SS_MODE_UNKNOWN the step runs unshared. */
 #ifndef SLURM_SHARE_SITE_MODE_H
 #define SLURM_SHARE_SITE_MODE_H
 
@@ -14,10 +14,10 @@ struct ss_site_mode {
 	int64_t changed_s; /* Unix time of the file's last change */
 };
 
-/* Of the text of config.toml, for jobs of `partition` (NULL or empty: not known). */
+/* Return the mode in the text of config.toml for jobs of `partition` (NULL or empty: not known). */
 enum ss_mode ss_site_mode_parse(const char *text, const char *partition);
 
-/* Of the file. SS_MODE_OBSERVE, the default, where there is none. */
+/* Read the mode from the file; SS_MODE_OBSERVE, the default, if there is none. */
 void ss_site_mode_read(const char *path, const char *partition, struct ss_site_mode *found);
 
 #endif

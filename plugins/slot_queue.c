@@ -8,10 +8,10 @@
 
 #include "names.h"
 
-/* Steps of a job are numbered from 0 on. */
+/* The end of the range of steps' promises. */
 static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
 
-/* More locks than this are not looked at, and no more ranges remembered: the sruns of a job's slots hold fewer. */
+/* The most queries for locks, and the most ranges to search: the sruns of a job hold fewer locks. */
 enum { PASSES_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
 
 static int open_file(const char *folder, const char *name, int flags)
@@ -20,7 +20,7 @@ static int open_file(const char *folder, const char *name, int flags)
 	struct stat found;
 
 	(void)snprintf(path, sizeof path, "%s/%s", folder, name);
-	/* O_NONBLOCK: a FIFO in its place must not hold anybody up */
+	/* O_NONBLOCK: opening a FIFO in its place must not block */
 	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	if (fd >= 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
 		(void)close(fd);
@@ -41,7 +41,7 @@ static int set(int queue, int command, short type, int64_t start, int64_t length
 	return fcntl(queue, command, &lock);
 }
 
-/* Somebody else's lock in a range: any one of them. */
+/* Find any lock of another process in a range. */
 static bool find(int queue, int64_t start, int64_t end, int64_t *from, int64_t *to)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start };
@@ -59,12 +59,12 @@ static bool is_locked(int queue, int64_t start, int64_t end)
 	return find(queue, start, end, &from, &to);
 }
 
-/* The highest byte of a range that somebody else has locked; -1: none. */
+/* Return the highest byte of a range that another process has locked; -1: none. */
 static int64_t highest(int queue, int64_t start, int64_t end)
 {
 	if (!is_locked(queue, start, end))
 		return -1;
-	for (int64_t above = end; above - start > 1;) { /* locked from `start` on, not from `above` on */
+	for (int64_t above = end; above - start > 1;) { /* there is a lock from `start` on, and none from `above` on */
 		int64_t middle = start + (above - start) / 2;
 		if (is_locked(queue, middle, end))
 			start = middle;
@@ -77,7 +77,7 @@ static int64_t highest(int queue, int64_t start, int64_t end)
 int64_t ss_queue_join(int queue)
 {
 	int64_t place = highest(queue, 0, SS_QUEUE_CLAIMS) + 1;
-	/* not the number of one who has left with a promise either */
+	/* do not reuse the place of a promise that still stands */
 	int64_t claim = highest(queue, SS_QUEUE_CLAIMS, SS_QUEUE_STEPS);
 	int64_t above = claim < 0 ? 0 : (claim - SS_QUEUE_CLAIMS) / SS_QUEUE_ROOM + 1;
 
@@ -121,12 +121,12 @@ int ss_queue_claim(int queue, int64_t place, uint32_t slots)
 
 void ss_queue_name_step(int queue, int64_t place, uint32_t slots, uint32_t step)
 {
-	/* for a moment both stand: rather a slot too few for others than one too many */
+	/* for a moment both locks count: others then see a slot too few, never one too many */
 	(void)set(queue, F_OFD_SETLK, F_WRLCK, claim_of_step(step), slots);
 	(void)set(queue, F_OFD_SETLK, F_UNLCK, claim_of(place), SS_QUEUE_ROOM);
 }
 
-/* The file has two bytes for each step, the lower one first. One that cannot be read is zero. */
+/* Return how many tasks of the step have chosen: the file has two bytes for each step, little-endian. 0 if they cannot be read. */
 static uint32_t read_chosen(int queue, uint32_t step)
 {
 	unsigned char bytes[2] = { 0, 0 };
@@ -136,7 +136,7 @@ static uint32_t read_chosen(int queue, uint32_t step)
 	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
 }
 
-/* Of the lock from `from` to `to`. */
+/* Return how many slots the lock from `from` to `to` promises to other steps than `step`. */
 static uint32_t promised(int queue, int64_t from, int64_t to, uint32_t step)
 {
 	uint32_t slots = to - from < SS_QUEUE_ROOM ? (uint32_t)(to - from) : SS_QUEUE_ROOM;
@@ -156,7 +156,7 @@ uint32_t ss_queue_claimed(int queue, uint32_t step)
 
 	left[count].start = SS_QUEUE_CLAIMS;
 	left[count++].end = END;
-	/* each lock parts a range in two, and the kernel names any one of a range */
+	/* the kernel returns any one lock in a range: search on both sides of it */
 	for (int passes = 0; count > 0 && passes < PASSES_MAX; passes++) {
 		int64_t start = left[--count].start, end = left[count].end, from, to;
 		if (!find(queue, start, end, &from, &to))
@@ -176,12 +176,12 @@ void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks)
 {
 	uint32_t chosen = read_chosen(queue, step) + tasks;
 
-	/* most steps of a job have a slot without having waited: nothing is written for those that have no promise */
+	/* most steps get their slots without waiting: write nothing for a step without a promise */
 	if (!is_locked(queue, claim_of_step(step), claim_of_step(step) + SS_QUEUE_ROOM))
 		return;
 	chosen = chosen < UINT16_MAX ? chosen : UINT16_MAX;
 	unsigned char bytes[2] = { (unsigned char)(chosen & 0xff), (unsigned char)(chosen >> 8) };
-	/* a full state folder loses it: the promise then stands as long as the step's srun */
+	/* if the state folder is full, the promise stands until the step's srun ends */
 	(void)!pwrite(queue, bytes, sizeof bytes, (off_t)step * (off_t)sizeof bytes);
 }
 
@@ -191,7 +191,7 @@ void ss_queue_tell(const char *folder)
 
 	if (queue < 0)
 		return;
-	(void)futimens(queue, NULL); /* inotify(7) calls it IN_ATTRIB; it needs no room in a full state folder */
+	(void)futimens(queue, NULL); /* raises IN_ATTRIB of inotify(7), and needs no space in a full state folder */
 	(void)close(queue);
 }
 
@@ -201,7 +201,7 @@ void ss_queue_mark_refused(const char *folder)
 
 	if (fd < 0)
 		return;
-	(void)!ftruncate(fd, 1); /* a hole: no room is needed for it either */
+	(void)!ftruncate(fd, 1); /* a hole, which needs no space either */
 	(void)close(fd);
 }
 

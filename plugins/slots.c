@@ -25,7 +25,7 @@ static bool is_allowed(const bool *allowed, uint32_t gpu)
 	return allowed == NULL || allowed[gpu];
 }
 
-/* The lowest free slot of a GPU from `slot` on; the number of slots where there is none. */
+/* Return the lowest free slot of a GPU from `slot` on; slots->count if there is none. */
 static uint32_t next_free(const struct ss_slots *slots, uint32_t gpu, uint32_t slot)
 {
 	while (slot < slots->count && (slots->gpu[slot] != gpu || slots->state[slot] != SS_SLOT_FREE))
@@ -110,7 +110,7 @@ size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_
 	return length > 0 && length < SS_HOLDING_SIZE ? (size_t)length : 0;
 }
 
-/* "WORD N" at `*at`, which moves behind it and one byte more, `end`. */
+/* Parse the label, a number and `end` at `*at`, and advance `*at`. */
 static int take(const char **at, const char *label, char end, uint64_t *number)
 {
 	size_t length = strlen(label), digits;

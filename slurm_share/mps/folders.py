@@ -212,7 +212,7 @@ def _hand_over(fd: int, place: MpsPlace) -> None:
 
 
 def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
-    """Remove a folder with its contents, however deep: first move the contents of inner folders to the outermost one."""
+    """Remove a folder with its contents, however deep: first move the contents of inner folders to the top."""
     try:
         top = _take(name, parent)
     except NotADirectoryError:

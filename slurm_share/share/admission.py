@@ -206,7 +206,7 @@ def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
 
 
 class Judged(Struct, frozen=True):
-    """What a job has of the node, with the jobs that are on it taken into account."""
+    """The grant of a job, or its Refusal, after comparison with the other jobs on the node."""
 
     grant: Grant | Refusal | None
     over: tuple[LedgerJob, ...]

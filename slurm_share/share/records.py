@@ -132,7 +132,7 @@ class Prepared(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What a backend can enforce on a node, and why it cannot serve tasks there."""
+    """The limits that a backend can enforce on a node, and why it cannot serve tasks there."""
 
     backend: str
     """The name of the backend, as in the plan."""

@@ -321,5 +321,5 @@ def test_a_controller_that_does_not_answer_is_not_waited_for_longer_than_slurm_w
             cluster.exec("ctl", ["kill", "-CONT", pid], check=True)
     assert outside_s < bar + 7
     assert inside_s < bar + 7
-    assert f"slurm-share: the controller has not said in 5 s which GPUs job {job} has" in said
+    assert f"slurm-share: the controller has not answered in 5 s which GPUs job {job} has" in said
     assert "slurm-share" not in unsaid

@@ -90,9 +90,9 @@ int main(void)
 	CHECK("a file", check() == -1 && strstr(why, "is not a socket") != NULL);
 	(void)remove(path_of("control"));
 	make_socket();
-	CHECK("no lock file", check() == -1 && strstr(why, "nobody holds") != NULL);
+	CHECK("no lock file", check() == -1 && strstr(why, "no process holds") != NULL);
 	make_file("control_lock");
-	CHECK("left behind by a killed daemon", check() == -1 && strstr(why, "nobody holds") != NULL);
+	CHECK("left behind by a killed daemon", check() == -1 && strstr(why, "no process holds") != NULL);
 	pid_t daemon = start_holder("nvidia-cuda-mps", F_WRLCK);
 	CHECK(why, check() == 0);
 	int fd = open(path_of("control_lock"), O_RDONLY | O_CLOEXEC);
@@ -100,7 +100,7 @@ int main(void)
 	CHECK("the look took nothing", fcntl(fd, F_GETLK, &lock) == 0 && lock.l_pid == daemon);
 	close(fd);
 	end(daemon);
-	CHECK("killed", check() == -1 && strstr(why, "nobody holds") != NULL);
+	CHECK("killed", check() == -1 && strstr(why, "no process holds") != NULL);
 	pid_t other = start_holder("backup", F_RDLCK);
 	CHECK("another program's lock", check() == -1 && strstr(why, "(backup), which is not the daemon") != NULL);
 	end(other);

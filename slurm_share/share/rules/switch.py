@@ -138,7 +138,7 @@ def _field_of(job: Switchable) -> str | None:
 
 
 def _parts(jobs: Sequence[str]) -> list[list[str]]:
-    """Return the jobs of each call of scontrol. A list of an array's elements has commas in it: it needs its own call."""
+    """Return the jobs of each call of scontrol. A list of array elements has commas in it: it needs its own call."""
     alone = [[one] for one in jobs if "[" in one]
     plain = [one for one in jobs if "[" not in one]
     return [*(plain[at : at + BATCH] for at in range(0, len(plain), BATCH)), *alone]

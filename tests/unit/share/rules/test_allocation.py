@@ -351,7 +351,7 @@ def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
     """CPU triples are triples."""
     assert launch(8, gpus=()).slots == ()
     assert not launch_wants_mps(8, gpus=())
-    assert "it has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
+    assert "but has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
 
 
 def test_a_launcher_outside_slurm_speaks_of_its_machine():
