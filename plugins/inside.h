@@ -1,5 +1,5 @@
-/* The plugin in an srun inside an allocation that shares: set srun's variables if no batch shell has set them, and refuse an srun on
- * nodes with different numbers of GPUs. */
+/* The plugin in an srun inside an allocation that shares: set srun's variables if no batch shell has set them, and refuse an srun
+ * on nodes with different numbers of GPUs. */
 #ifndef SLURM_SHARE_INSIDE_H
 #define SLURM_SHARE_INSIDE_H
 

@@ -60,8 +60,8 @@ void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 	set(sp, SS_ENV_REQUEST, plan->share, true);
 }
 
-/* Bind the task to its cores, and set a variable to the resulting mask: ConstrainCores intersects it with the step's cpuset; if that
- * would be empty (EINVAL), the task keeps its mask. */
+/* Bind the task to its cores, and set a variable to the resulting mask: ConstrainCores intersects it with the step's cpuset; if
+ * that would be empty (EINVAL), the task keeps its mask. */
 static void pin(spank_t sp, const struct ss_plan *plan, const struct ss_step *step, const struct ss_deal *deal)
 {
 	struct ss_core_list mine;

@@ -39,7 +39,7 @@ bool ss_env_has(spank_t sp, const char *name);
 /* Remove the option's variables: a job that is submitted inside this one is a plain job. */
 void ss_env_forget_option(spank_t sp);
 
-/* Set the variables with which a plain srun starts one task per slot, with all GPUs of the job. Values that the user set are kept. */
+/* Set the variables with which a plain srun starts one task per slot, with all GPUs of the job. Keep values that the user set. */
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan);
 
 /* In the forked task: set the variables of its slot and rank, and bind it to its cores. */

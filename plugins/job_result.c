@@ -8,11 +8,12 @@
 
 #include "names.h"
 
-/* A job's result is its script's exit status, which slurmstepd reports and no plugin can change: S_TASK_EXIT_STATUS is read-only. A
- * process between slurmstepd and the script could exit with another code, but signals, limits and accounting of every job would apply
- * to it. So report the job as ended a moment before slurmstepd does, as salloc reports its own job: slurmctld keeps the first result
- * (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's guide forbids Slurm commands in Prolog
- * and Epilog, for which slurmctld may be waiting; here it does not wait, and slurmstepd's own report follows in the same way. */
+/* A job's result is its script's exit status, which slurmstepd reports and no plugin can change: S_TASK_EXIT_STATUS is read-only.
+ * A process between slurmstepd and the script could exit with another code, but signals, limits and accounting of every job would
+ * apply to it. So report the job as ended a moment before slurmstepd does, as salloc reports its own job: slurmctld keeps the
+ * first result (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's guide forbids Slurm
+ * commands in Prolog and Epilog, for which slurmctld may be waiting; here it does not wait, and slurmstepd's own report follows in
+ * the same way. */
 
 /* Up to 25.05 a job is named by its number; later by a step id. */
 __attribute__((unused))

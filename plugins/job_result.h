@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Report the job as FAILED with exit code SS_EXIT_REFUSED. Call it in the batch step's slurmstepd, as root, when the script has ended
- * with 0. Errors go to slurmd's log. */
+/* Report the job as FAILED with exit code SS_EXIT_REFUSED. Call it in the batch step's slurmstepd, as root, when the script has
+ * ended with 0. Errors go to slurmd's log. */
 void ss_job_result_refused(uint32_t job);
 
 #endif

@@ -144,8 +144,8 @@ static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, i
 	return 0;
 }
 
-/* Lease a slot to a task. In a forked task the file that it opened closes at exec, so the lock moves to the file that the parent has
- * open as well. Record the owner first, so that the parent frees the slot if the task dies in between. */
+/* Lease a slot to a task. In a forked task the file that it opened closes at exec, so the lock moves to the file that the parent
+ * has open as well. Record the owner first, so that the parent frees the slot if the task dies in between. */
 static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *found)
 {
 	if (leases->late) {
@@ -206,8 +206,8 @@ int ss_leases_free(const struct ss_leases *leases, struct ss_slots *slots, char 
 	return rc == 0 ? (int)ss_slots_count(slots, NULL, SS_SLOT_FREE) : -1;
 }
 
-/* Return how many of the wanted slots may be taken without those that are promised to other steps, and record that this step's tasks
- * have chosen. */
+/* Return how many of the wanted slots may be taken without those that are promised to other steps, and record that this step's
+ * tasks have chosen. */
 static uint32_t leave_promised(const struct ss_leases *leases, struct ss_slots *slots, uint32_t wanted)
 {
 	uint32_t free_slots = ss_slots_count(slots, NULL, SS_SLOT_FREE);

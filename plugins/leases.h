@@ -1,9 +1,9 @@
 /* The leases of one step: a lock on the file of each slot that one of its tasks has.
  *
- * slurmstepd holds the locks, not the task: a child of a killed task does not keep the slot, and a program that closes all its files
- * does not lose it. The lock is flock(2), which belongs to the open file. slurmstepd shares that with its forked tasks until they
- * exec, so a slot is freed by an explicit unlock. If slurmstepd is killed, its locks are released although its tasks are alive: so
- * the file names the task, and a slot whose task is alive is not leased again.
+ * slurmstepd holds the locks, not the task: a child of a killed task does not keep the slot, and a program that closes all its
+ * files does not lose it. The lock is flock(2), which belongs to the open file. slurmstepd shares that with its forked tasks until
+ * they exec, so a slot is freed by an explicit unlock. If slurmstepd is killed, its locks are released although its tasks are
+ * alive: so the file names the task, and a slot whose task is alive is not leased again.
  *
  * The files are in a folder of root's and belong to the job's user, who can lock and change them to the harm of his own job only.
  * This module does not depend on Slurm. */
@@ -22,11 +22,11 @@ struct ss_leases;
 struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t tasks, uint32_t step, bool late, char *why,
 				 size_t size);
 
-/* Lease slots to `wanted` tasks from `first_task` on, first on `preferred` GPUs and then on `allowed` ones (NULL: any). Fill `slots`
- * with the states that were found, and `chosen`; return the number of leases. They are fewer than wanted if no more are free, or the
- * rest is promised to steps that waited (slot_queue.h). Called by the process that called ss_leases_open(), or, with `late`, by a
- * forked task for itself: the lock is then on the file that both have open, and outlives the task's exec. Return -1 and a reason in
- * `why`, without a lease, on failure. */
+/* Lease slots to `wanted` tasks from `first_task` on, first on `preferred` GPUs and then on `allowed` ones (NULL: any). Fill
+ * `slots` with the states that were found, and `chosen`; return the number of leases. They are fewer than wanted if no more are
+ * free, or the rest is promised to steps that waited (slot_queue.h). Called by the process that called ss_leases_open(), or, with
+ * `late`, by a forked task for itself: the lock is then on the file that both have open, and outlives the task's exec. Return -1
+ * and a reason in `why`, without a lease, on failure. */
 int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *preferred, const bool *allowed, uint32_t first_task,
 		   uint32_t wanted, uint32_t *chosen, char *why, size_t size);
 

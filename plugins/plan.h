@@ -1,7 +1,7 @@
 /* The plan of one job on this node, as the Prolog wrote it. slurm_share/core/names.py documents its format.
  *
- * The file is read and checked as a whole. The strings of a struct ss_plan point into its own copy of the text. This module does not
- * depend on Slurm. */
+ * The file is read and checked as a whole. The strings of a struct ss_plan point into its own copy of the text. This module does
+ * not depend on Slurm. */
 #ifndef SLURM_SHARE_PLAN_H
 #define SLURM_SHARE_PLAN_H
 

@@ -1,8 +1,8 @@
 /* The queue of the sruns that wait for slots, and the slots that are promised to steps that have not begun.
  *
- * Both are byte-range locks on one file (open file description locks, fcntl(2)): the kernel removes them when the srun that holds them
- * ends, however it does, so nothing has to be cleaned up. slurm_share/core/names.py documents the ranges. The contents of the file
- * say how much of its promise a step has used.
+ * Both are byte-range locks on one file (open file description locks, fcntl(2)): the kernel removes them when the srun that holds
+ * them ends, however it does, so nothing has to be cleaned up. slurm_share/core/names.py documents the ranges. The contents of the
+ * file say how much of its promise a step has used.
  *
  * srun and slurmstepd use these functions; slurm_share/share/slot_queue.py does the same in Python. A process that joins, claims,
  * names a step or chooses holds SS_SLOTS_LOCK meanwhile. This module does not depend on Slurm. */

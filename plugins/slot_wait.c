@@ -14,26 +14,26 @@
 #include "options.h"
 #include "slot_queue.h"
 
-/* The longest sleep when nobody wakes the sleeper, and where inotify has no room left (max_user_instances). The first is short, and
- * each is twice as long as the one before: srun may still be setting itself up, see keep_signals(). */
+/* The first and the longest sleep, and the longest one without inotify (max_user_instances can be used up). Each sleep is twice as
+ * long as the one before: at first srun may not have installed its signal handlers yet, see keep_signals(). */
 enum { FIRST_SLEEP_MS = 20, LAST_SLEEP_MS = 1000, UNTOLD_SLEEP_MS = 250 };
 
-/* What ends srun. */
+/* The signals that end srun. */
 static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
 enum { ENDING = sizeof ending / sizeof *ending };
 
-/* What srun had made of them. */
+/* The handlers and the mask of srun. */
 struct signals {
 	bool has_handler[ENDING];
 	struct sigaction handlers[ENDING];
 	sigset_t blocked;
 };
 
-/* A state of the wait that nobody else has to see. */
+/* The state of the wait. */
 struct waiter {
 	struct ss_slot_wait *wait;
 	struct ss_leases *leases;
-	int changes; /* inotify on the queue's file; -1: not yet, -2: cannot be had */
+	int changes; /* inotify on the queue's file; -1: not opened yet, -2: not available */
 	int64_t began_ms, sleep_ms;
 	bool has_told;
 	struct signals signals;
@@ -52,7 +52,8 @@ static bool is_first(const struct ss_slot_wait *wait)
 	return ss_queue_is_first(wait->queue, wait->place);
 }
 
-/* Joins the queue if that has not been done, and takes what it wants if it is first and that is there. Alone meanwhile. */
+/* Under the lock for choosing: join the queue if that was not done before, and claim the wanted slots if this process is the first
+ * and they are free. */
 static enum ss_wait_end try_to_claim(struct ss_slot_wait *wait, const struct ss_leases *leases)
 {
 	static struct ss_slots slots;
@@ -79,7 +80,7 @@ static enum ss_wait_end try_to_claim(struct ss_slot_wait *wait, const struct ss_
 	return end;
 }
 
-/* Whoever is stopped (Ctrl-Z) with the lock in hand would stop all others with it. */
+/* Try to claim with signals blocked: a process that is stopped (Ctrl-Z) while it holds the lock would block all others. */
 static enum ss_wait_end try_undisturbed(struct ss_slot_wait *wait, const struct ss_leases *leases)
 {
 	sigset_t all, before;
@@ -115,7 +116,7 @@ static void sleep_as_first(const struct waiter *waiter, int64_t most_ms)
 		;
 }
 
-/* No signal of srun's own, whose threads may come to handle SIGALRM at any moment. */
+/* Not SIGALRM, for which a thread of srun can install a handler at any time. */
 #define ALARM (SIGRTMIN + 3)
 
 static void on_alarm(int number)
@@ -123,8 +124,8 @@ static void on_alarm(int number)
 	(void)number;
 }
 
-/* The lock has no time limit of its own: a signal to this thread ends it early. It is repeated, lest one that comes before the lock
- * is lost; it is delivered no later than when its timer is deleted, and so before its handler is gone. */
+/* Waiting for a lock has no time limit, so a signal to this thread interrupts it. The signal is repeated, in case the first one
+ * arrives before the wait; the last one is delivered before the timer is deleted, and so before the handler is removed. */
 static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 {
 	struct sigaction wake = { .sa_handler = on_alarm }, before;
@@ -147,7 +148,7 @@ static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 	(void)sigaction(ALARM, &before, NULL);
 }
 
-/* Milliseconds until something has to be said or done, or to be looked at again. */
+/* Return the milliseconds until the next check, message or time limit. */
 static int64_t next_sleep(struct waiter *waiter)
 {
 	const struct ss_slot_wait *wait = waiter->wait;
@@ -161,9 +162,9 @@ static int64_t next_sleep(struct waiter *waiter)
 	return most > 0 ? most : 0;
 }
 
-/* By now srun has blocked the signals that end it (24.11), or has handlers that only make a note: Ctrl-C would end nothing before
- * there is a slot. Those of 26.05 are installed by a thread of its own, perhaps a moment later: so this is done before each sleep.
- * What is ignored (nohup) stays so. */
+/* Restore the default action of the signals that end srun. srun has blocked them (24.11), or handles them later in its main loop,
+ * so that Ctrl-C would have no effect before there is a slot. A thread of 26.05 can install its handlers late, so do this before
+ * each sleep. Ignored signals (nohup) stay ignored. */
 static void keep_signals(struct signals *signals)
 {
 	struct sigaction as_usual = { .sa_handler = SIG_DFL }, found;
@@ -219,7 +220,7 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 		if (!is_first(wait))
 			sleep_as_follower(wait, next_sleep(waiter));
 		else if (waiter->changes == -1)
-			waiter->changes = watch(wait->folder); /* and then look once more */
+			waiter->changes = watch(wait->folder); /* then check once more */
 		else if (first)
 			sleep_as_first(waiter, next_sleep(waiter));
 	}
@@ -256,7 +257,7 @@ void ss_slot_wait_name_step(const struct ss_slot_wait *wait, uint32_t step)
 	struct ss_leases *leases = ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why);
 	int lock = leases != NULL ? ss_leases_begin(leases, why, sizeof why) : -1;
 
-	/* without the lock the step could lose its slots to another; without a name it would have none at all */
+	/* do it without the lock as well: without the step's number the step would have no promise at all */
 	ss_queue_name_step(wait->queue, wait->place, wait->wanted, step);
 	if (lock >= 0)
 		ss_leases_end(lock);
@@ -276,7 +277,7 @@ int ss_slot_wait_parse(const char *text, int64_t *limit_ms)
 			return -1;
 		unit = seconds[letter - letters];
 	}
-	/* a year is more than any job has */
+	/* no job runs for more than a year */
 	if (ss_number_parse(text, digits, 0, 366 * 86400U / unit, &number) != 0)
 		return -1;
 	*limit_ms = (int64_t)number * unit * 1000;

@@ -1,7 +1,7 @@
-/* Waiting for slots, in srun, before its step is made: one after the other in the order of arrival, however many each wants.
+/* Wait for slots in srun, before its step is made, in the order of arrival.
  *
- * The first in the queue looks at the slots whenever somebody gives one back, and every second in any case: a holder that was
- * killed tells nobody. The others sleep until the one before them has left. Nothing here knows Slurm. */
+ * The first in the queue checks the slots whenever one is freed, and every second, since a killed holder notifies nobody. The
+ * others sleep until the one before them has left. This module does not depend on Slurm. */
 #ifndef SLURM_SHARE_SLOT_WAIT_H
 #define SLURM_SHARE_SLOT_WAIT_H
 
@@ -12,30 +12,29 @@ enum { SS_WAIT_FOREVER = -1 };
 
 struct ss_slot_wait {
 	const char *folder; /* the job's slots */
-	uint32_t slots;     /* that there are */
+	uint32_t slots;     /* the number of the job's slots */
 	uint32_t wanted;
-	int64_t limit_ms;   /* 0: not at all; SS_WAIT_FOREVER */
-	int64_t tell_ms;    /* when `tell` is called, once */
+	int64_t limit_ms;   /* 0: do not wait; or SS_WAIT_FOREVER */
+	int64_t tell_ms;    /* the time after which `tell` is called, once */
 	void (*tell)(const struct ss_slot_wait *wait);
-	/* what came of it: */
-	int queue;          /* holds the promise until it is closed; -1 */
+	/* the result: */
+	int queue;          /* the file that holds the promise until it is closed; or -1 */
 	int64_t place;
-	uint32_t free_slots; /* when it was looked at last, without those promised to others */
+	uint32_t free_slots; /* at the last check, without those promised to others */
 };
 
 enum ss_wait_end {
-	SS_WAIT_PROMISED, /* `queue` and `place` say it */
-	SS_WAIT_OVER,
-	SS_WAIT_UNABLE,   /* there is no queue, or somebody holds the lock of those who choose */
+	SS_WAIT_PROMISED, /* `queue` and `place` are valid */
+	SS_WAIT_OVER,     /* the time limit is over */
+	SS_WAIT_UNABLE,   /* there is no queue, or another process holds the lock for choosing */
 };
 
 enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait);
 
-/* The promise is that step's from now on. Nobody chooses meanwhile: whoever counted promises between the two of its places would
- * miss it. */
+/* Assign the promise to a step, under the lock for choosing: a process that counts promises at the same time could miss it. */
 void ss_slot_wait_name_step(const struct ss_slot_wait *wait, uint32_t step);
 
-/* "90", "90s", "5m", "2h", "1d" -> milliseconds; -1 for any other text. */
+/* Convert "90", "90s", "5m", "2h", "1d" to milliseconds; return -1 for any other text. */
 int ss_slot_wait_parse(const char *text, int64_t *limit_ms);
 
 #endif

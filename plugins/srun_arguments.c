@@ -4,9 +4,9 @@
 
 #include "options.h"
 
-/* Short options of srun without a value (optstring of srun's opt.c, 22.05 to 26.05), which may stand together: -lN1. */
+/* The short options of srun without a value (optstring of srun's opt.c, 22.05 to 26.05), which can be combined: -lN1. */
 static const char flags[] = "EhHlOQsuvVXZ";
-/* Those whose value, if any, is in the same word. */
+/* The short options whose value, if any, is in the same argument. */
 static const char tight[] = "IkK";
 
 enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE, IMMEDIATE, OVERLAP };
@@ -15,7 +15,7 @@ static const struct {
 	char letter; /* 0: none */
 	const char *name;
 	enum meaning meaning;
-	bool is_alone; /* its value, if any, is in the same word */
+	bool is_alone; /* its value, if any, is in the same argument */
 } options[] = {
 	{ 'N', "nodes", NODES, false },
 	{ 'w', "nodelist", NODE_LIST, false },
@@ -45,7 +45,7 @@ static int find_letter(char letter)
 	return -1;
 }
 
-/* getopt_long(3) takes the beginning of a name as well, where only one name begins so; srun has ended where it was not so. */
+/* Find a long option. getopt_long(3) accepts an unambiguous prefix of a name; srun has rejected ambiguous ones. */
 static int find_name(const char *name, size_t length)
 {
 	int found = -1;
@@ -61,7 +61,7 @@ static int find_name(const char *name, size_t length)
 	return found;
 }
 
-/* 0 for what is no number. */
+/* Return a number from 1 to 1000000; 0 for any other text. */
 static uint32_t number_of(const char *digits)
 {
 	uint32_t number = 0;
@@ -69,7 +69,7 @@ static uint32_t number_of(const char *digits)
 	return ss_number_parse(digits, strlen(digits), 1, 1000000, &number) == 0 ? number : 0;
 }
 
-/* Of one item, `length` bytes: what is behind its last colon or equals sign, where that is a number; else the item is 1. */
+/* Return the number after the last colon or equals sign of an item of `length` bytes; 1 without a number. */
 static uint32_t count_of(const char *item, size_t length)
 {
 	size_t at = length;
@@ -78,11 +78,11 @@ static uint32_t count_of(const char *item, size_t length)
 	while (at > 0 && item[at - 1] >= '0' && item[at - 1] <= '9')
 		at--;
 	if (at == length || (at > 0 && item[at - 1] != ':' && item[at - 1] != '='))
-		return 1; /* a type alone */
+		return 1; /* only a type */
 	return ss_number_parse(item + at, length - at, 0, 65535, &number) == 0 ? number : 0;
 }
 
-/* The sum over the items that begin with `prefix`, which ends there or before a colon or an equals sign. */
+/* Return the sum over the items with the name `prefix`, which ends at a colon, an equals sign or the item's end. */
 static uint32_t sum_of(const char *value, const char *prefix)
 {
 	size_t skip = strlen(prefix);
@@ -109,7 +109,7 @@ uint32_t ss_tres_per_task_read(const char *value)
 	return sum_of(value, "gres/gpu") + sum_of(value, "gres:gpu");
 }
 
-/* 2, or 1-2 */
+/* Read the most nodes of "2" or "1-2". */
 static void take_nodes(const char *value, struct ss_srun_arguments *said)
 {
 	const char *dash = strchr(value, '-');
@@ -161,7 +161,7 @@ static void take(enum meaning meaning, const char *value, struct ss_srun_argumen
 	}
 }
 
-/* The words from here on: one option, with its value. Returns how many they are. */
+/* Read a long option with its value, and return the number of its arguments. */
 static size_t read_long(const char *const *arguments, size_t count, struct ss_srun_arguments *said)
 {
 	const char *name = arguments[0] + 2;
@@ -169,7 +169,7 @@ static size_t read_long(const char *const *arguments, size_t count, struct ss_sr
 	int option = length > 0 ? find_name(name, length) : -1;
 
 	if (option < 0)
-		return 1; /* its value, where it is the next word, begins with no dash */
+		return 1; /* if its value is the next argument, that does not begin with a dash */
 	if (name[length] == '=') {
 		take(options[option].meaning, name + length + 1, said);
 		return 1;
@@ -207,6 +207,6 @@ void ss_srun_arguments_read(const char *const *arguments, size_t count, struct s
 		else if (argument[0] == '-' && argument[1] != '\0')
 			at += read_short(arguments + at, count - at, said);
 		else
-			at++; /* the value of a long option that we do not know */
+			at++; /* the value of a long option that is not in `options` */
 	}
 }

@@ -13,16 +13,17 @@
 #include "slot_wait.h"
 #include "srun_arguments.h"
 
-/* A short wait is nobody's concern. Where the lock of those who choose is not to be had, slurmstepd, which waits longer, says so. */
+/* The time after which a message about the wait is printed, and the time limit for the lock for choosing. slurmstepd waits longer
+ * for that lock, and reports it. */
 enum { TELL_MS = 10000, PATIENCE_MS = 1000 };
 
-/* What is known of this srun, and what it was promised. */
+/* The options of this srun, and its promise. */
 static struct {
 	bool has_limit;    /* --slot-wait */
 	char limit_said[32];
 	int64_t limit_ms;
 	bool is_immediate; /* --immediate, SLURM_IMMEDIATE */
-	bool is_seen_here; /* its tasks are on this node alone, or take no slots of the job */
+	bool is_seen_here; /* its tasks run only on this node, or take no slots of the job */
 	char node[256];
 	char folder[512];
 	struct ss_slot_wait wait;
@@ -31,8 +32,8 @@ static struct {
 int ss_srun_wait_option(const char *text)
 {
 	if (text == NULL || ss_slot_wait_parse(text, &now.limit_ms) != 0) {
-		slurm_error("slurm-share: --" SS_OPTION_SLOT_WAIT "=%.32s: this is no time; write a number of seconds, or one with s, m, h "
-			    "or d, for example --" SS_OPTION_SLOT_WAIT "=5m", text != NULL ? text : "");
+		slurm_error("slurm-share: --" SS_OPTION_SLOT_WAIT "=%.32s: this is not a time; write a number of seconds, or a number with s, "
+			    "m, h or d, for example --" SS_OPTION_SLOT_WAIT "=5m", text != NULL ? text : "");
 		return -1;
 	}
 	(void)snprintf(now.limit_said, sizeof now.limit_said, "%s", text);
@@ -65,15 +66,14 @@ static void refuse(void)
 	slurm_error("slurm-share: this step is not started: it wants %u of the %u slot%s that job %u has on %s, %u %s free, and %s, start "
 		    "fewer steps at once, or submit the job with a larger --" SS_OPTION, now.wait.wanted, now.wait.slots,
 		    plural(now.wait.slots), ss_inside_job(), now.node, now.wait.free_slots, now.wait.free_slots == 1 ? "is" : "are", why);
-	/* whoever writes --immediate looks at srun's exit code himself */
+	/* a script that uses --immediate checks srun's exit code itself */
 	if (!now.is_immediate)
 		ss_queue_mark_refused(now.folder);
 	exit(SS_EXIT_REFUSED);
 }
 
-/* The step was refused in srun, or a task on a node whose slots cannot be seen here: that is all srun comes to know. A program that
- * ends with the same code of its own is taken for one, and its job, too, does not end as if all had been done. On this node
- * slurmstepd marks the job, and knows better. */
+/* Record a refusal by srun's exit code, if the step was refused in srun, or a task on a node whose slots cannot be seen here. A
+ * program that ends with the same exit code counts as refused, too. On this node slurmstepd records refusals itself. */
 static void at_exit(int status, void *folder)
 {
 	if ((status & 0xff) == SS_EXIT_REFUSED && !now.is_seen_here)
@@ -88,7 +88,7 @@ void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root)
 	(void)on_exit(at_exit, now.folder);
 }
 
-/* How many tasks srun will start on its one node, in the order in which it looks itself. */
+/* Return how many tasks srun will start on its only node. The order is that of srun. */
 static uint32_t count_tasks(const struct ss_srun_arguments *said)
 {
 	uint32_t tasks = said->tasks;
@@ -104,7 +104,7 @@ static uint32_t count_tasks(const struct ss_srun_arguments *said)
 	return tasks > 0 ? tasks : 1;
 }
 
-/* srun in a task: that task's own step has slots which do not become free while it waits. */
+/* Return the slots of the step that this srun is a task of: they are not freed while it waits. */
 static uint32_t count_own_slots(void)
 {
 	return getenv(SS_ENV_SLOT) != NULL ? ss_inside_number(SS_ENV_SIZE) : 0;
@@ -117,7 +117,7 @@ static bool takes_no_gpu(const struct ss_srun_arguments *said)
 	return said->says_no_gpus || (!said->says_gpus && gres != NULL && strcmp(gres, "none") == 0);
 }
 
-/* 0 where there is no plan here. */
+/* Return the number of the job's slots on this node; 0 without a plan. */
 static uint32_t count_slots(const char *state_root)
 {
 	char path[512], why[SS_SENTENCE_SIZE];
@@ -169,18 +169,18 @@ void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 	now.is_seen_here = said.says_other_place || takes_no_gpu(&said) || is_on_this_node(&said);
 	if (said.says_other_place || takes_no_gpu(&said) || !is_on_this_node(&said))
 		return;
-	/* without it Slurm itself makes the step wait, for the GPUs that another one has */
+	/* without --overlap Slurm itself makes the step wait for the GPUs of another one */
 	if (!said.overlaps && getenv("SLURM_OVERLAP") == NULL)
 		return;
 	uint32_t slots = count_slots(state_root), own = count_own_slots();
 	now.wait.folder = now.folder;
 	now.wait.slots = slots;
 	now.wait.wanted = count_tasks(&said);
-	/* what can never be is refused at once, in the step, with the arithmetic */
+	/* a step that can never have its slots is refused later, by slurmstepd */
 	if (own >= slots || now.wait.wanted > slots - own)
 		return;
 	read_immediate(&said);
-	now.wait.limit_ms = now.has_limit ? now.limit_ms : SS_WAIT_FOREVER; /* the job's end is srun's, too */
+	now.wait.limit_ms = now.has_limit ? now.limit_ms : SS_WAIT_FOREVER; /* srun ends with its job */
 	now.wait.tell_ms = TELL_MS;
 	now.wait.tell = say_that_it_waits;
 	ss_leases_patience_ms = PATIENCE_MS;
@@ -198,6 +198,6 @@ void ss_srun_wait_step(spank_t sp)
 		ss_slot_wait_name_step(&now.wait, step);
 		return;
 	}
-	(void)close(now.wait.queue); /* slurmstepd would take the promise for another step's */
+	(void)close(now.wait.queue); /* without the step's number, slurmstepd would not use the promise */
 	now.wait.queue = -1;
 }

@@ -1,8 +1,8 @@
-/* In srun: does its step wait for slots, for how many, and what is said of it.
+/* Make srun wait for free slots before it makes its step.
  *
- * A plain Slurm job queues its steps where there is no room for them. In a share Slurm sees room for any number (SLURM_OVERLAP), so
- * srun waits here, before it makes its step: later the tasks are being launched, and srun's own time limit for that runs. It waits
- * where it sees the slots, on the step's only node. Elsewhere slurmstepd refuses the tasks that have none. */
+ * In an ordinary job Slurm queues steps for which there are no resources. In a share steps overlap (SLURM_OVERLAP), so Slurm never
+ * queues them, and srun waits here: after making the step, srun's time limit for launching tasks would apply. It waits if the step
+ * is on this node only, where it can see the slots. Otherwise slurmstepd refuses tasks without a slot. */
 #ifndef SLURM_SHARE_SRUN_WAIT_H
 #define SLURM_SHARE_SRUN_WAIT_H
 
@@ -10,17 +10,17 @@
 
 #include "options.h"
 
-/* The option callback of --slot-wait: 0, or -1 after a sentence on stderr, and the command ends. */
+/* The option callback of --slot-wait. Return 0, or print an error and return -1, after which the command ends. */
 int ss_srun_wait_option(const char *text);
 
-/* When srun has read its options, before anything can refuse the step: from now on an srun that ends with SS_EXIT_REFUSED marks the
- * job, as far as nobody on this node does it. */
+/* Record a refusal in the job if srun ends with SS_EXIT_REFUSED, unless slurmstepd on this node does so. Call it when srun has read
+ * its options, before anything can refuse the step. */
 void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root);
 
-/* When nothing else has refused the step. Does not return where the step is refused. `asked` as for ss_inside_check(). */
+/* Wait for the slots of the step. Does not return if the step is refused. `asked`: as for ss_inside_check(). */
 void ss_srun_wait(const struct ss_request *asked, const char *state_root);
 
-/* The step has its number, and none of its tasks has been started. */
+/* Assign the promised slots to the step, when it has its number and none of its tasks has started. */
 void ss_srun_wait_step(spank_t sp);
 
 #endif

@@ -24,17 +24,18 @@
 #define TEXT_OF(name) TEXT_OF_NUMBER(name)
 
 enum verdict {
-	STAND_ASIDE,   /* change nothing */
-	SAY_UNSHARED,  /* a share was asked for and this node has no plan: say it once, run on */
+	CHANGE_NOTHING,
+	SAY_UNSHARED,  /* the job asked to share, but the node has no plan: say so once, and run unshared */
 	REFUSE,        /* no task runs */
-	GIVE_BATCH,    /* the batch shell, or salloc's */
+	GIVE_BATCH,    /* the shell of sbatch or salloc: set the variables for srun */
 	GIVE_SLOTS,    /* a step of tasks */
 };
 
-/* In the environment of the launchers' step and of no task: launch.sh exports it (slurm_share/triples/records.py, ENV_JOB_TASKS). */
+/* A variable of the step of llsub's launchers, and of no task: launch.sh exports it (slurm_share/triples/records.py,
+ * ENV_JOB_TASKS). */
 #define LAUNCHERS_VARIABLE "LLSUB_JOB_TASKS_PER_NODE"
 
-/* What ss_step_begin found out, for the tasks that slurmstepd forks afterwards. */
+/* The result of ss_step_begin, for the tasks that slurmstepd forks afterwards. */
 static struct {
 	enum verdict verdict;
 	bool say_notes;
@@ -45,10 +46,10 @@ static struct {
 	char slots_folder[512];
 	/* a step of tasks */
 	struct ss_leases *leases;
-	bool is_loss; /* tasks that are refused here were to have run: the job is to say so in its result */
-	struct ss_slots slots; /* as they were found when this step chose */
+	bool is_loss; /* if tasks are refused, the job's result must not be COMPLETED */
+	struct ss_slots slots; /* their states when this step chose */
 	bool is_outside;       /* its srun runs on the login host */
-	bool late;             /* each task chooses for itself, on the GPU that it turns out to have */
+	bool late;             /* each task chooses its slot itself, on the GPU that Slurm gives it */
 	uint32_t chosen[SS_PLAN_MAX_SLOTS];
 	uint32_t taken;
 	/* a batch shell */
@@ -61,7 +62,7 @@ static bool is_batch(uint32_t step_id)
 	return step_id == SLURM_BATCH_SCRIPT || step_id == SLURM_INTERACTIVE_STEP;
 }
 
-/* The extern step holds no task of the user. */
+/* The extern step has no task of the user. */
 static bool is_tasks(uint32_t step_id)
 {
 	return step_id <= SLURM_MAX_NORMAL_STEP_ID;
@@ -77,7 +78,7 @@ static void decide_sentence(const char *format, ...)
 	va_end(arguments);
 }
 
-/* Below a batch shell whose node had a plan: then the other nodes of the job have one as well. */
+/* Return whether the step is below a batch shell whose node had a plan: then the other nodes of the job have one as well. */
 static bool is_below_shared_batch(spank_t sp, uint32_t job)
 {
 	char value[16], own[16];
@@ -86,7 +87,8 @@ static bool is_below_shared_batch(spank_t sp, uint32_t job)
 	return ss_env_get(sp, SS_ENV_JOB, value, sizeof value) && strcmp(value, own) == 0;
 }
 
-/* Below salloc's shell on the login host: nobody has said the notes, and only the controller has said that the job shares. */
+/* Return whether the step is below salloc's shell on the login host: the notes were not printed yet, and only the controller has
+ * said that the job shares. */
 static bool is_from_outside(spank_t sp)
 {
 	char value[16];
@@ -94,7 +96,7 @@ static bool is_from_outside(spank_t sp)
 	return ss_env_get(sp, SS_SHELL_VARIABLE, value, sizeof value) && strcmp(value, SS_SHELL_OUTSIDE) == 0;
 }
 
-/* The step of llsub's launchers. */
+/* Return whether this is the step of llsub's launchers, or another one with SLURM_SHARE_SLOT=none. */
 static bool is_launchers(spank_t sp)
 {
 	char value[16];
@@ -115,21 +117,21 @@ static void read_cores(spank_t sp, struct ss_step *step)
 
 	if (spank_get_item(sp, S_JOB_ALLOC_CORES, &text) != ESPANK_SUCCESS || ss_cores_parse(text, &job_cores) != 0)
 		job_cores.count = 0;
-	/* the same as the job's in a step that overlaps others, as a plain srun in the script does; fewer with --exact */
+	/* a step that overlaps others, such as a plain srun in the script, has all cores of the job; with --exact it has fewer */
 	if (spank_get_item(sp, S_STEP_ALLOC_CORES, &text) != ESPANK_SUCCESS || ss_cores_parse(text, &step->cores) != 0)
 		step->cores = job_cores;
 	step->has_own_cores = step->cores.count < job_cores.count;
-	/* srun sets it where the user gave -c; S_STEP_CPUS_PER_TASK is also filled where nobody did */
+	/* srun sets the variable only if the user gave -c; S_STEP_CPUS_PER_TASK always has a value */
 	if (!ss_env_get(sp, "SLURM_CPUS_PER_TASK", value, sizeof value) ||
 	    ss_number_parse(value, strlen(value), 1, SS_CPUS_MAX, &step->cpus_per_task) != 0)
 		step->cpus_per_task = 0;
-	/* -c counts CPUs, as Slurm does: hardware threads where slurm.conf says ThreadsPerCore=2 */
+	/* -c counts Slurm's CPUs, which are hardware threads with ThreadsPerCore=2 in slurm.conf */
 	uint32_t threads = 1;
 	if (spank_get_item(sp, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS && step->cores.count > 0 && cpus > step->cores.count)
 		threads = (uint32_t)(cpus / step->cores.count);
 	step->cores_per_task = (step->cpus_per_task + threads - 1) / threads;
-	/* before the tasks are forked it is there only where the user gave --cpu-bind: task/affinity writes what it has chosen
-	 * itself into the environment of each task (seen on 26.05). srun inside a task inherits that, and obeys it itself. */
+	/* before the tasks are forked, the variable is set only if the user gave --cpu-bind: task/affinity writes its own choice
+	 * into the environment of each task (seen on 26.05). srun inside a task inherits and obeys that. */
 	step->is_bound = ss_env_has(sp, "SLURM_CPU_BIND_TYPE") &&
 			 !(ss_env_get(sp, "SLURM_CPU_BIND_TYPE", value, sizeof value) && value[0] == '\0'); /* --cpu-bind=quiet */
 }
@@ -149,8 +151,8 @@ static bool read_step(spank_t sp, struct ss_step *step, uint32_t *step_id)
 	return true;
 }
 
-/* The site shares in the job's partition, and did when the job came here: then its Prolog was to make a plan. A job that began
- * while the mode was another runs on as it began. */
+/* Return whether the site shares in the job's partition, and did so when the job began, so that its Prolog was to make a plan. A
+ * job that began with another mode continues as it began. */
 static bool was_to_share(spank_t sp)
 {
 	char partition[256] = "", start[16];
@@ -165,7 +167,7 @@ static bool was_to_share(spank_t sp)
 	       ss_number_parse(start, strlen(start), 1, UINT32_MAX, &start_s) != 0 || site.changed_s < (int64_t)start_s;
 }
 
-/* Why the Prolog let the job run unshared; false: it did not. What is there instead and cannot be read says nothing. */
+/* Read why the Prolog let the job run unshared. Return false if there is no such note, or it cannot be read. */
 static bool runs_unshared(const char *state_root, const struct ss_plan_owner *owner, char *reason, size_t size)
 {
 	struct ss_plan *note = NULL;
@@ -181,16 +183,16 @@ static bool runs_unshared(const char *state_root, const struct ss_plan_owner *ow
 	return found;
 }
 
-/* `unshared`: why the Prolog let the job run unshared; NULL: it did not say so. */
+/* `unshared`: why the Prolog let the job run unshared; NULL: there is no such note. */
 static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node, const char *unshared)
 {
 	bool asks = asked != NULL && !asked->off;
 	bool lacks_plan = asks && unshared == NULL && was_to_share(sp);
 
-	/* llsub's launchers, too: without a plan they would deal out GPUs that other jobs may have */
+	/* llsub's launchers are refused, too: without a plan they would use GPUs that other jobs may have */
 	if (!batch && wants_no_slot(sp, asked) && !lacks_plan)
 		return;
-	/* of several nodes another may share: one program, part of it with slots and part without, is not what was meant */
+	/* another node of the job may share: a program must not run partly with slots and partly without */
 	if (!batch && is_below_shared_batch(sp, now.step.job) && (now.nodes > 1 || !is_from_outside(sp))) {
 		now.verdict = REFUSE;
 		decide_sentence("job %u shares its GPUs, but node %s has no plan for it: its tasks here have no slot; leave the node out "
@@ -198,7 +200,7 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 				now.step.job, node, node);
 	} else if (lacks_plan && !batch && is_from_outside(sp)) {
 		now.verdict = REFUSE;
-		/* the number of its tasks is that of the slots it was to have */
+		/* the number of its tasks is the number of the missing slots */
 		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
 				"there says why; submit the job again, or say what this srun takes, for example srun --" SS_OPTION "="
 				SS_OPTION_OFF " -n1 --gres=gpu:1", now.step.job, node);
@@ -216,13 +218,13 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 	}
 }
 
-/* srun --gres=none: Slurm gave this step no GPU. */
+/* Return whether Slurm gave this step GPUs, which it does not with srun --gres=none. */
 static bool has_gpus(spank_t sp)
 {
 	return ss_env_has(sp, "SLURM_STEP_GPUS") || ss_env_has(sp, SS_ENV_VISIBLE_DEVICES);
 }
 
-/* The GPUs of the plan that `list`, a variable of Slurm's, names; all of them where it names none. */
+/* Find the GPUs of the plan that Slurm's variable `list` names; all of them if it names none. */
 static uint32_t read_gpus(spank_t sp, const char *list, bool *listed)
 {
 	char text[SS_PLAN_MAX_LINE];
@@ -237,23 +239,23 @@ static uint32_t read_gpus(spank_t sp, const char *list, bool *listed)
 	return now.slots.gpus;
 }
 
-/* A GPU of the step is none of the plan's: the job's first step here was on some of its nodes, and slurmd told the Prolog the GPUs
- * that the job has on another one (seen on 24.11 and 26.05, without PrologFlags=Alloc). */
+/* Return whether the step has GPUs that are not in the plan: the job's first step here was on only some of its nodes, and slurmd
+ * told the Prolog the job's GPUs on another node (seen on 24.11 and 26.05, without PrologFlags=Alloc). */
 static bool is_of_other_gpus(spank_t sp)
 {
 	char text[SS_PLAN_MAX_LINE];
 	bool listed[SS_PLAN_MAX_SLOTS];
-	uint32_t words = 1;
+	uint32_t items = 1;
 
 	if (now.nodes < 2 || !ss_env_get(sp, "SLURM_STEP_GPUS", text, sizeof text) || text[0] == '\0')
 		return false;
 	for (const char *at = text; *at != '\0'; at++)
-		words += *at == ',';
-	return ss_slots_listed(now.plan, &now.slots, text, listed) < words;
+		items += *at == ',';
+	return ss_slots_listed(now.plan, &now.slots, text, listed) < items;
 }
 
-/* Slurm deals the step's GPUs to its tasks (--gpu-bind, --gpus-per-task, --ntasks-per-gpu, --tres-bind), or the step has only
- * some of the job's: which ones a task can open is known in the task alone. */
+/* Return whether only the task knows its GPUs: Slurm binds the step's GPUs to its tasks (--gpu-bind, --gpus-per-task,
+ * --ntasks-per-gpu, --tres-bind), or the step has only some of the job's. */
 static bool chooses_late(spank_t sp)
 {
 	bool listed[SS_PLAN_MAX_SLOTS];
@@ -264,12 +266,12 @@ static bool chooses_late(spank_t sp)
 		if (gpu != NULL && strncmp(gpu, "gpu:none", strlen("gpu:none")) != 0)
 			return true;
 	} else if (ss_env_has(sp, "SLURM_TRES_BIND")) {
-		return true; /* too long to look at */
+		return true; /* too long for the buffer */
 	}
 	return read_gpus(sp, "SLURM_STEP_GPUS", listed) < now.slots.gpus;
 }
 
-/* GPUs without MPS, or whose daemon is there. */
+/* Find the GPUs without MPS or with a live daemon. */
 static void find_well_gpus(bool *well)
 {
 	char why[SS_SENTENCE_SIZE];
@@ -280,7 +282,7 @@ static void find_well_gpus(bool *well)
 	}
 }
 
-/* Slots for the step's tasks: where they can run first, and what is left over where they will be told why they cannot. */
+/* Lease slots for the step's tasks, first on GPUs where they can run. On the others they are refused later, with the reason. */
 static int take_slots(char *why, size_t size)
 {
 	bool well[SS_PLAN_MAX_SLOTS];
@@ -298,9 +300,9 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	if (is_of_other_gpus(sp)) {
 		now.verdict = REFUSE;
 		now.is_loss = true;
-		decide_sentence("job %u has other GPUs on node %s than its plan there: its first step on that node was on some of its %u nodes, "
-				"and of such a step Slurm tells a node the GPUs of another one; submit the job again, and begin with a step on "
-				"all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
+		decide_sentence("job %u has other GPUs on node %s than its plan there: its first step on that node was on only some of its %u "
+				"nodes, and for such a step Slurm tells a node the GPUs of another one; submit the job again, and begin with a "
+				"step on all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
 		return;
 	}
 	now.late = chooses_late(sp);
@@ -311,7 +313,7 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	if (now.leases == NULL || taken < 0) {
 		now.verdict = REFUSE;
 		now.is_loss = true;
-		decide_sentence("job %u cannot lease its slots on node %s: %s; if none of its own programs does that, tell your "
+		decide_sentence("job %u cannot lease its slots on node %s: %s; if none of its own programs causes that, tell your "
 				"administrators, and submit the job again",
 				now.step.job, now.plan->node, why);
 		return;
@@ -334,7 +336,7 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		ss_leases_note_launcher(now.slots_folder);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
-		/* srun without sbatch: no shell has said them */
+		/* srun without sbatch: no shell has printed the notes */
 		now.is_outside = !is_below_shared_batch(sp, now.step.job) || is_from_outside(sp);
 		now.say_notes = now.is_outside;
 		read_cores(sp, &now.step);
@@ -342,7 +344,7 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 	}
 }
 
-/* S_JOB_NNODES is the step's; of a batch step it is 1. */
+/* Return the number of the job's nodes. S_JOB_NNODES is the step's, and 1 in a batch step. */
 static uint32_t read_nodes(spank_t sp)
 {
 	char text[16];
@@ -355,7 +357,7 @@ static uint32_t read_nodes(spank_t sp)
 
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root)
 {
-	/* slurmd sets it for its slurmsteps; the step's own environment is the user's to write */
+	/* from slurmd's environment, not from the step's, which the user can change */
 	const char *node = getenv("SLURMD_NODENAME");
 	char path[512], why[SS_SENTENCE_SIZE] = "", unshared[SS_SENTENCE_SIZE];
 	struct ss_plan_owner owner = { .node = node };
@@ -378,7 +380,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 				    runs_unshared(state_root, &owner, unshared, sizeof unshared) ? unshared : NULL);
 		break;
 	case SS_PLAN_BAD:
-		/* an ordinary job is not to suffer from a damaged state folder */
+		/* a damaged state folder must not affect an ordinary job */
 		if ((asked != NULL && !asked->off) || is_below_shared_batch(sp, now.step.job)) {
 			now.verdict = REFUSE;
 			decide_sentence("job %u cannot use its share on node %s: %s: %s; tell your administrators, and submit the job again",
@@ -394,8 +396,8 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	(void)spank_unsetenv(sp, SS_SHELL_VARIABLE);
 }
 
-/* The slot's part of the job's cores; in a step with cores of its own, the task's part of those, in the order of the slots'
- * parts, so that tasks of one GPU stay neighbours. */
+/* Return the slot's part of the job's cores; in a step with its own cores (--exact), the task's part of those, in the order of the
+ * slots' parts, so that tasks of one GPU have adjacent cores. */
 static struct ss_deal deal_cores(uint32_t local_task, const struct ss_slot *slot)
 {
 	struct ss_deal deal = { slot->part, slot->parts, now.plan->gpus, now.step.cores_per_task };
@@ -403,7 +405,7 @@ static struct ss_deal deal_cores(uint32_t local_task, const struct ss_slot *slot
 	if (!now.step.has_own_cores)
 		return deal;
 	deal = (struct ss_deal){ local_task, now.step.local_tasks, 1, now.step.cores_per_task };
-	if (now.late) /* the others' slots are not known here */
+	if (now.late) /* the slots of the other tasks are not known */
 		return deal;
 	deal.part = 0;
 	for (uint32_t task = 0; task < now.taken; task++)
@@ -464,8 +466,9 @@ static void refuse_surplus(uint32_t local_task)
 	refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; %s", arithmetic, others, remedy);
 }
 
-/* Without confinement the node of another GPU opens as well; then Slurm's variable is right. access(2) asks the device cgroup as
- * open(2) does, and wakes no driver. With confinement the variable is renumbered from 0 (seen on 26.05). */
+/* Find the GPUs that this task has. With ConstrainDevices the device files of other GPUs cannot be opened, and Slurm's variable is
+ * renumbered from 0 (seen on 26.05); without it Slurm's variable is right. access(2) asks the device cgroup as open(2) does,
+ * without the driver. */
 static void find_own_gpus(spank_t sp, bool *own)
 {
 	bool open[SS_PLAN_MAX_SLOTS];
@@ -493,7 +496,7 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 	find_own_gpus(sp, own);
 	int taken = ss_leases_take(now.leases, &now.slots, own, own, local_task, 1, &slot, why, sizeof why);
 	if (taken < 0)
-		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs does that, tell your administrators",
+		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs causes that, tell your administrators",
 		       why);
 	if (taken > 0)
 		return slot;
@@ -505,7 +508,7 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 	       now.plan->per_gpu, ours + others, ours, others);
 }
 
-/* CUDA would say nothing, and the task would run on the whole GPU. */
+/* Refuse a task whose MPS daemon is gone: it would silently run on the whole GPU. */
 static void check_mps(uint32_t local_task, const struct ss_slot *slot)
 {
 	const char *uuid = now.plan->gpu[slot->gpu].uuid;
@@ -540,21 +543,21 @@ static void give_slot(spank_t sp, uint32_t local_task)
 	if (ss_env_has(sp, SS_ENV_MPS_PARTITION)) {
 		(void)spank_unsetenv(sp, SS_ENV_MPS_PARTITION);
 		if (rank == 0)
-			slurm_spank_log("slurm-share: " SS_ENV_MPS_PARTITION " is taken out of the tasks' environment: it names a "
+			slurm_spank_log("slurm-share: " SS_ENV_MPS_PARTITION " is removed from the tasks' environment: it names a "
 					"partition of another MPS daemon than theirs");
 	}
 	ss_env_give_task(sp, now.plan, &now.plan->slots[slot], &now.step, rank, &deal);
 }
 
-/* -1 where Slurm does not say. */
+/* Return the task's number on this node; -1 if Slurm does not tell it. */
 static int local_task_id(spank_t sp)
 {
 	int local_task = -1;
 	return spank_get_item(sp, S_TASK_ID, &local_task) == ESPANK_SUCCESS ? local_task : -1;
 }
 
-/* They are for the launcher's tasks. Until it takes them, they would end it: the shell that executes it ignores them as well,
- * but only from its first line on. */
+/* Ignore SIGUSR1 and SIGUSR2, which are for the launcher's tasks, until the launcher handles them: they would end it. launch.sh
+ * ignores them as well, but only from its first line on. */
 static void ignore_early_signals(spank_t sp)
 {
 	char value[16];
@@ -570,7 +573,7 @@ void ss_step_task(spank_t sp)
 	int local_task = local_task_id(sp);
 
 	ignore_early_signals(sp);
-	if (now.verdict == STAND_ASIDE)
+	if (now.verdict == CHANGE_NOTHING)
 		return;
 	if (local_task < 0)
 		local_task = 0;
@@ -591,7 +594,7 @@ void ss_step_task(spank_t sp)
 	case GIVE_SLOTS:
 		give_slot(sp, (uint32_t)local_task);
 		break;
-	case STAND_ASIDE:
+	case CHANGE_NOTHING:
 		break;
 	}
 }
@@ -605,7 +608,7 @@ void ss_step_task_forked(spank_t sp)
 		ss_leases_name_task(now.leases, (uint32_t)local_task, (uint32_t)pid);
 }
 
-/* What the job made of its slots on this node; those of its other nodes are not known here. */
+/* Tell the user how many of the job's slots on this node were used. */
 static void say_how_many_were_used(void)
 {
 	uint32_t used = ss_leases_used(now.slots_folder, now.plan->slot_count);
@@ -613,7 +616,7 @@ static void say_how_many_were_used(void)
 
 	if (used >= now.plan->slot_count)
 		return;
-	/* what became of a launcher before it leased a slot stands in the job's log already */
+	/* a launcher that failed before it leased a slot has written the reason to the job's log */
 	if (used == 0 && ss_leases_had_launcher(now.slots_folder))
 		return;
 	if (now.nodes > 1)
@@ -625,8 +628,8 @@ static void say_how_many_were_used(void)
 	ss_exit_message_log(&now.exit_message, sentence);
 }
 
-/* A script that started what was refused and did not look, as `srun ... & wait` does not. In a shell somebody reads what is said, and
- * a script that has failed itself has a result. */
+/* Return whether the script has ended with 0 although a task was refused, as after `srun ... & wait`. In an interactive shell the
+ * user reads the refusal, and a script that has failed has its own result. */
 static bool has_lost_tasks(spank_t sp)
 {
 	int status = -1;
@@ -646,7 +649,7 @@ void ss_step_task_ended(spank_t sp)
 						 "with exit code " TEXT_OF(SS_EXIT_REFUSED));
 		else
 			say_how_many_were_used();
-		/* said or not: while the shell's stderr is kept here, slurmstepd waits for the end of what it was connected to */
+		/* in any case: while the shell's stderr is open here, slurmstepd waits for the end of its output */
 		ss_exit_message_close(&now.exit_message);
 		if (is_loss)
 			ss_job_result_refused(now.step.job);
@@ -662,5 +665,5 @@ void ss_step_end(void)
 	ss_exit_message_close(&now.exit_message);
 	ss_plan_free(now.plan);
 	now.plan = NULL;
-	now.verdict = STAND_ASIDE;
+	now.verdict = CHANGE_NOTHING;
 }

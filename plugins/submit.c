@@ -10,7 +10,7 @@
 
 extern char **environ;
 
-/* Unsets every variable whose name begins with `prefix`. */
+/* Unset every variable whose name begins with `prefix`. */
 static void forget_prefix(const char *prefix)
 {
 	size_t length = strlen(prefix);
@@ -22,7 +22,7 @@ static void forget_prefix(const char *prefix)
 			memcpy(name, *at, end);
 			name[end] = '\0';
 			if (unsetenv(name) == 0)
-				continue; /* the next variable has moved up to `at` */
+				continue; /* the next variable has moved to `at` */
 		}
 		at++;
 	}
@@ -40,13 +40,13 @@ void ss_submit_forget_outer_job(void)
 		return;
 	for (const char *const *name = ss_batch_variables; *name != NULL; name++)
 		(void)unsetenv(*name);
-	/* a task's MPS daemon ends with its job: a program that looks for it in another job would run without MPS, unnoticed */
+	/* a task's MPS daemon ends with its job: a program of another job with its variables would silently run without MPS */
 	if (getenv(SS_ENV_SLOT) != NULL)
 		forget_prefix("CUDA_MPS_");
 	forget_prefix("SLURM_SHARE_");
 }
 
-/* srun inside an allocation repeats the job's own value: spank_process_env_options() takes it from this variable. */
+/* Return whether the value is the job's own, which srun repeats: spank_process_env_options() reads it from this variable. */
 static bool is_inherited(const char *text)
 {
 	const char *of_the_job = getenv(SS_OPTION_INHERITED);
@@ -71,8 +71,8 @@ int ss_submit_option(const char *text, struct ss_request *request)
 	return 0;
 }
 
-/* The share of the job that this srun is in: a node's Prolog runs with the job's first step there, and is told what that srun
- * tells, not what sbatch or salloc did, unless PrologFlags=Alloc. It is the job's in a step without a slot, too. */
+/* Find the share of the job that this srun is in. Without PrologFlags=Alloc a node's Prolog runs with the job's first step there,
+ * and gets the variables of that srun, not of sbatch or salloc. So pass on the job's share in a step without a slot, too. */
 static bool find_jobs_own(struct ss_request *request)
 {
 	char sentence[SS_SENTENCE_SIZE];
@@ -91,18 +91,18 @@ void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
 	if (spank_context() == S_CTX_LOCAL && ss_inside_job() != 0 && (request == NULL || request->off) && find_jobs_own(&own))
 		request = &own;
 	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
-		/* sbatch takes SLURM_SPANK_* of its environment over into the new job (init_spank_env in sbatch's opt.c) */
+		/* sbatch copies SLURM_SPANK_* from its environment into the new job (init_spank_env in sbatch's opt.c) */
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
 		if (request == NULL)
 			(void)spank_job_control_unsetenv(sp, SS_OPTION_VARIABLE);
 		return;
 	}
-	/* srun that asks for its own allocation: job_submit.lua sees what else it asked for, which no plugin does */
+	/* srun requests its own allocation: tell job_submit.lua, which checks its other options */
 	if (spank_context() == S_CTX_LOCAL && getenv("SLURM_JOB_ID") == NULL)
 		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_DIRECT, "1", 1);
 	else
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
 	if (spank_job_control_setenv(sp, SS_JOB_CONTROL_VARIABLE, canonical, 1) != ESPANK_SUCCESS)
-		slurm_error("slurm-share: the request %s could not be handed to the job: it will not share", canonical);
+		slurm_error("slurm-share: the request %s could not be passed to the job: it will not share", canonical);
 }

@@ -1,5 +1,5 @@
-/* What the plugin does in sbatch, salloc and srun: refuse a wrong value, hand a right one to the hooks, and keep the words of
- * an outer job out of a job submitted from inside it. */
+/* The plugin in sbatch, salloc and srun: refuse a wrong value, pass a valid one to the hooks, and remove the variables of an outer
+ * job from a job that is submitted inside it. */
 #ifndef SLURM_SHARE_SUBMIT_H
 #define SLURM_SHARE_SUBMIT_H
 
@@ -7,14 +7,14 @@
 
 #include "options.h"
 
-/* sbatch and salloc, before they look at the environment: a job submitted from inside a share is a job of its own. */
+/* Remove the variables of the outer job in an sbatch or salloc inside a share. Call it before they read the environment. */
 void ss_submit_forget_outer_job(void);
 
-/* The option callback of the submitting side: 0, or -1 after a sentence on stderr, and the command ends. */
+/* The option callback in sbatch, salloc and srun. Return 0, or print an error and return -1, after which the command ends. */
 int ss_submit_option(const char *text, struct ss_request *request);
 
-/* The request to Prolog, Epilog and job_submit.lua, as SPANK_SHARE_GPU. NULL or off: no such variable, whoever set one; but in
- * a job that shares, srun repeats the job's own. */
+/* Pass the request to Prolog, Epilog and job_submit.lua, as SPANK_SHARE_GPU. If it is NULL or off, remove that variable; but in a
+ * job that shares, srun passes the job's own request. */
 void ss_submit_hand_over(spank_t sp, const struct ss_request *request);
 
 #endif

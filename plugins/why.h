@@ -1,4 +1,4 @@
-/* How a function that fails says why: the sentence into the caller's buffer, and -1 to return. */
+/* Write the reason of a failure into the caller's buffer, and return -1. */
 #ifndef SLURM_SHARE_WHY_H
 #define SLURM_SHARE_WHY_H
 

@@ -139,7 +139,7 @@ def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: 
     assert said.count("mps off") == 2, said
     assert said.count("partition none") == 2, said
     if way in ("mps=off", "without a server"):
-        assert said.count("CUDA_MPS_SM_PARTITION is taken out of the tasks' environment") == 1
+        assert said.count("CUDA_MPS_SM_PARTITION is removed from the tasks' environment") == 1
 
 
 def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:

@@ -111,7 +111,7 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
         r"this step is not started: it wants 2 of the 4 slots that job \d+ has on n2, 0 are free, and --s", output
     )
     assert "--slot-wait=1s is over; wait longer, start fewer steps at once, or submit the job with a larger" in output
-    assert "--slot-wait=soon: this is no time; write a number of seconds" in output
+    assert "--slot-wait=soon: this is not a time; write a number of seconds" in output
     assert output.count("of 5 on n2 has no slot: --share-gpu=4 on 1 GPU makes 4") == 5
     assert re.search(re.escape(LOSS) + SLURMD + r"\Z", output), output
     assert state == f"FAILED {FAILED}"

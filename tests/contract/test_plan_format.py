@@ -181,12 +181,12 @@ def in_any_order(printed):
 
 TEXT = plan_text.render(PLAN)
 DAMAGE = [
-    ("empty", b"", "torn"),
-    ("truncated in a line", TEXT.encode()[:-40], "torn"),
-    ("truncated at a line", TEXT[: TEXT.rindex("slot 3")].encode(), "torn"),
-    ("no end", TEXT.removesuffix("end\n").encode(), "torn"),
-    ("no last newline", TEXT.encode()[:-1], "torn"),
-    ("something behind the end", (TEXT + "x\n").encode(), "torn"),
+    ("empty", b"", "truncated"),
+    ("truncated in a line", TEXT.encode()[:-40], "truncated"),
+    ("truncated at a line", TEXT[: TEXT.rindex("slot 3")].encode(), "truncated"),
+    ("no end", TEXT.removesuffix("end\n").encode(), "truncated"),
+    ("no last newline", TEXT.encode()[:-1], "truncated"),
+    ("something behind the end", (TEXT + "x\n").encode(), "truncated"),
     ("twice", (TEXT + TEXT).encode(), "line"),
     ("a slot too few", TEXT.replace(TEXT[TEXT.index("slot 3") : -4], "").encode(), "line 19: 'slot ...'"),
     ("NUL", TEXT.replace("second", "sec\0nd").encode(), "line 10: a byte"),
