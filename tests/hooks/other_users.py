@@ -1,4 +1,4 @@
-"""Processes of users that nobody knows, for hooks to find."""
+"""Processes of users without a name, for hooks to find."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def processes_of_users() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts a process of a user that would sleep for ever, with a job's number in its environment, or none; at the end
-    all of them are gone."""
+    """Yield a function that starts a process of a user, with a job's number in its environment or none; end all of them
+    afterwards."""
     children: list[subprocess.Popen[bytes]] = []
 
     def of(uid: int, job_id: int | None = None) -> subprocess.Popen[bytes]:

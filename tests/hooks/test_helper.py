@@ -1,4 +1,4 @@
-"""What slurmd starts as a hook, and the helper that it asks: who is asked, what is handed over, and what goes wrong."""
+"""The program that slurmd starts as a hook, and the helper that it asks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 
 class Site:
-    """The two programs with places of their own, and a hook in Python that says so and ends with PYTHON."""
+    """The two programs with paths of their own, and a hook in Python that exits with PYTHON."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,13 +50,13 @@ class Site:
             script.chmod(0o755)
 
     def start(self, which: str, environ: dict[str, str], *before: str) -> subprocess.Popen[str]:
-        """What slurmd would start."""
+        """Start a hook as slurmd does."""
         argv = [*before, str(self.folder / f"bin/slurm-share-{which}")]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=environ, stdout=pipe, stderr=pipe, text=True, errors="surrogateescape")
 
     def hook(self, environ: dict[str, str], *before: str, which: str = "prolog") -> tuple[int, str]:
-        """The exit code of a hook, and what it said."""
+        """Run a hook; return its exit code and output."""
         with self.start(which, {names.HOOK_VARIABLE: "1", **environ}, *before) as one:
             said, wrong = one.communicate(timeout=PATIENCE_S)
         assert wrong == ""
@@ -159,7 +159,7 @@ helper.program()
 
 
 class Running(Site):
-    """The same, with a helper."""
+    """A site with a helper."""
 
     def __init__(self, site: Site) -> None:
         self.__dict__.update(site.__dict__)
@@ -168,7 +168,7 @@ class Running(Site):
         self.begin()
 
     def begin(self, check_s: float = 0.1) -> None:
-        """Start the helper. `check_s`: how often it looks whether it should end, beside each request."""
+        """Start the helper. `check_s`: how often it checks whether it should end."""
         subprocess.run(["/bin/sh", "-ec", "rm -rf state config.toml run unpacking"], cwd=self.folder, check=True)
         self.run.mkdir(mode=0o700)
         (self.run / "lock").touch()
@@ -186,12 +186,12 @@ class Running(Site):
         until((self.run / "socket").exists, "a helper")
 
     def end(self) -> None:
-        """Whatever a test has done with it."""
+        """End the helper, whatever a test has done with it."""
         self.helper.kill()
         self.helper.wait()
 
     def is_gone(self) -> bool:
-        """Whether the helper has ended by itself, and left no socket."""
+        """Return whether the helper has ended by itself without leaving a socket."""
         return self.helper.wait(PATIENCE_S) == 0 and not (self.run / "socket").exists()
 
 
@@ -204,7 +204,6 @@ def site(built: Site) -> Iterator[Running]:
 
 @needs_root
 def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
-    """And nothing of the hook before it, or of the helper's."""
     assert site.hook({"ACTION": "say SECRET", "SECRET": "hers", "CODE": "7"}) == (7, "hers\n")
     assert site.hook({"ACTION": "say SECRET", "CODE": "1"}, which="epilog") == (1, "None\n")
     assert site.hook({"ACTION": "say OF_HELPER"}) == (0, "None\n")
@@ -216,8 +215,6 @@ def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
 
 @needs_root
 def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
-    """Too large an environment, too many variables, one that the loader reads; who is in another mount namespace, or
-    may do less; and without a helper."""
     assert site.hook({}) == (0, "")
     large = "{f'NAME_{number}': 'x' * 100_000 for number in range(50)}"
     code = f"import os, sys; os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **{large}}})"
@@ -237,7 +234,6 @@ def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
 
 @needs_root
 def test_another_user_cannot_talk_to_it(site: Running) -> None:
-    """The folder is root's alone; and where it were not, the helper asks the kernel who is there."""
     code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(1))"
     argv = ["setpriv", "--reuid=2001", "--clear-groups", "/usr/bin/python3", "-ISc", code, f"{site.run}/socket"]
     site.folder.chmod(0o755)
@@ -261,7 +257,7 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
 
 
 def answer_to(connection: socket.socket, data: bytes) -> bytes:
-    """The first byte that comes back; none where the other side has closed the connection."""
+    """Return the first byte that is answered; empty if the other side has closed the connection."""
     try:
         connection.sendall(data)
         return connection.recv(1)
@@ -271,7 +267,6 @@ def answer_to(connection: socket.socket, data: bytes) -> bytes:
 
 @needs_root
 def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
-    """One that listens in root's folder, for whatever reason; the hook starts as a program at once."""
     site.end()
     (site.run / "socket").unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -291,14 +286,12 @@ def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
 @needs_root
 @pytest.mark.parametrize("action", ["die", "fail why"])
 def test_a_hook_that_was_begun_and_did_not_end_runs_again_as_a_program(site: Running, action: str) -> None:
-    """Its process killed, or a defect: slurmd hears of neither."""
     assert site.hook({"ACTION": action})[0] == PYTHON
     assert site.hook({"CODE": "3"}) == (3, "")
 
 
 @needs_root
 def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Running, tmp_path: Path) -> None:
-    """So that two of one job do not run at a time."""
     pid = tmp_path / "pid"
     with site.start("prolog", {names.HOOK_VARIABLE: "1", "ACTION": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
@@ -314,7 +307,6 @@ def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Ru
 
 @needs_root
 def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> None:
-    """What slurmd kills is the front; the helper goes on."""
     pid = tmp_path / "pid"
     with site.start("epilog", {names.HOOK_VARIABLE: "1", "ACTION": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
@@ -328,7 +320,7 @@ def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> 
 
 
 def is_over(pid: int) -> bool:
-    """Whether a process is gone, or waits to be reaped."""
+    """Return whether a process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -337,7 +329,6 @@ def is_over(pid: int) -> bool:
 
 @needs_root
 def test_a_stopped_helper_is_waited_for_once(site: Running) -> None:
-    """The hook then runs as a program, and the next ones ask nobody; woken, the helper finds itself alone and ends."""
     site.helper.send_signal(signal.SIGSTOP)
     assert site.hook({}) == (PYTHON, "in Python\n")
     assert not (site.run / "socket").exists()
@@ -348,7 +339,6 @@ def test_a_stopped_helper_is_waited_for_once(site: Running) -> None:
 @needs_root
 @pytest.mark.parametrize("change", ["code", "configuration", "upgrade", "socket"])
 def test_a_helper_that_is_no_longer_the_right_one_ends(site: Running, change: str) -> None:
-    """At the next hook, which it does not take; and by itself where no hook can ask."""
     if change != "socket":
         site.end()
         site.begin(check_s=600.0)
@@ -366,7 +356,6 @@ def test_a_helper_that_is_no_longer_the_right_one_ends(site: Running, change: st
 
 @needs_root
 def test_nonsense_is_not_answered(site: Running) -> None:
-    """From root's own programs, too; the next hook is served."""
     letters = (b"x" * 100, b"prolog x\n", b"other 0\n", b"prolog 99999999\n", b"prolog 1\nxx", b"\n")
     for letter in (*letters, b"prolog " + b"9" * 5000 + b"\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
@@ -386,7 +375,6 @@ def test_nonsense_is_not_answered(site: Running) -> None:
 
 @needs_root
 def test_a_helper_that_is_stopped_when_it_has_taken_a_hook_holds_nobody_up(site: Running) -> None:
-    """Not slurmd, which reads the hook's output to its end, either; and woken, it does not begin that hook."""
     site.end()
     (site.run / "socket").unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -407,7 +395,6 @@ def test_a_helper_that_is_stopped_when_it_has_taken_a_hook_holds_nobody_up(site:
 
 @needs_root
 def test_a_hook_whose_front_has_given_up_is_not_begun(site: Running, tmp_path: Path) -> None:
-    """By a helper that was stopped for long, and finds the whole request when it is woken."""
     file = tmp_path / "pid"
     environ = f"ACTION=wait {file}\0".encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
@@ -446,7 +433,6 @@ def test_what_a_hook_starts_outlives_hook_and_helper(site: Running) -> None:
 
 @needs_root
 def test_a_helper_without_a_free_descriptor_goes_on(site: Running) -> None:
-    """It takes no hook, which then starts as a program, and looks after those that it has."""
     count = len(list(Path(f"/proc/{site.helper.pid}/fd").iterdir()))
     resource.prlimit(site.helper.pid, resource.RLIMIT_NOFILE, (count, count))
     assert site.hook({}) == (PYTHON, "in Python\n")
@@ -459,7 +445,6 @@ def test_a_helper_without_a_free_descriptor_goes_on(site: Running) -> None:
 def test_a_helper_is_started_once_and_not_again_where_it_does_not_come_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not come up is said once a minute."""
     monkeypatch.setattr(names, "HELPER_FOLDER", str(tmp_path / "run"))
     started: list[list[str]] = []
     said: list[str] = []
@@ -486,7 +471,6 @@ def test_a_helper_is_started_once_and_not_again_where_it_does_not_come_up(
 
 
 def test_the_socket_has_its_name_when_it_takes_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A hook that found it before would be refused; the name that an ended helper left is replaced."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(names, "HELPER_FOLDER", ".")
     Path(names.HELPER_SOCKET).touch()

@@ -14,7 +14,6 @@ BENCH = Path(__file__).parents[1] / "bench/hook_imports.py"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root may give a job's files to its user")
 def test_the_bench_of_imports_runs_every_kind_of_hook():
-    """An ordinary job's hooks load nothing of MPS, a shared job's do."""
     run = subprocess.run([sys.executable, BENCH, "--modules"], capture_output=True, text=True, check=True)
     found = {what: modules.split() for what, modules in (line.rsplit(": ", 1) for line in run.stdout.splitlines())}
     assert list(found) == [

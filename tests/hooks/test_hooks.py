@@ -1,4 +1,4 @@
-"""Prolog and Epilog on a state folder of their own: what appears, what is left, what a stop half-way does."""
+"""Prolog and Epilog on a state folder of their own: what they make, what they leave, and what an interruption does."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ ENVIRON = {
 
 @pytest.fixture
 def short_path():
-    """A folder whose path leaves room for a pipe directory of at most 87 bytes."""
+    """Return a folder whose path leaves space for a pipe directory of at most 87 bytes."""
     with tempfile.TemporaryDirectory(prefix="hooks-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def node(short_path, monkeypatch):
-    """A node with two GPUs and an empty state folder; what the hooks log goes to its `log` list."""
+    """Return a node with two GPUs and an empty state folder; the hooks log to its `log` list."""
     for room in (admission, release):
         monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
 
@@ -76,7 +76,7 @@ def node(short_path, monkeypatch):
             return ledger_file.read_plan(self.paths, job_id)
 
         def refused(self, job_id=4711):
-            """The sentence for the job's user; None: the job has its plan."""
+            """Return the sentence for the job's user; None: the job has its plan."""
             plan = self.plan(job_id)
             return None if isinstance(plan, Plan) else plan.sentence
 
@@ -84,7 +84,7 @@ def node(short_path, monkeypatch):
             return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
         def files(self):
-            """All but the folders that are always there."""
+            """Return all files but the folders that are always there."""
             found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
             return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
@@ -96,7 +96,6 @@ def node(short_path, monkeypatch):
 
 
 def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
-    """Eight slots on two GPUs; the plan for its user alone, in folders that nobody lists."""
     node.prolog()
     plan = node.plan()
     assert (len(plan.gpus), len(plan.slots), plan.share) == (2, 8, ShareRequest(4))
@@ -109,7 +108,6 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
 
 
 def test_a_job_that_is_refused_after_its_backend_failed_has_no_slots(node):
-    """No task of it may lease one."""
     node.settings = Settings(mode="on", log_file="", mps_control="/bin/false")
     node.prolog(SPANK_SHARE_GPU="4,mps=on")
     assert "it asked for mps=on, and MPS did not start on GPU-" in node.refused()
@@ -137,7 +135,6 @@ def test_a_prolog_lists_the_live_jobs_while_the_ledger_is_free(node, monkeypatch
 
 
 def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
-    """It was there when the lists were made, and had ended when the ledger was free at last."""
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root may give a job's files to its user")
     here = (LiveJob(4700, 2002),)
@@ -151,7 +148,6 @@ def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
 
 
 def test_the_epilog_leaves_nothing_of_the_job(node):
-    """Only the empty ledger and its lock stay."""
     node.prolog()
     node.epilog()
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
@@ -159,7 +155,6 @@ def test_the_epilog_leaves_nothing_of_the_job(node):
 
 
 def test_both_may_run_twice(node):
-    """One ledger line after two Prologs; a second Epilog finds nothing to do."""
     node.prolog()
     node.prolog()
     assert len(node.ledger().jobs) == 1
@@ -169,14 +164,12 @@ def test_both_may_run_twice(node):
 
 
 def test_the_epilog_works_without_a_prolog(node):
-    """salloc and exit, or a Prolog that another script kept from running: nothing to do, nothing made."""
     node.paths.job(4711).mkdir(parents=True)
     node.epilog()
     assert node.files() == ["jobs", "ledger.lock"]
 
 
 def test_one_jobs_epilog_leaves_the_other_job_alone(node):
-    """Two jobs of one user on a node."""
     node.prolog()
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     node.epilog()
@@ -185,7 +178,6 @@ def test_one_jobs_epilog_leaves_the_other_job_alone(node):
 
 
 def test_hooks_of_many_jobs_at_once_lose_no_line(node, monkeypatch):
-    """Twenty Prologs at once, then twenty Epilogs: the ledger is read, decided and written by one at a time."""
     driver = FakeNvml()
     for _ in range(20):
         driver.gpu()
@@ -201,7 +193,6 @@ def test_hooks_of_many_jobs_at_once_lose_no_line(node, monkeypatch):
 
 @pytest.mark.parametrize("value", ["4;touch /tmp/x", "4\nSLURM_JOB_ID=1", "x" * 10_240, "$(id)", "0", ""])
 def test_a_hostile_value_makes_nothing_and_is_logged_in_one_line(node, value):
-    """No folder, no plan; the log says which job and what it sent."""
     node.prolog(SPANK_SHARE_GPU=value)
     assert not node.paths.root.exists()
     assert len(node.log) == 1
@@ -212,7 +203,6 @@ def test_a_hostile_value_makes_nothing_and_is_logged_in_one_line(node, value):
 
 @pytest.mark.parametrize("job_id", ["../../etc", "4711/../4712", "", "-1", "99999999999"])
 def test_a_job_id_that_is_none_is_refused_before_any_path_is_made(node, job_id):
-    """The folder's name comes from it."""
     with pytest.raises(HookEnvError):
         node.prolog(SLURM_JOB_ID=job_id)
     with pytest.raises(HookEnvError):
@@ -221,7 +211,6 @@ def test_a_job_id_that_is_none_is_refused_before_any_path_is_made(node, job_id):
 
 
 def test_a_share_that_cannot_be_is_a_sentence_for_the_job(node):
-    """No GPU granted: the plan refuses, the ledger does not count the job, the Epilog cleans up."""
     node.prolog(CUDA_VISIBLE_DEVICES="")
     assert "granted the job no GPU" in node.refused()
     assert node.ledger().jobs == ()
@@ -230,7 +219,6 @@ def test_a_share_that_cannot_be_is_a_sentence_for_the_job(node):
 
 
 def test_a_driver_that_does_not_answer_is_a_sentence_for_the_job(node, monkeypatch):
-    """The node is not drained for it."""
     monkeypatch.setattr(admission, "nvml", FakeNvml(broken="Driver Not Loaded"))
     node.prolog()
     assert "the NVIDIA driver does not answer (nvmlInit: Driver Not Loaded)" in node.refused()
@@ -247,7 +235,6 @@ def test_state_of_an_earlier_boot_is_void(node):
 
 
 def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
-    """Torn by a full disk or written by another release: made anew from the plans of the jobs, and said in the log."""
     node.prolog(CUDA_VISIBLE_DEVICES="1")
     before = node.ledger().jobs[0]
     node.paths.ledger.write_bytes(b"{torn")
@@ -258,7 +245,7 @@ def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
-    """A full state folder: the ledger of before is still there, and no half file beside it."""
+    """With a full state folder the old ledger stays, and no temporary file."""
     node.prolog()
     monkeypatch.setattr(os, "fchmod", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
@@ -279,7 +266,6 @@ def test_whatever_goes_wrong_the_exit_code_does_not_drain_the_node(node, monkeyp
 
 
 def test_a_late_epilog_of_an_earlier_run_takes_nothing_from_the_next(node):
-    """Requeued under the same id: the second run's plan and ledger line stay."""
     node.prolog(SLURM_JOB_RESTART_COUNT="1")
     assert node.epilog(SLURM_JOB_RESTART_COUNT="0")
     assert node.plan() is not None
@@ -288,16 +274,14 @@ def test_a_late_epilog_of_an_earlier_run_takes_nothing_from_the_next(node):
 
 
 def test_a_job_whose_epilog_never_came_is_cleared_when_its_gpu_is_given_away(node):
-    """Slurm gives GPU 0 to job 4712 of somebody else, so 4711 is over: its line and folder go, and the log says so."""
     node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2999")
     assert [job.job_id for job in node.ledger().jobs] == [4712]
     assert node.plan(4711) is None
-    assert any("job 4711" in line and "had no Epilog" in line for line in node.log)
+    assert any("job 4711" in line and "without an Epilog" in line for line in node.log)
 
 
 def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkeypatch):
-    """The Epilog of alice's job finds this test's own process there, which is root's; the node stays in service."""
     monkeypatch.setattr(release.leftovers, "FIRST_ORDINARY_UID", max(1000, os.getuid() + 1))
     monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(os.getpid(),)).gpu())
     node.prolog(SLURM_JOB_UID="2999")
@@ -307,7 +291,6 @@ def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkey
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start somebody else's process")
 def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, monkeypatch):
-    """The next job must not meet it."""
     with processes_of_users() as start:
         stray = start(2996)
         monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(stray.pid,)).gpu())
@@ -318,7 +301,6 @@ def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, mo
 
 
 def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_its_work(node, monkeypatch):
-    """Nobody can say what is on the GPUs that the job had; the rest is removed."""
     node.prolog()
     monkeypatch.setattr(release, "nvml", FakeNvml(broken="GPU is lost"))
     assert node.epilog() is False
@@ -329,7 +311,6 @@ def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_it
 
 
 def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch):
-    """Killed between ledger and folder, in a process of its own: the next Prolog, of another job, goes on."""
     node.prolog(CUDA_VISIBLE_DEVICES="0")
     child = os.fork()
     if child == 0:
@@ -342,11 +323,10 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
     node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
     assert node.ledger().leaving == ()
     assert node.plan() is None
-    assert any("job 4711" in line and "going on" in line for line in node.log)
+    assert any("job 4711" in line and "continuing it" in line for line in node.log)
 
 
 def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypatch):
-    """slurmd asked twice: the second is over at once, and removes nothing under the first one's hands."""
     node.prolog()
     seen = []
 
@@ -362,7 +342,6 @@ def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypat
 
 
 def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node):
-    """Slurm gave bob GPU 0, whole: alice's job there is over. Without a ledger an ordinary Prolog makes nothing."""
     node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4712")
     assert not node.paths.root.exists()
     node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
@@ -377,8 +356,6 @@ OUTLIVING = ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps")
 
 @pytest.mark.parametrize(("waited_s", "well"), [(0.0, False), (3600.0, True)])
 def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeypatch, waited_s, well):
-    """It sits in the kernel: the Prolog says so, and Slurm takes the job elsewhere. Where there was no time to wait for
-    it the next hook looks again."""
     monkeypatch.setattr(release, "end_daemons", lambda *args: args[-1].killed([OUTLIVING]))
     monkeypatch.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
     monkeypatch.setattr(release, "OUTLIVES_S", waited_s)
@@ -388,8 +365,6 @@ def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeyp
 
 @pytest.mark.parametrize("left", [False, True])
 def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch, left):
-    """A user filled it beyond what can be removed in time: the job's line stays, and the next hook goes on. A process
-    of the daemon that is still there is a reason."""
     place = MpsPlace("/x", str(node.paths.mps / "2999/00000000-000000"), "GPU-0", Owner(2999, 2999))
     daemon = MpsProcess(OUTLIVING, "daemon", place.pipe)
     node.prolog(SLURM_JOB_UID="2999")
@@ -411,7 +386,6 @@ def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch
 
 
 def test_a_full_state_folder_keeps_no_epilog_from_its_work(node, monkeypatch):
-    """The ledger cannot be written until the job's own files are gone."""
     node.prolog()
     write = state.write_ledger
     full = [True]
@@ -429,7 +403,6 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node, monkeypatch):
 
 
 def test_a_ledger_that_is_held_for_ever_is_given_up_in_time(node):
-    """A hook that hangs in the driver, or was stopped."""
     state.prepare(node.paths)
     with (
         state.exclusive(node.paths, Deadline.after(1)),
@@ -441,7 +414,6 @@ def test_a_ledger_that_is_held_for_ever_is_given_up_in_time(node):
 
 @pytest.mark.parametrize("in_driver", [False, True])
 def test_a_hook_that_hangs_is_given_up_by_what_it_waits_for(monkeypatch, node, in_driver):
-    """A call that never returns, into the driver or elsewhere: the watchdog ends the hook."""
     ended = threading.Event()
     codes = []
     monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), ended.set()))
@@ -453,7 +425,6 @@ def test_a_hook_that_hangs_is_given_up_by_what_it_waits_for(monkeypatch, node, i
 
 @pytest.mark.parametrize(("which", "drained"), [(prolog, [0, 0, 1]), (epilog, [1, 1, 1])])
 def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(node, monkeypatch, which, drained):
-    """What the watchdog's exit code is, as the hooks give it along; elsewhere a hang is nothing of the node's."""
     given = []
     monkeypatch.setattr(hook, "watch", lambda who, seconds, code: given.append(code) or (lambda: None))
     monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
@@ -479,8 +450,6 @@ def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(
 def test_a_hanging_epilog_makes_the_node_unwell_and_a_hanging_prolog_does_not(
     monkeypatch, room, room_of_work, work, code
 ):
-    """In the driver: nobody knows what the one left on the GPUs; the other's job finds no plan, and is told. Elsewhere
-    neither does."""
     codes = []
     monkeypatch.setattr(hook, "count_refusal", lambda *_: True)
     monkeypatch.setattr(hook, "load_settings", lambda *_: Settings(mode="on", log_file=""))
@@ -493,7 +462,6 @@ def test_a_hanging_epilog_makes_the_node_unwell_and_a_hanging_prolog_does_not(
 
 
 def test_an_epilog_that_hangs_in_the_driver_makes_the_node_unwell_and_no_other(monkeypatch):
-    """Nobody knows then what it left on the GPUs. What a user can have it wait for is no reason."""
     codes = []
     monkeypatch.setattr(hook, "load_settings_or_defaults", lambda *_: Settings(mode="on", log_file=""))
     monkeypatch.setattr(hook, "watch", lambda who, seconds, code: codes.extend([code(True), code(False)]) or int)
@@ -503,7 +471,6 @@ def test_an_epilog_that_hangs_in_the_driver_makes_the_node_unwell_and_no_other(m
 
 
 def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, monkeypatch):
-    """Each of them is asked for under its own lock: the next job's Prolog may be quicker."""
     node.prolog()
     gpus = node.ledger().jobs[0].gpus
     for gpu in gpus:
@@ -524,7 +491,6 @@ def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, 
 
 
 def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkeypatch):
-    """Anybody may start a program of that name with that pipe directory."""
     place = MpsPlace("/x", "/run/x", "GPU-1", Owner(2998, 2998))
     found = tuple(
         MpsProcess(ProcessIdentity(pid, 1, uid, "nvidia-cuda-mps"), "server", place.pipe)
@@ -538,7 +504,6 @@ def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkey
 
 
 def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkeypatch):
-    """A hook that is told so by whomever: the job's own plan stays as it is."""
     node.prolog()
     plan = node.paths.plan(4711).read_bytes()
     monkeypatch.setattr(release, "running_jobs", lambda *_: (LiveJob(4711, os.getuid()),))
@@ -549,7 +514,6 @@ def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkey
 
 
 def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
-    """Its folder, a lock beside it, or a folder whose removal was cut short."""
     user = node.paths.mps / "2999"
     (user / "00000000-000000").mkdir(parents=True)
     (user / "11111111-111111.lock").touch()
@@ -577,14 +541,12 @@ def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(node, monkeypatch)
 
 
 def test_a_job_that_comes_back_without_a_share_finds_no_plan_of_its_earlier_run(node):
-    """An ordinary job has nothing of ours."""
     node.prolog()
     node.prolog(SPANK_SHARE_GPU=None)
     assert node.plan() is None
 
 
 def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch):
-    """To remove what is ours needs no settings."""
     node.prolog()
     monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
     monkeypatch.setattr(
@@ -598,7 +560,6 @@ def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch)
 
 
 def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
-    """The folders on the way to it are open to pass through, whatever slurmd was started with."""
     before = os.umask(0o077)
     try:
         hook.set_out()
@@ -611,7 +572,6 @@ def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
 
 
 def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
-    """A configuration that cannot even be read as text: the line goes to the default log."""
     monkeypatch.setattr("slurm_share.core.config.load", lambda: 1 / 0)
     monkeypatch.setattr("slurm_share.core.log.line", lambda file, who, text: lines.append((file, text)))
     lines: list[tuple[str, str]] = []
@@ -620,7 +580,6 @@ def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
 
 
 def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monkeypatch):
-    """A loop in a shell that puts its program on the GPU whenever it dies: the look after the first finds nothing."""
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root may start another user's process")
     uid = 2999
@@ -644,7 +603,6 @@ def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monk
 
 
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
-    """The title is anybody's to write; the real uid is not."""
     for pid, uid in (("100", "0"), ("101", "2001")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cmdline").write_bytes(b"slurmstepd: [%s.0]" % pid.encode())
@@ -658,7 +616,6 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
 
 
 def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
-    """Of several of one job the youngest counts, and one with a task is enough."""
     (tmp_path / "uptime").write_text("1000.50 3000.0\n")
     tick = os.sysconf("SC_CLK_TCK")
     for pid, title, parent, start_s in (
@@ -680,7 +637,7 @@ def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
 
 
 def fill(monkeypatch, error=28):
-    """No slot's file can be made."""
+    """Make every slot file fail with ENOSPC."""
 
     def no_room(*_):
         raise OSError(error, os.strerror(error), "/run/x/user")
@@ -689,7 +646,6 @@ def fill(monkeypatch, error=28):
 
 
 def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, monkeypatch):
-    """Users' files fill their file system; the refusal is on root's, and other jobs of the user are not in its way."""
     fill(monkeypatch)
     node.prolog()
     assert "/user is full on this node" in node.refused()
@@ -699,7 +655,6 @@ def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, m
 
 
 def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
-    """Another hook never lets go of the ledger, or a defect stands in the way: no task runs unshared by accident."""
     monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)
@@ -712,7 +667,7 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
 
     monkeypatch.setattr(state, "exclusive", held)
     assert prolog.main() == 0
-    assert "could not enter it: /run/x/ledger.lock: another hook has held it" in node.refused()
+    assert "could not enter it: /run/x/ledger.lock: another hook held it" in node.refused()
     monkeypatch.setattr(state, "exclusive", lambda *_: 1 / 0)
     assert prolog.main() == 0
     assert "could not enter it: ZeroDivisionError in the hook" in node.refused()
@@ -723,7 +678,6 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
 
 
 def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(node, monkeypatch):
-    """What follows is done, and the log says what becomes of the job."""
     log, seen = [], []
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr(hook, "load_settings", lambda **_: Settings(mode="observe", log_file="", mps_control=""))
@@ -746,7 +700,6 @@ def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(node, m
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: somebody else's plan takes root")
 def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
-    """He cannot make it writable either."""
     node.prolog(SLURM_JOB_UID="2999", SLURM_JOB_GID="2999")
     file = node.paths.plan(4711)
     assert file.stat().st_uid == 0
@@ -763,7 +716,6 @@ def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
 
 
 def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
-    """It had them beside the plan: they keep the locks of tasks that run."""
     node.paths.job(4711).mkdir(parents=True)
     node.paths.slots(4711).mkdir()
     (node.paths.slots(4711) / "0").write_text("used\n")
@@ -776,8 +728,6 @@ def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
 
 
 def test_what_killed_hooks_left_goes_with_the_next(node):
-    """A ledger that was being written, and folders of users whose daemons never came to be; not that of a user who has
-    a job here, for whom another hook may be starting one."""
     node.prolog()
     (node.paths.root / ".ledger.4242").touch()
     (node.paths.mps / str(os.getuid())).mkdir(parents=True)
@@ -805,14 +755,12 @@ def test_what_killed_hooks_left_goes_with_the_next(node):
     ],
 )
 def test_gpus_are_sure_where_slurmd_names_all_nodes_of_the_job(nodes, listed, is_sure):
-    """Those of a step on some of its nodes may be another node's."""
     given = {"SLURM_JOB_NUM_NODES": nodes, "SLURM_JOB_NODELIST": listed}
     more = {key: value for key, value in given.items() if value is not None}
     assert admission.read_job({**ENVIRON, **more}).has_sure_gpus is is_sure
 
 
 def test_gpus_that_may_be_another_nodes_end_no_other_job_of_the_user(node):
-    """Its entry stays, with or without a step; a job that is told all its nodes ends one that is over."""
     shared = {**ENVIRON, "SPANK_SHARE_GPU": "4", "SLURM_JOB_NUM_NODES": "2"}
     admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0)
     second = {**shared, "SLURM_JOB_ID": "4712", "SLURM_JOB_NODELIST": "n2"}

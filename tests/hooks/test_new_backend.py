@@ -1,4 +1,4 @@
-"""A third way of sharing: the backend of packaging/docs/extending.md, in a copy of the tree, serves a share."""
+"""The third backend of packaging/docs/extending.md serves a share, in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ print(json.dumps(found))
 
 
 def share(tree: Path, folder: Path, option: str) -> dict:
-    """Run Prolog and Epilog of a job with that share in the tree; what its tasks found, and what was left."""
+    """Run Prolog and Epilog of a job with that share in the tree; return its tasks' variables, and what is left."""
     folder.mkdir()
     return json.loads(python(tree, SHARE, str(folder), option))
 

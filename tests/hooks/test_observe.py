@@ -1,4 +1,4 @@
-"""A site that observes: the log says what would be done, and nothing but the log is written."""
+"""Mode "observe": the log says what would be done, and nothing else is written."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Site:
         monkeypatch.setattr(status, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def gpus(self, driver):
-        """Another driver."""
+        """Use a driver with these GPUs."""
         for room in (admission, release, observe):
             self.monkeypatch.setattr(room, "nvml", driver)
 
     def configure(self, text=""):
-        """The site's file; it observes where nothing else is said."""
+        """Write the site's file; the mode is observe unless it says otherwise."""
         lines = (f'log_file = "{self.root}/log"', 'mps_control = ""', text)
         (self.root / "config.toml").write_text("\n".join(lines) + "\n")
 
     def run(self, which, job_id=4711, uid=ALICE, share="4", **others):
-        """One hook of a job; its exit code is 0."""
+        """Run one hook of a job, which must exit with 0."""
         environ = {
             "SLURM_JOB_ID": str(job_id),
             "SLURM_JOB_UID": str(uid),
@@ -67,19 +67,19 @@ class Site:
             assert which.main() == names.EXIT_OK
 
     def changed_by(self, which, *args, **words):
-        """The lines that one hook logs, having changed nothing else."""
+        """Return the lines that one hook logs; fail if it changes anything else."""
         before, known = self.everything(), self.log()
         self.run(which, *args, **words)
         assert self.everything() == before
         return self.log()[len(known) :]
 
     def log(self):
-        """Without the times."""
+        """Return the log without its times."""
         file = self.root / "log"
         return [line.partition(" ")[2] for line in file.read_text().splitlines()] if file.exists() else []
 
     def everything(self):
-        """Every file and folder but the log: whose, of what mode, when last changed, and what is in it."""
+        """Return owner, mode, time of the last change and contents of every file and folder but the log."""
         found = {}
         for place in sorted(self.root.rglob("*")):
             if place != self.root / "log":
@@ -89,7 +89,7 @@ class Site:
         return found
 
     def put(self, folder, uid, *names):
-        """Files of that user."""
+        """Write files of that user."""
         for name in names:
             (folder / name).write_text("data")
             os.chown(folder / name, uid, uid)
@@ -97,7 +97,7 @@ class Site:
 
 @pytest.fixture
 def site(monkeypatch):
-    """It has never shared anything."""
+    """Return a site that has never shared anything."""
     with tempfile.TemporaryDirectory(prefix="observe-") as folder:
         site = Site(Path(folder), monkeypatch)
         monkeypatch.setattr(names, "STATE_ROOT", str(site.paths.root))
@@ -115,14 +115,14 @@ def site(monkeypatch):
 
 @pytest.fixture
 def start():
-    """Starts processes of users."""
+    """Return a function that starts processes of users."""
     with processes_of_users() as of:
         yield of
 
 
 @pytest.fixture
 def was_on(site):
-    """A site that shared until a moment ago: alice has a share and an ordinary job, and there is a plan refused."""
+    """Return a site that shared a moment ago: alice has a share and an ordinary job, and one plan is a refusal."""
     site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
     site.run(prolog, 1)
     site.run(prolog, 2, share=None)
@@ -139,14 +139,12 @@ PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBS
 
 
 def test_a_share_is_told_with_its_slots_and_its_mps(site):
-    """What its tasks would have found."""
     (line,) = site.changed_by(prolog)
     assert line.startswith(f"observe: would be shared: job 4711 of uid {ALICE}: 4 slots, 0 under MPS, on GPU-00000000-")
     assert "shared without MPS: this site has switched MPS off" in line
 
 
 def test_a_share_that_would_have_mps_is_told_so(site):
-    """A control program that is there: it is not started."""
     site.configure()
     text = (site.root / "config.toml").read_text().replace('mps_control = ""', 'mps_control = "/bin/false"')
     (site.root / "config.toml").write_text(text)
@@ -155,7 +153,6 @@ def test_a_share_that_would_have_mps_is_told_so(site):
 
 
 def test_a_part_of_a_gpu_is_told_by_its_one_slot(site):
-    """As many parts as there may be: each is judged as if it were the first."""
     for job_id in range(1, 7):
         (line,) = site.changed_by(prolog, job_id, **PART)
         assert f"would be shared: job {job_id} of uid {ALICE}: 1 slots" in line
@@ -171,7 +168,6 @@ def test_a_part_of_a_gpu_is_told_by_its_one_slot(site):
     ],
 )
 def test_a_share_that_cannot_be_is_told_with_its_sentence(site, words, settings, why):
-    """The one that its user would have read; as often as it comes, no node is unwell."""
     site.configure(settings)
     for _ in range(4):
         (line,) = site.changed_by(prolog, **words)
@@ -180,7 +176,6 @@ def test_a_share_that_cannot_be_is_told_with_its_sentence(site, words, settings,
 
 
 def test_a_dead_driver_is_told_and_drains_nothing(site):
-    """Any number of times."""
     site.gpus(FakeNvml(broken="Driver Not Loaded"))
     for job_id in range(1, 6):
         (line,) = site.changed_by(prolog, job_id)
@@ -189,7 +184,6 @@ def test_a_dead_driver_is_told_and_drains_nothing(site):
 
 
 def test_the_second_user_is_told_on_a_listed_node_and_in_a_share(site):
-    """As the Prolog would refuse them; its own user's job is let in."""
     site.live.append(LiveJob(9, BOB))
     assert site.changed_by(prolog, share=None) == []
     (line,) = site.changed_by(prolog)
@@ -202,7 +196,6 @@ def test_the_second_user_is_told_on_a_listed_node_and_in_a_share(site):
 
 @pytest.mark.parametrize(("private", "told"), [("usage", True), ("jobs", False)])
 def test_names_are_told_as_they_would_be(site, private, told):
-    """The log has the sentence as the user would have had it."""
     (site.root / "slurm.conf").write_text(f"PrivateData={private}\n")
     site.live.append(LiveJob(9, BOB))
     (line,) = site.changed_by(prolog, SLURM_CONF=str(site.root / "slurm.conf"))
@@ -210,7 +203,6 @@ def test_names_are_told_as_they_would_be(site, private, told):
 
 
 def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):
-    """Neither where no node is listed, nor where others are."""
     for settings in ("", 'exclusive_user_nodes = ["m[1-3]"]'):
         site.configure(settings)
         site.live[:] = [LiveJob(9, BOB)]
@@ -221,7 +213,6 @@ def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):
 
 @pytest.mark.parametrize("share", ["4;id", "0", "x" * 4096, ""])
 def test_a_share_that_cannot_be_read_is_told_on_a_listed_node(site, share):
-    """In one line, with what was sent."""
     site.configure(LISTED)
     (line,) = site.changed_by(prolog, share=share)
     assert "would be let in, unshared: SPANK_SHARE_GPU=" in line
@@ -229,7 +220,6 @@ def test_a_share_that_cannot_be_read_is_told_on_a_listed_node(site, share):
 
 
 def test_an_environment_that_is_not_slurmds_is_told(site):
-    """And nothing is made of it."""
     (line,) = site.changed_by(prolog, CUDA_VISIBLE_DEVICES="0;id")
     assert line.startswith("prolog: CUDA_VISIBLE_DEVICES=")
     (line,) = site.changed_by(epilog, CUDA_VISIBLE_DEVICES="0;id")
@@ -240,7 +230,6 @@ def test_an_environment_that_is_not_slurmds_is_told(site):
 
 
 def test_what_is_there_from_before_is_left_as_it_is(was_on):
-    """Its line, its folder, its plan and its modes, whoever comes and goes beside it."""
     was_on.live += [LiveJob(1, ALICE), LiveJob(2, ALICE)]
     (line,) = was_on.changed_by(prolog, 5, CUDA_VISIBLE_DEVICES="1")
     assert "would be shared" in line
@@ -256,7 +245,6 @@ def test_what_is_there_from_before_is_left_as_it_is(was_on):
 
 
 def test_a_job_whose_epilog_never_came_would_be_cleared(was_on):
-    """The next job's Prolog says so, and leaves it."""
     lines = was_on.changed_by(prolog, 5, uid=BOB, SLURM_JOB_EXCLUSIVE="USER")
     assert lines[:2] == [
         f"observe: would clear up after job {job_id} of uid {ALICE}, which is over" for job_id in (1, 2)
@@ -265,7 +253,6 @@ def test_a_job_whose_epilog_never_came_would_be_cleared(was_on):
 
 
 def test_a_ledger_that_cannot_be_read_is_left_as_it_is(was_on):
-    """Torn: it is neither made anew nor in the way."""
     was_on.paths.ledger.write_bytes(b"{torn")
     was_on.live.append(LiveJob(2, ALICE))
     (line,) = was_on.changed_by(prolog, 5)
@@ -274,7 +261,6 @@ def test_a_ledger_that_cannot_be_read_is_left_as_it_is(was_on):
 
 
 def test_only_a_plan_of_the_jobs_own_earlier_run_goes(was_on):
-    """Tasks would follow it to GPUs that the job may no longer have; of the others none is touched."""
     others = was_on.paths.plan(3).read_bytes()
     assert was_on.paths.plan(1).exists()
     was_on.run(prolog, 1, SLURM_JOB_RESTART_COUNT="1")
@@ -287,7 +273,6 @@ def test_only_a_plan_of_the_jobs_own_earlier_run_goes(was_on):
 
 @as_root
 def test_a_users_last_job_is_told_with_what_would_go(site, start):
-    """Files of the user's in /dev/shm and /tmp and processes, on a GPU and elsewhere: counted, and all still there."""
     site.configure('clean_up = ["gpu_processes", "processes", "shm", "tmp"]')
     on_gpu, elsewhere, his = start(ALICE), start(ALICE), start(BOB)
     site.gpus(FakeNvml().gpu(pids=(on_gpu.pid, his.pid)).gpu())
@@ -305,7 +290,6 @@ def test_a_users_last_job_is_told_with_what_would_go(site, start):
 
 @as_root
 def test_a_process_is_told_once(site, start):
-    """On a GPU, it is also anywhere."""
     site.configure('clean_up = ["gpu_processes", "processes"]')
     hers = start(ALICE)
     site.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu())
@@ -319,7 +303,6 @@ def test_a_process_is_told_once(site, start):
     [("[]", "nothing"), ('["tmp"]', "1 in {tmp}"), ('["shm"]', "2 in {shm}"), ('["gpu_processes"]', "nothing")],
 )
 def test_only_what_the_site_wants_cleared_is_told(site, clean_up, what):
-    """The same words as for the Epilog that does it."""
     site.configure(f"clean_up = {clean_up}")
     site.put(site.paths.shm, ALICE, "a", "b")
     site.put(site.paths.tmp, ALICE, "c")
@@ -329,7 +312,6 @@ def test_only_what_the_site_wants_cleared_is_told(site, clean_up, what):
 
 @as_root
 def test_an_ordinary_job_goes_from_a_listed_node_as_a_share_does(site):
-    """And from any other without a word."""
     site.put(site.paths.shm, ALICE, "a")
     assert site.changed_by(epilog, share=None) == []
     site.configure(LISTED)
@@ -341,14 +323,12 @@ def test_an_ordinary_job_goes_from_a_listed_node_as_a_share_does(site):
     "live", [[LiveJob(9, ALICE)], [LiveJob(9, None)], [LiveJob(4711, ALICE), LiveJob(9, ALICE), LiveJob(10, BOB)]]
 )
 def test_a_job_that_is_not_the_last_goes_without_a_word(site, live):
-    """Another of the user's jobs has a step here, or one has whose owner nobody knows."""
     site.live[:] = live
     assert site.changed_by(epilog) == []
 
 
 @as_root
 def test_its_own_last_step_does_not_keep_a_job_here(site, start):
-    """Nor what is left of it; nor do other users' jobs."""
     site.configure('clean_up = ["processes"]')
     hers = start(ALICE, 4711)
     site.live[:] = [LiveJob(4711, ALICE), LiveJob(10, BOB)]
@@ -357,7 +337,6 @@ def test_its_own_last_step_does_not_keep_a_job_here(site, start):
 
 
 def test_a_driver_that_is_gone_is_told(site):
-    """What is on its GPUs cannot be."""
     site.gpus(FakeNvml(broken="GPU is lost"))
     (line,) = site.changed_by(epilog)
     assert "no process on a GPU, since" in line
@@ -365,13 +344,11 @@ def test_a_driver_that_is_gone_is_told(site):
 
 
 def test_a_system_users_job_goes_without_a_word(site):
-    """Nothing would be cleared after it."""
     assert site.changed_by(epilog, uid=0) == []
     assert site.changed_by(epilog, uid=999) == []
 
 
 def test_arrival_and_departure_themselves_write_nothing(site):
-    """Called as the hooks call them, on a state folder that is not there: none is made."""
     settings = replace(Settings(), log_file="", mps_control="")
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": f"{ALICE}", "SLURM_JOB_GID": f"{ALICE}", "SLURMD_NODENAME": "n2"}
     before = site.everything()

@@ -1,4 +1,4 @@
-"""What a site wants of Prolog and Epilog: a node for one user, parts of a GPU, a clean node after a user, modes."""
+"""A site's policy in Prolog and Epilog: a node for one user, parts of a GPU, a clean node after a user, modes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may
 
 
 class Node:
-    """A node with two GPUs, a state folder, /dev/shm and /tmp of its own; who is alive there is said by `live`."""
+    """A node with two GPUs, and its own state folder, /dev/shm and /tmp; `live` has its live jobs."""
 
     def __init__(self, root, monkeypatch):
         self.root = root
@@ -57,16 +57,16 @@ class Node:
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
 
     def gpus(self, driver, monkeypatch):
-        """Another driver."""
+        """Use a driver with these GPUs."""
         for room in (admission, release):
             monkeypatch.setattr(room, "nvml", driver)
 
     def set(self, **changes):
-        """Other settings."""
+        """Change the settings."""
         self.settings = replace(self.settings, **changes)
 
     def environ(self, job_id, uid=ALICE, share=None, gpus="0", **others):
-        """What slurmd says of a job; an ordinary one unless it has a share."""
+        """Return slurmd's environment for a job; an ordinary one without a share."""
         found = {
             "SLURM_JOB_ID": str(job_id),
             "SLURM_JOB_UID": str(uid),
@@ -79,15 +79,15 @@ class Node:
         return found if share is None else {**found, names.HOOK_VARIABLE: share}
 
     def prolog(self, job_id, now=1000.0, **words):
-        """Whether the node is well."""
+        """Run a Prolog; return whether the node is well."""
         return admission.admit_job(self.environ(job_id, **words), self.paths, self.settings, now)
 
     def epilog(self, job_id, **words):
-        """The same."""
+        """Run an Epilog; return whether the node is well."""
         return release.release_job(self.environ(job_id, **words), self.paths, self.settings, time.time())
 
     def part(self, job_id, share="4", **words):
-        """A job with a part of one GPU arrives."""
+        """Run the Prolog of a job with a part of one GPU."""
         words = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER", **words}
         return self.prolog(job_id, share=share, **words)
 
@@ -95,7 +95,7 @@ class Node:
         return ledger_file.read_plan(self.paths, job_id)
 
     def refused(self, job_id):
-        """The sentence for the job's user; None: the job has its plan."""
+        """Return the sentence for the job's user; None: the job has its plan."""
         plan = self.plan(job_id)
         return None if isinstance(plan, Plan) else plan.sentence
 
@@ -103,16 +103,16 @@ class Node:
         return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
     def jobs(self):
-        """Who is here, as the ledger has it."""
+        """Return the jobs in the ledger."""
         return [entry.job_id for entry in self.ledger().jobs]
 
     def files(self):
-        """All but the folders that are always there."""
+        """Return all files but the folders that are always there."""
         found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
         return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
     def put(self, folder, uid, *names):
-        """Files of that user; `a/b` is one in a folder of the user's."""
+        """Write files of that user; `a/b` is a file in one of the user's folders."""
         for name in names:
             file = folder / name
             if not file.parent.exists():
@@ -122,24 +122,24 @@ class Node:
             os.chown(file, uid, uid)
 
     def common(self):
-        """All that is in /dev/shm and /tmp."""
+        """Return everything in /dev/shm and /tmp."""
         return sorted(str(p.relative_to(self.root)) for f in (self.paths.shm, self.paths.tmp) for p in f.rglob("*"))
 
     def said(self, *words):
-        """How many lines of the log have all of these words."""
+        """Return how many lines of the log have all of these texts."""
         return sum(all(word in line for word in words) for line in self.log)
 
 
 @pytest.fixture
 def node(monkeypatch):
-    """Under a path that leaves room for a pipe directory of at most 87 bytes."""
+    """Return a node under a path that leaves space for a pipe directory of at most 87 bytes."""
     with tempfile.TemporaryDirectory(prefix="policy-") as folder:
         yield Node(Path(folder), monkeypatch)
 
 
 @pytest.fixture
 def start():
-    """Starts processes of users."""
+    """Return a function that starts processes of users."""
     with processes_of_users() as of:
         yield of
 
@@ -157,7 +157,6 @@ def start():
     ],
 )
 def test_the_second_user_of_a_listed_node_is_refused(node, slurm_conf, told):
-    """An ordinary job, and a sentence in its output. Who is there it learns only where Slurm would say it, too."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(4711)
     node.live.append(LiveJob(4711, ALICE))
@@ -176,15 +175,14 @@ def test_the_second_user_of_a_listed_node_is_refused(node, slurm_conf, told):
 
 @pytest.mark.parametrize("where", ["relative/slurm.conf", "", "/nowhere/slurm.conf"])
 def test_a_configuration_of_slurm_that_is_not_found_hides(node, where):
-    """What cannot be found out is not told."""
     node.live.append(LiveJob(4711, ALICE))
     node.prolog(4712, uid=BOB, share="4", SLURM_CONF=where)
     assert "a job of another user is still on it" in node.refused(4712)
 
 
 def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(node):
-    """It stays while slurmctld does not answer it. The next job has the GPU, what was left is cleared, and it is said.
-    One that is young has its task to come."""
+    """It stays while slurmctld does not answer. The next job gets the GPU, and the log says so. A young slurmstepd
+    still starts its task."""
     node.prolog(4711, share="4")
     node.live.append(LiveJob(4711, None, 31.0))
     assert node.prolog(4712, uid=BOB, share="4", now=2000.0)
@@ -197,7 +195,6 @@ def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(node):
 
 
 def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
-    """Its Epilog removes its folder; who was there has what he had."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(4711, share="4")
     node.live.append(LiveJob(4711, ALICE))
@@ -209,7 +206,6 @@ def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
 
 
 def test_refusals_that_a_user_can_bring_about_drain_no_node(node):
-    """Alice keeps a job alive, and bob's jobs are refused one after the other."""
     node.set(exclusive_user_nodes=("n2",))
     node.live.append(LiveJob(4711, ALICE))
     assert all(node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(9))
@@ -218,7 +214,7 @@ def test_refusals_that_a_user_can_bring_about_drain_no_node(node):
 
 
 def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node, monkeypatch):
-    """Another job, each time; the record is root's, beside the state folder. After the drain there are three again."""
+    """Each refusal is of another job. After the drain the count starts again."""
     node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
     assert all(node.prolog(1, share="4") for _ in range(5))
     assert [node.prolog(4720 + i, share="4") for i in range(2)] == [True, False]
@@ -241,7 +237,6 @@ def test_refusals_are_counted_on_a_clock_that_nobody_sets(node, monkeypatch, lat
 
 @pytest.mark.parametrize("what", ["a folder", "a link", "full"])
 def test_a_record_that_cannot_be_kept_costs_no_job(node, monkeypatch, what):
-    """It is said, and nothing is counted."""
     node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
     if what == "a folder":
         node.paths.refusals.mkdir()
@@ -256,7 +251,6 @@ def test_a_record_that_cannot_be_kept_costs_no_job(node, monkeypatch, what):
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["with users' files", "of root's alone"])
 def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, monkeypatch, elsewhere):
-    """The jobs are refused; the third drains a node on which users' files lie on another file system."""
     site.configure('mode = "on"')
     monkeypatch.setattr(prolog, "_has_users_files", lambda _: not elsewhere)
     monkeypatch.setattr(state, "write_ledger", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
@@ -266,7 +260,6 @@ def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, mon
 
 
 def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
-    """Another node has a driver; no other node has a larger max_share."""
     node.set(max_share=8)
     assert all(node.prolog(4720 + i, share="9") for i in range(5))
     node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
@@ -276,7 +269,6 @@ def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, mon
 
 @pytest.mark.parametrize("known", [False, True])
 def test_an_ordinary_job_on_a_node_that_is_not_listed_leaves_no_line(node, known):
-    """Whoever else is there; nothing is made for it, whether or not the node has a ledger."""
     if known:
         node.prolog(4711, share="4", gpus="1")
     before = node.files()
@@ -302,7 +294,6 @@ def test_an_ordinary_job_on_a_node_that_is_not_listed_leaves_no_line(node, known
     ],
 )
 def test_nodes_are_listed_as_slurm_writes_them(node, listed, line):
-    """One name, several, or in brackets."""
     node.set(exclusive_user_nodes=listed)
     node.prolog(4711)
     assert node.paths.ledger.exists() is line
@@ -317,7 +308,6 @@ def test_a_list_that_cannot_be_read_is_named(node):
 
 
 def test_ordinary_jobs_of_one_user_are_side_by_side_on_a_listed_node(node):
-    """Ten of them, with a share among them; each has a line, and their Epilogs leave nothing."""
     node.set(exclusive_user_nodes=("n[1-3]",))
     for job_id in range(4711, 4721):
         assert node.prolog(job_id, share="4" if job_id == 4715 else None)
@@ -344,7 +334,6 @@ def test_a_share_keeps_its_node_to_its_user_wherever_it_is(node):
 
 @pytest.mark.parametrize(("later", "refused"), [(0.5, True), (29.0, True), (31.0, False), (-60.0, False)])
 def test_a_job_without_a_step_yet_is_alive_for_a_moment(node, later, refused):
-    """Its Prolog has just ended. After that only a step proves it, and before it a clock that was set back."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(4711, gpus="0")
     node.prolog(4712, uid=BOB, gpus="1", now=1000.0 + later)
@@ -352,7 +341,6 @@ def test_a_job_without_a_step_yet_is_alive_for_a_moment(node, later, refused):
 
 
 def test_a_system_users_job_is_let_in_and_keeps_nobody_out(node):
-    """A health check of root's."""
     node.set(exclusive_user_nodes=("n2",))
     node.live += [LiveJob(4711, ALICE), LiveJob(4700, 0)]
     node.prolog(4712, uid=0)
@@ -362,25 +350,24 @@ def test_a_system_users_job_is_let_in_and_keeps_nobody_out(node):
 
 
 def test_a_user_whose_jobs_are_over_keeps_nobody_out(node):
-    """Alice's Epilog never came. Slurm gives bob her node, and she has no step: her line and her folder go."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(4711, share="4")
     assert node.prolog(4712, uid=BOB, now=1001.0, SLURM_JOB_EXCLUSIVE="USER")
     assert node.jobs() == [4712]
     assert node.plan(4711) is None
-    assert node.said("job 4711", "had no Epilog") == 1
+    assert node.said("job 4711", "without an Epilog") == 1
 
 
 # --- parts of a GPU ------------------------------------------------------------------------------------------------
 
 
 def variables(plan):
-    """The variables of the plan's first slot."""
+    """Return the variables of the plan's first slot."""
     return {one.name: one.value for one in registry.slot_environment(plan, plan.slots[0])}
 
 
 def numbers(node):
-    """Each job's number on its GPU, by the ledger; the plans say the same."""
+    """Return each job's number on its GPU in the ledger; check that the plans have the same."""
     found = {entry.job_id: entry.on_gpu for entry in node.ledger().jobs}
     for job_id, number in found.items():
         words = variables(node.plan(job_id))
@@ -389,7 +376,6 @@ def numbers(node):
 
 
 def test_n_jobs_on_a_gpu_have_the_numbers_up_to_n(node):
-    """One slot each, with 1/N of the GPU; the number across jobs stands in the task's environment."""
     for job_id in range(1, 5):
         assert node.part(job_id)
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
@@ -401,7 +387,6 @@ def test_n_jobs_on_a_gpu_have_the_numbers_up_to_n(node):
 
 
 def test_one_part_too_many_is_refused_and_drains_no_node(node):
-    """All of the GPU's jobs are alive: Slurm counts other parts than the site. It is one user's affair."""
     for job_id in range(1, 5):
         node.part(job_id)
         node.live.append(LiveJob(job_id, ALICE))
@@ -421,11 +406,10 @@ def test_a_job_waits_for_one_that_slurm_has_given_up(node, monkeypatch):
     node.live.append(LiveJob(1, ALICE))
     assert node.prolog(2, uid=BOB, share="1", now=2000.0)
     assert (node.jobs(), node.refused(2)) == ([2], None)
-    assert node.said("job 1 ", "had no Epilog") == 1
+    assert node.said("job 1 ", "without an Epilog") == 1
 
 
 def test_an_ordinary_job_on_a_listed_node_waits_as_well(node, monkeypatch):
-    """It is let in."""
     node.set(exclusive_user_nodes=("n2",))
     monkeypatch.setattr(admission, "PATIENCE_S", 60.0)
     monkeypatch.setattr(admission.time, "sleep", lambda seconds: node.live.clear())
@@ -435,7 +419,6 @@ def test_an_ordinary_job_on_a_listed_node_waits_as_well(node, monkeypatch):
 
 
 def test_who_waits_sees_the_time_pass(node, monkeypatch):
-    """Of the job before there is its Prolog's line alone, of 29 s ago: a second later that proves nothing any more."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(1, now=1000.0)
     passed = [0.0]
@@ -449,7 +432,6 @@ def test_who_waits_sees_the_time_pass(node, monkeypatch):
 
 @pytest.mark.parametrize("share", [None, "1"])
 def test_names_are_looked_up_once_and_not_under_the_ledgers_lock(node, monkeypatch, share):
-    """Whoever keeps the users' names may take as long as he likes: other hooks have the ledger meanwhile."""
     node.set(exclusive_user_nodes=("n2",))
     (node.root / "slurm.conf").write_text("ClusterName=demo\n")
     asked = []
@@ -468,7 +450,6 @@ def test_names_are_looked_up_once_and_not_under_the_ledgers_lock(node, monkeypat
 
 
 def test_a_torn_ledger_is_said_once(node):
-    """It is read once, and what follows works on what was read."""
     node.prolog(1, share="4", gpus="1")
     node.paths.ledger.write_text("{")
     node.log.clear()
@@ -479,7 +460,6 @@ def test_a_torn_ledger_is_said_once(node):
 
 
 def test_an_epilog_of_a_job_that_slurmctld_has_forgotten_says_root(node):
-    """It is believed once the job has no step here any more, and is not about to get its first."""
     node.prolog(1, share="1", now=time.time())
     assert node.epilog(1, uid=0)
     assert node.jobs() == [1]
@@ -497,19 +477,17 @@ def test_an_epilog_of_a_job_that_slurmctld_has_forgotten_says_root(node):
 
 
 def test_a_part_takes_the_number_of_one_that_is_over(node):
-    """Its Epilog never came; nobody's who has a step is taken, and nobody's more than needed."""
     for job_id in range(1, 5):
         node.part(job_id, now=1000.0 + job_id)
     node.live += [LiveJob(1, ALICE), LiveJob(3, ALICE)]
     assert node.part(5, now=2000.0)
     assert numbers(node) == {1: 0, 3: 2, 4: 3, 5: 1}
     assert node.plan(2) is None
-    assert node.said("job 2 ", "had no Epilog") == 1
-    assert node.said("had no Epilog") == 1
+    assert node.said("job 2 ", "without an Epilog") == 1
+    assert node.said("without an Epilog") == 1
 
 
 def test_a_number_that_was_given_back_is_given_again(node):
-    """The lowest one, when there are several."""
     for job_id in range(1, 5):
         node.part(job_id)
     node.epilog(3, share="4")
@@ -520,14 +498,12 @@ def test_a_number_that_was_given_back_is_given_again(node):
 
 
 def test_numbers_are_counted_on_each_gpu(node):
-    """Two GPUs, two jobs on each."""
     for job_id in range(1, 5):
         node.part(job_id, gpus=str(job_id % 2))
     assert numbers(node) == {1: 0, 2: 0, 3: 1, 4: 1}
 
 
 def test_parts_of_different_size_share_a_gpu_as_long_as_it_lasts(node):
-    """A half and two quarters, each with the number of its stretch; not one quarter more."""
     node.part(1, share="2")
     node.part(2)
     node.part(3)
@@ -538,14 +514,12 @@ def test_parts_of_different_size_share_a_gpu_as_long_as_it_lasts(node):
 
 
 def test_parts_that_come_at_once_get_different_numbers(node):
-    """Eight Prologs at the same moment."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda job_id: node.part(job_id, share="8"), range(1, 9)))
     assert sorted(numbers(node).values()) == list(range(8))
 
 
 def test_a_whole_gpu_and_parts_do_not_meet(node):
-    """On two GPUs they lie side by side; on one whoever is alive keeps it, and afterwards it is free for the other."""
     node.part(1)
     node.live.append(LiveJob(1, ALICE))
     node.prolog(2, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
@@ -564,17 +538,15 @@ def test_a_whole_gpu_and_parts_do_not_meet(node):
 
 
 def test_a_whole_gpu_for_the_same_user_proves_its_parts_over(node):
-    """None of them has a step, and Slurm has counted the GPU free."""
     node.part(1)
     node.part(2)
     node.part(3, gpus="1")
     node.prolog(4, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
     assert numbers(node) == {3: 0, 4: None}
-    assert node.said("had no Epilog") == 2
+    assert node.said("without an Epilog") == 2
 
 
 def test_a_part_that_comes_back_keeps_one_line_and_a_number(node):
-    """A second Prolog of it, and a requeue."""
     node.part(1)
     node.part(2)
     node.part(1)
@@ -583,7 +555,6 @@ def test_a_part_that_comes_back_keeps_one_line_and_a_number(node):
 
 
 def test_numbers_outlive_a_ledger_that_cannot_be_read(node):
-    """They stand in the plans."""
     node.part(1)
     node.part(2)
     node.epilog(1, share="4")
@@ -596,7 +567,7 @@ def test_numbers_outlive_a_ledger_that_cannot_be_read(node):
 
 
 def here_alone(node, *job_ids):
-    """Alice's ordinary jobs on a listed node."""
+    """Enter alice's ordinary jobs on a listed node."""
     node.set(exclusive_user_nodes=("n2",))
     for job_id in job_ids:
         node.prolog(job_id)
@@ -605,7 +576,6 @@ def here_alone(node, *job_ids):
 @as_root
 @pytest.mark.parametrize("share", [None, "4"])
 def test_a_users_files_go_with_the_last_job_and_not_before(node, share):
-    """Of an ordinary job on a listed node, and of a share anywhere; bob's and root's stay."""
     node.set(exclusive_user_nodes=("n2",))
     node.prolog(1, share=share, gpus="0")
     node.prolog(2, share=share, gpus="1")
@@ -633,7 +603,6 @@ def test_a_users_files_go_with_the_last_job_and_not_before(node, share):
     ],
 )
 def test_only_what_the_site_wants_is_cleared(node, clean_up, left):
-    """/dev/shm alone is, where it says nothing."""
     node.set(clean_up=clean_up)
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers")
@@ -658,7 +627,6 @@ def test_only_what_the_site_wants_is_cleared(node, clean_up, left):
     ],
 )
 def test_a_users_processes_end_as_the_site_wants_it(node, monkeypatch, start, clean_up, on_gpu, ended):
-    """One on a GPU, or anywhere; bob's beside it is not touched, and the node is well. Said once in the log."""
     hers, his = start(ALICE), start(BOB)
     node.gpus(FakeNvml().gpu(pids=(hers.pid, his.pid) if on_gpu else ()).gpu(), monkeypatch)
     node.set(clean_up=clean_up)
@@ -671,7 +639,6 @@ def test_a_users_processes_end_as_the_site_wants_it(node, monkeypatch, start, cl
 
 @as_root
 def test_no_process_is_spared_for_what_it_says_of_itself(node, start):
-    """Bob's last share is over, and a process of his says it is of root's job 9, which lives. Alice is not asked."""
     node.set(clean_up=("processes",))
     node.live.append(LiveJob(9, 0))
     mine, free, hers = start(BOB, 9), start(BOB), start(ALICE)
@@ -682,7 +649,6 @@ def test_no_process_is_spared_for_what_it_says_of_itself(node, start):
 
 @as_root
 def test_a_user_with_a_job_that_no_hook_knows_has_not_left(node):
-    """An ordinary job of alice's on this node, which is not listed; and a step of whoever's."""
     node.put(node.paths.shm, ALICE, "hers")
     for live in (LiveJob(9, ALICE), LiveJob(9, None)):
         node.live[:] = [live]
@@ -698,7 +664,6 @@ def test_a_user_with_a_job_that_no_hook_knows_has_not_left(node):
 
 @as_root
 def test_root_never_leaves(node):
-    """A system user's files are the system's."""
     node.put(node.paths.shm, 0, "roots")
     node.put(node.paths.shm, 998, "daemons")
     for uid in (0, 998):
@@ -709,7 +674,6 @@ def test_root_never_leaves(node):
 
 @as_root
 def test_no_link_of_the_users_is_followed(node):
-    """It goes, and bob's folder that it points to stays."""
     here_alone(node, 1)
     node.put(node.root, BOB, "home/a")
     node.put(node.paths.shm, ALICE, "hers/a")
@@ -724,7 +688,6 @@ def test_no_link_of_the_users_is_followed(node):
 @as_root
 @pytest.mark.parametrize("share", [None, "4"])
 def test_of_two_last_jobs_that_end_at_once_one_clears_up(node, share):
-    """Twenty times two Epilogs at the same moment: what the user left goes every time, and goes once."""
     node.set(exclusive_user_nodes=("n2",))
     for turn in range(20):
         for job_id, gpu in ((1, "0"), (2, "1")):
@@ -742,7 +705,7 @@ def test_of_two_last_jobs_that_end_at_once_one_clears_up(node, share):
 
 
 def meanwhile(monkeypatch, room, name, come):
-    """Have something happen just before a step of the Epilog, once."""
+    """Do something once, just before a step of the Epilog."""
     step, coming = getattr(room, name), [come]
 
     def after(*args, **words):
@@ -790,7 +753,6 @@ def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monke
 @as_root
 @pytest.mark.parametrize(("room", "step"), STEPS)
 def test_nothing_of_a_job_that_leaves_no_line_is_touched_when_it_comes_meanwhile(node, monkeypatch, start, room, step):
-    """An ordinary job on a node that is not listed: its step is all that tells of it."""
     node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
     node.prolog(1, share="4")
     children = []
@@ -809,7 +771,6 @@ def test_nothing_of_a_job_that_leaves_no_line_is_touched_when_it_comes_meanwhile
 
 @as_root
 def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, monkeypatch):
-    """Under the same number."""
     node.prolog(1, share="4")
     meanwhile(monkeypatch, release, "end_leftovers", lambda: node.prolog(1, share="2", SLURM_JOB_RESTART_COUNT="1"))
     node.put(node.paths.shm, ALICE, "hers")
@@ -834,7 +795,6 @@ def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, mo
     ],
 )
 def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch, room, step):
-    """At any step: bob's Prolog clears away what is left of alice, whether it is in its place or set aside."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "a", "b/c")
     child = os.fork()
@@ -854,7 +814,6 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
 
 @as_root
 def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
-    """Alice's Epilog was killed and bob's is the next hook: folders of both go, in one run."""
     node.set(clean_up=("shm", "tmp"))
     node.prolog(1, uid=ALICE, share="4", SLURM_JOB_EXCLUSIVE="NODE")
     with state.exclusive(node.paths, Deadline.after(5)):
@@ -874,8 +833,6 @@ def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
 
 @as_root
 def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, monkeypatch):
-    """Bob makes a crowd of them. What alice leaves is removed by the name that the ledger has; what is bob's stays
-    bob's, and nobody looks at it again after the one look at the folder."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers")
     node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
@@ -888,14 +845,13 @@ def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, m
 
 
 def another_hook(monkeypatch):
-    """From here on a hook that was at work before has ended."""
+    """Let hooks that were running before count as ended."""
     monkeypatch.setattr(process, "is_same", lambda *_: False)
 
 
 @as_root
 @pytest.mark.parametrize("slow", ["remove", "list", "set aside"])
 def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monkeypatch, slow):
-    """A million files. The node is well; what was set aside is named in the ledger, and bob's job has a share."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers/a")
     with monkeypatch.context() as late:
@@ -920,7 +876,6 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
 
 @as_root
 def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch):
-    """Alice has a job again: her new files are hers, and what waits to be removed is removed."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers/a")
     with monkeypatch.context() as late:
@@ -937,7 +892,6 @@ def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch
 
 @as_root
 def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeypatch, start):
-    """Each starts its successor before it is ended; another user's programs go on."""
     monkeypatch.setattr(release.termination, "GRACE_S", 0.2)
     others = start(BOB)
     hers: list[subprocess.Popen[bytes]] = []
@@ -962,13 +916,12 @@ def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeyp
     assert node.epilog(1)
     assert ended == [ALICE]
     assert others.poll() is None
-    assert node.said("come back", f"uid {ALICE}") == 1
+    assert node.said("started again", f"uid {ALICE}") == 1
     assert node.ledger().leaving == ()
 
 
 @as_root
 def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, monkeypatch, start):
-    """It holds the GPU's memory; anywhere else it is said, and no more."""
     for clean_up, well in ((("gpu_processes",), False), (("processes",), True)):
         hers = start(ALICE)
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
@@ -992,7 +945,7 @@ def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, m
 
 @pytest.fixture
 def site(node, monkeypatch):
-    """The node with a configuration file, whose hooks are started with an environment and answer with their code."""
+    """Return the node with a configuration file, whose hooks are started with an environment."""
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
     monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
@@ -1023,7 +976,6 @@ DAY_S = 86400.0
 
 @pytest.mark.parametrize("days", [-1, 1], ids=["set back", "set forward"])
 def test_a_job_that_has_just_come_keeps_its_node_when_the_clock_is_set(site, monkeypatch, days):
-    """Its first step is about to begin; another user's job is refused."""
     site.configure('mode = "on"')
     site.run(prolog, 1, share="4")
     began = time.time()
@@ -1034,7 +986,6 @@ def test_a_job_that_has_just_come_keeps_its_node_when_the_clock_is_set(site, mon
 
 
 def test_three_refusals_are_three_whatever_the_clock_says(site, monkeypatch):
-    """The driver is gone, and the clock is set while jobs come."""
     site.configure('mode = "on"')
     site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
     began, codes = time.time(), []
@@ -1045,7 +996,6 @@ def test_three_refusals_are_three_whatever_the_clock_says(site, monkeypatch):
 
 
 def test_a_site_that_is_on_shares(site):
-    """And its Epilog leaves nothing."""
     site.configure('mode = "on"')
     assert site.run(prolog, 1, share="4") == 0
     assert len(site.plan(1).slots) == 4
@@ -1055,7 +1005,6 @@ def test_a_site_that_is_on_shares(site):
 
 @pytest.mark.parametrize("mode", ['mode = "off"', 'mode = "observe"', ""])
 def test_a_site_that_is_not_on_makes_nothing(site, mode):
-    """Neither for a share nor for an ordinary job, on a listed node either; nothing said is observing."""
     site.configure(f'{mode}\nexclusive_user_nodes = ["n2"]')
     for job_id, share in ((1, "4"), (2, None)):
         assert site.run(prolog, job_id, share=share) == 0
@@ -1065,7 +1014,6 @@ def test_a_site_that_is_not_on_makes_nothing(site, mode):
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
 def test_a_plan_of_an_earlier_run_is_gone_when_nothing_is_shared_any_more(site, mode):
-    """The job was requeued after the switch: no task may follow the old plan."""
     site.configure('mode = "on"')
     site.run(prolog, 1, share="4")
     site.run(prolog, 2, share="4", gpus="1")
@@ -1098,7 +1046,6 @@ def test_what_was_given_is_taken_back_whatever_the_mode_is_by_then(site, mode):
 
 
 def test_a_partition_has_a_mode_of_its_own(site):
-    """Shared in one, observed in all others; the Epilog follows what is there, also where the partition is unknown."""
     site.configure('mode = "observe"\n[partition.gpu]\nmode = "on"')
     site.run(prolog, 1, share="4", SLURM_JOB_PARTITION="gpu")
     site.run(prolog, 2, share="4", gpus="1", SLURM_JOB_PARTITION="debug")
@@ -1109,7 +1056,6 @@ def test_a_partition_has_a_mode_of_its_own(site):
 
 @as_root
 def test_a_broken_configuration_costs_no_user_a_file(site):
-    """What is ours is removed without it. Whether the site wants the user's files removed is not known then."""
     site.configure('mode = "on"\nclean_up = []')
     site.run(prolog, 1, share="4")
     site.put(site.paths.shm, ALICE, "hers")
@@ -1120,7 +1066,6 @@ def test_a_broken_configuration_costs_no_user_a_file(site):
 
 
 def test_an_unwell_node_is_told_to_slurmd(site, monkeypatch):
-    """The third refusal's exit code drains it."""
     site.configure('mode = "on"')
     site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
     codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
@@ -1130,7 +1075,6 @@ def test_an_unwell_node_is_told_to_slurmd(site, monkeypatch):
 
 @pytest.mark.parametrize("which", [prolog, epilog])
 def test_a_configuration_that_cannot_be_understood_drains_no_node(site, which):
-    """Said by the Prolog, with the file and the key."""
     site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]\nmax_shar = 3')
     assert site.run(which, 1) == 0
     assert not site.paths.root.exists()
@@ -1150,7 +1094,7 @@ print(*codes, *sorted({"msgspec", "tomllib", "pynvml", "slurm_share.core.config"
 
 
 def loaded(folder, text, **environ):
-    """Exit codes of both hooks for an ordinary job in a clean interpreter, and which heavy modules they loaded."""
+    """Run both hooks for an ordinary job in a clean interpreter; return exit codes and the heavy modules they load."""
     (folder / "config.toml").write_text(text)
     argv = [sys.executable, "-I", "-c", CODE, str(folder / "state"), str(folder / "config.toml")]
     run = subprocess.run(argv, env={"SLURM_JOB_ID": "1", **environ}, capture_output=True, text=True, check=True)
@@ -1159,7 +1103,6 @@ def loaded(folder, text, **environ):
 
 @pytest.mark.parametrize("text", ["", 'mode = "on"\nmax_share = 8\n', 'mode = "off"\n', "this is no TOML ["])
 def test_an_ordinary_job_pays_for_no_configuration_that_lists_no_node(tmp_path, text):
-    """Nothing is imported to read it, and nothing is made; nor where the jobs folder is there and empty."""
     assert loaded(tmp_path, text) == ["0", "0"]
     assert [place.name for place in tmp_path.iterdir()] == ["config.toml"]
     (tmp_path / "state/jobs").mkdir(parents=True)
@@ -1167,7 +1110,6 @@ def test_an_ordinary_job_pays_for_no_configuration_that_lists_no_node(tmp_path, 
 
 
 def test_an_ordinary_job_pays_where_nodes_are_listed(tmp_path):
-    """Then the file is understood: what the test before looks for is there to be found. A broken one harms no job."""
     found = loaded(tmp_path, f'mode = "off"\nexclusive_user_nodes = ["n[1-3]"]\nlog_file = "{tmp_path}/log"\n')
     assert found[:2] == ["0", "0"]
     assert {"msgspec", "tomllib", "slurm_share.core.config"} <= set(found)
@@ -1191,7 +1133,7 @@ def test_files_go_only_where_every_job_of_their_user_is_known(node, words, liste
 
 @as_root
 def test_what_is_cleared_was_settled_when_the_job_came(node):
-    """Not by the settings of the hook that does it: another job's Prolog, of another partition, or after a change."""
+    """The settings at the job's arrival count, not those of the hook that cleans up."""
     node.set(clean_up=())
     node.prolog(1, share="4", SLURM_JOB_EXCLUSIVE="NODE")
     node.put(node.paths.shm, ALICE, "hers/a")
@@ -1202,8 +1144,6 @@ def test_what_is_cleared_was_settled_when_the_job_came(node):
 
 
 def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
-    """slurmd was killed under it; the next one has ended the job, Epilog and all, while MPS was being started."""
-
     def slowly(*_):
         node.epilog(1)
         return Prepared()
@@ -1232,7 +1172,7 @@ class Slow:
         self.now += seconds
 
     def whole(self, answer):
-        """Work that answers so, once its time is up."""
+        """Return a function with this result that uses up its time."""
 
         def work(*args, **_):
             (deadline,) = [one for one in args if isinstance(one, Deadline)]
@@ -1242,7 +1182,7 @@ class Slow:
         return work
 
     def slow_down(self, node, monkeypatch, start):
-        """Everything that a release does, on a node with something for each stage."""
+        """Make every step of a release slow, on a node with something for each stage."""
         (node.paths.mps / f"{ALICE}/00000000-000000").mkdir(parents=True)
         hers = start(ALICE)
         daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
@@ -1277,7 +1217,6 @@ def test_the_stages_of_an_epilog_add_up_to_its_time(node, monkeypatch, start, cl
 
 @as_root
 def test_the_stages_of_a_prolog_add_up_to_its_time(node, monkeypatch, start):
-    """It clears up after a hook that was killed, and another user's job has its plan in time."""
     node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
     here_alone(node, 1)
     with monkeypatch.context() as killed:

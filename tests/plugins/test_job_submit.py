@@ -1,4 +1,4 @@
-"""job_submit.lua without Slurm: its decisions about a job, and its reading of the configuration."""
+"""job_submit.lua without Slurm: its decisions about jobs, and its parser of the configuration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES = [
 
 
 def lua(program: str, *arguments: str) -> str:
-    """What a Lua program prints; `share` is the table that job_submit.lua returns."""
+    """Return the output of a Lua program; `share` is the table that job_submit.lua returns."""
     prelude = (
         f"slurm = {{ NO_VAL = 4294967294, NO_VAL16 = 65534, SUCCESS = 0, ERROR = -1 }} share = dofile({str(SCRIPT)!r}) "
     )
@@ -53,7 +53,6 @@ def test_the_decisions_hold():
 
 
 def test_its_words_are_those_of_names():
-    """It runs in slurmctld, where neither Python nor the C header is at hand."""
     printed = lua(
         "for _, key in ipairs({'CONFIG', 'VERDICT', 'QUESTION', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', "
         "'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
@@ -122,7 +121,7 @@ class LuaReader:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __call__(self, text: str) -> Reading | None:
-        """None: not understood."""
+        """Return the settings; None: refused."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         letter = text.encode()
@@ -140,7 +139,7 @@ class LuaReader:
 
 @pytest.fixture(scope="module")
 def read_in_lua() -> Iterator[LuaReader]:
-    """The reader's process, ended with the module."""
+    """Return the reader, whose process ends with the module."""
     reader = LuaReader()
     with reader.process:
         yield reader
@@ -149,7 +148,7 @@ def read_in_lua() -> Iterator[LuaReader]:
 
 
 def read_in_python(text: str) -> Reading | None:
-    """What the hooks make of it; None: refused, whatever for."""
+    """Return the hooks' settings; None: refused."""
     try:
         found = config.parse(text, "config.toml")
     except ConfigError:
@@ -161,7 +160,7 @@ def read_in_python(text: str) -> Reading | None:
 
 
 def is_toml(text: str) -> bool:
-    """Whether the library takes it, be the keys known or not."""
+    """Return whether the text is TOML, with any keys."""
     try:
         tomllib.loads(text)
     except (ValueError, RecursionError):
@@ -268,7 +267,6 @@ FRAGMENTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_file_is_read_as_the_hooks_read_it(read_in_lua, text):
-    """Each form of a value, a key and a table, and each way to get it wrong."""
     _compare(read_in_lua, text)
 
 
@@ -288,7 +286,6 @@ def test_pieces_in_any_order_are_read_as_the_hooks_read_them(read_in_lua, text):
     st.sampled_from(FRAGMENTS),
 )
 def test_a_slip_of_the_pen_is_read_as_the_hooks_read_it(read_in_lua, text, at, less, more):
-    """A good file with a piece taken out and another put in."""
     at = min(at, len(text))
     _compare(read_in_lua, text[:at] + more + text[at + less :])
 

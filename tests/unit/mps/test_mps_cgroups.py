@@ -1,4 +1,4 @@
-"""What is written where for the cgroup of a user's MPS daemon: over a folder that stands for cgroup v2.
+"""The files of a user's MPS daemon's cgroup, over a folder that stands for cgroup v2.
 
 On a cluster the tests have memory and pids in v1 only (tests/cluster/test_daemon_cgroups.py).
 """
@@ -23,8 +23,8 @@ FILES = ("cgroup.procs", "cgroup.subtree_control", "cgroup.events", "cgroup.kill
 
 
 class Tree:
-    """The one tree of v2: a folder that is made has its files, a folder without folders can be removed, and what is
-    written is kept and obeyed."""
+    """A stand-in for the tree of v2: new folders get its files, folders without folders can be removed, and values that
+    are written are obeyed."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Tree:
         monkeypatch.setattr(cgroups.device_guard, "attach", lambda folder, _: self.guarded.append(self.of(folder)))
 
     def of(self, path: str) -> str:
-        """The part of a path below the mount."""
+        """Return the part of a path below the mount."""
         return str(Path(path).relative_to(self.root))
 
     def _fill(self, folder: str) -> None:
@@ -86,7 +86,7 @@ class Tree:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A tree that gives every controller."""
+    """Return a tree that delegates every controller."""
     return Tree(tmp_path, monkeypatch)
 
 
@@ -105,7 +105,6 @@ def test_the_limits_are_written_into_the_daemons_own_folder(tree: Tree) -> None:
 
 
 def test_a_second_daemon_of_a_user_asks_for_no_controller_again(tree: Tree) -> None:
-    """Only its own folder is new."""
     make(tree)
     tree.written.clear()
     tree.group = DaemonGroup(str(tree.root), 2001, "00000000-000001", minor=0, memory_mib=512, processes=64)
@@ -115,8 +114,6 @@ def test_a_second_daemon_of_a_user_asks_for_no_controller_again(tree: Tree) -> N
 
 
 def test_what_does_not_hold_is_said_and_the_rest_holds(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that the node does not pass on, and a kernel that loads no program."""
-
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted", "bpf")
 
@@ -141,7 +138,6 @@ def test_what_does_not_hold_is_said_and_the_rest_holds(tree: Tree, monkeypatch: 
 def test_what_is_in_a_group_is_killed_as_a_whole(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, lacks: tuple[str, ...], expected: list[object]
 ) -> None:
-    """Where a kernel cannot do that it is stopped first, so that nothing is started meanwhile; then the folders go."""
     make(tree)
     tree.written.clear()
     tree.lacks = lacks

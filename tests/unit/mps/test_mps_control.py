@@ -1,4 +1,4 @@
-"""What an MPS daemon says, understood or refused; its commands, built; its kernel side, read."""
+"""MPS daemons: parsing their answers, building their commands, reading them from the kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ PLACE = MpsPlace("/opt/nvidia/bin/nvidia-cuda-mps-control", "/run/x/mps/0", "GPU
 
 
 def test_a_place_on_a_node_fits_the_limit_for_any_uid():
-    """/run/slurm-share, ten digits of a uid and the GPU's two ends."""
     place = control.node_place(Paths(), "/x", Owner(2**32 - 2, 1), "GPU-5131194a-af6f-47c0-8619-4e91f42a6279")
     assert place.pipe == "/run/slurm-share/user/mps/4294967294/5131194a-2a6279"
     assert len(place.logs) <= control.PIPE_MAX_BYTES
@@ -30,7 +29,6 @@ def test_a_place_on_a_node_fits_the_limit_for_any_uid():
 
 
 def test_the_daemons_environment_is_small_and_finds_the_server():
-    """The server is looked for in PATH alone; the place's own variables cannot replace ours."""
     place = msgspec.structs.replace(PLACE, environment=(("LD_LIBRARY_PATH", "/lib"), ("CUDA_MPS_PIPE_DIRECTORY", "")))
     place = msgspec.structs.replace(place, environment=(*place.environment, ("CUDA_MPS_PROTOCOL_VERSION", "3")))
     assert control.environment(place) == {
@@ -47,13 +45,11 @@ def test_the_daemons_environment_is_small_and_finds_the_server():
     ("text", "pids"), [("", ()), ("1234\n", (1234,)), ("1\n22\n333\n", (1, 22, 333)), ("Server 5 not found\n", ())]
 )
 def test_pids_are_read(text, pids):
-    """As get_server_list and get_client_list print them."""
     assert control.parse_pids(PLACE, text) == pids
 
 
 @pytest.mark.parametrize("text", ["pid 5", "-5", "1 two", "\x1b[2J", "99999999999"])
 def test_a_strange_list_is_refused_and_shown_safely(text):
-    """The daemon is its user's; so are its answers."""
     with pytest.raises(MpsRefusedError) as caught:
         control.parse_pids(PLACE, text)
     assert "\x1b" not in str(caught.value)
@@ -69,7 +65,6 @@ def test_memory_limits_are_read(text, mib):
 
 @pytest.mark.parametrize("text", ["1.5G", "512", "Server 5 not found", "G"])
 def test_a_strange_memory_limit_is_refused(text):
-    """Rather no answer than a wrong one."""
     with pytest.raises(MpsRefusedError):
         control.parse_memory_mib(PLACE, text)
 
@@ -106,12 +101,10 @@ END = 'Unknown command "slurm_share_end"\n'
     ],
 )
 def test_an_answer_counts_when_the_last_word_was_heard(text, answer):
-    """Otherwise the call was lost, or torn, however it ended."""
     assert control._answers_before_the_last(text) == answer
 
 
 def test_the_client_table_is_read_and_other_lines_are_none():
-    """Layout of NVIDIA's manual; a command may hold blanks."""
     text = (
         "PID       ID      SERVER    DEVICE               NAMESPACE      COMMAND\n"
         "9741      0       6472      GPU-cb1213a3-d6a4-be7f  4026531836     ./nbody -n 5\n"
@@ -144,7 +137,6 @@ def test_the_client_table_is_read_and_other_lines_are_none():
     ],
 )
 def test_what_a_process_of_mps_is(words, role):
-    """By its command line; the kernel's 15 characters are the same for all."""
     assert processes.parse_role(words) == role
 
 
@@ -162,7 +154,6 @@ def test_what_a_process_of_mps_is(words, role):
     ],
 )
 def test_the_variable_says_the_protocol_before_the_words(words, variable, protocol):
-    """As driver 615 has it."""
     assert processes.parse_protocol(["nvidia-cuda-mps-control", *words], variable) == protocol
 
 
@@ -182,7 +173,6 @@ def test_the_variable_says_the_protocol_before_the_words(words, variable, protoc
     ],
 )
 def test_a_system_users_daemon_has_four_uids_and_the_program(uids, program, expected):
-    """The name and the effective uid are su's as well."""
     one = MpsProcess(ProcessIdentity(9, 1, 0, "nvidia-cuda-mps"), "daemon", "/tmp/nvidia-mps", uids, program)
     files = frozenset(("/usr/bin/nvidia-cuda-mps-control", "/usr/bin/python3.13"))
     assert processes.is_systems(one, files, 1000) is expected
@@ -199,8 +189,6 @@ def test_the_interpreter_of_a_script_is_one_of_the_programs_files(tmp_path):
 
 
 def test_only_daemons_outside_our_folder_are_foreign():
-    """A folder that merely begins like ours is not ours; one we may not see is not, either."""
-
     def daemon(pid, role, pipe):
         return MpsProcess(ProcessIdentity(pid, 1, 0, "nvidia-cuda-mps"), role, pipe)
 
@@ -213,7 +201,6 @@ def test_only_daemons_outside_our_folder_are_foreign():
 
 
 def test_a_lock_holder_is_named_and_a_missing_folder_is_nobody(tmp_path):
-    """Asked with F_GETLK, so that no connection is made."""
     place = msgspec.structs.replace(PLACE, pipe=str(tmp_path))
     assert processes.lock_holder(place) is None
     (tmp_path / "control_lock").touch()
@@ -234,7 +221,6 @@ def test_a_lock_holder_is_named_and_a_missing_folder_is_nobody(tmp_path):
 
 
 def test_a_folder_that_is_not_for_our_eyes_says_so(tmp_path):
-    """Root sees all, so this is for ordinary users."""
     if os.geteuid() == 0:
         pytest.skip("NOT TESTED: root may look anywhere")
     (tmp_path / "closed").mkdir(mode=0)
@@ -246,7 +232,6 @@ def test_a_folder_that_is_not_for_our_eyes_says_so(tmp_path):
 
 
 def test_a_program_is_given_text_and_heard_whatever_its_code():
-    """Exit code, both streams."""
     done = process.exchange(
         ["/bin/sh", "-c", "read a; echo $a $X; echo no >&2; exit 3"], text="word\n", timeout_s=5, env={"X": "1"}
     )
@@ -254,7 +239,7 @@ def test_a_program_is_given_text_and_heard_whatever_its_code():
 
 
 def test_a_child_left_behind_keeps_nobody_waiting():
-    """It has our streams, but they are memory and no pipes."""
+    """The child has our output files open, but they are memory and not pipes."""
     began = time.monotonic()
     done = process.exchange(["/bin/sh", "-c", "sleep 60 & echo gone"], timeout_s=50, env={"PATH": "/bin:/usr/bin"})
     assert done.stdout == "gone\n"
@@ -262,7 +247,6 @@ def test_a_child_left_behind_keeps_nobody_waiting():
 
 
 def test_a_program_that_hangs_is_ended_with_its_children_and_one_that_is_not_there_is_said():
-    """Two CommandErrors; the cause tells them apart."""
     began = time.monotonic()
     with pytest.raises(CommandError, match="no answer within"):
         process.exchange(["/bin/sh", "-c", "sleep 60; true"], timeout_s=0.2, env={"PATH": "/bin:/usr/bin"})
@@ -273,14 +257,12 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_one_that_is_not_the
 
 
 def test_output_without_end_is_cut(monkeypatch):
-    """A user's daemon may say whatever it likes."""
     monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 10)
     done = process.exchange(["/bin/sh", "-c", "echo 12345678901234567890"], timeout_s=5, env={})
     assert done.stdout == "1234567890"
 
 
 def test_a_process_is_known_by_number_start_and_user(tmp_path):
-    """A recorded stat and status; the name may hold brackets and blanks; a zombie is gone."""
     folder = tmp_path / "77"
     folder.mkdir()
     tail = " ".join(str(number) for number in range(3, 52))
@@ -299,7 +281,6 @@ def test_a_process_is_known_by_number_start_and_user(tmp_path):
 
 
 def test_a_signal_goes_to_the_very_process_or_to_none():
-    """Start time faked by one tick: not sent."""
     with subprocess.Popen(["/bin/sleep", "30"]) as child:
         known = process.identify(child.pid)
         assert not process.end(msgspec.structs.replace(known, start_ticks=known.start_ticks + 1), 9)
@@ -315,5 +296,4 @@ def test_a_signal_goes_to_the_very_process_or_to_none():
     "uuid", ["GPU-5ad1aa5b-0001", "MIG-GPU-5ad1aa5b-0001/1/0", "MIG-/", "GPU-////", "MIG-5ad1aa5b/../x"]
 )
 def test_the_folder_of_a_gpu_is_one_name_in_the_users_folder(uuid: str) -> None:
-    """Of a MIG instance of an older driver too, which has slashes in its UUID."""
     assert Paths().mps_pipe(2001, uuid).parent == Paths().mps / "2001"

@@ -1,4 +1,4 @@
-"""Folders of MPS daemons lie in their users' hands: what is refused, what is not followed, what is out of reach."""
+"""Folders of MPS daemons, which belong to their users: links are not followed, other users' files are not touched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = b"x" * 100_000
 
 @pytest.fixture
 def place(tmp_path: Path) -> MpsPlace:
-    """Of a daemon whose folders are not there yet."""
+    """Return the place of a daemon whose folders do not exist yet."""
     return MpsPlace("/usr/bin/nvidia-cuda-mps-control", str(tmp_path / "mps/7/gpu"), "GPU-1", ME)
 
 
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> MpsPlace:
 def test_a_folder_above_that_others_may_write_is_refused(
     place: MpsPlace, tmp_path: Path, which: str, mode: int, is_refused: bool
 ) -> None:
-    """Who can write there can put another folder in the place of the daemon's. A sticky bit is enough at the top."""
+    """A user who can write there can replace the daemon's folder. At the top a sticky bit is sufficient."""
     (tmp_path / "mps/7").mkdir(parents=True)
     (tmp_path / "mps/7").chmod(0o711)
     (tmp_path / "mps").chmod(0o711)
@@ -60,7 +60,6 @@ def test_a_folder_above_that_others_may_write_is_refused(
 def test_what_is_removed_is_out_of_its_users_reach_before_it_is_looked_at(
     place: MpsPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else he could put a link where the next file is to be removed. The folders in it, too."""
     folders.make(place)
     deeper = Path(place.pipe) / "logs/deeper"
     deeper.mkdir()
@@ -86,7 +85,7 @@ def test_what_is_removed_is_out_of_its_users_reach_before_it_is_looked_at(
 
 @pytest.fixture
 def victim(place: MpsPlace, tmp_path: Path) -> Iterator[Path]:
-    """A long file that is no log, and is as long after the test."""
+    """Return a long file that is not a log; it must be as long after the test."""
     folders.make(place)
     (tmp_path / "elsewhere").mkdir()
     file = tmp_path / "elsewhere/control.log"
@@ -96,13 +95,12 @@ def victim(place: MpsPlace, tmp_path: Path) -> Iterator[Path]:
 
 
 def bounded(place: MpsPlace) -> tuple[str, ...]:
-    """The logs that were emptied, all longer than a kilobyte. What the last line says is not shown either."""
+    """Return the emptied logs, with a limit of a kilobyte; the last line of a log is not shown either."""
     assert folders.last_log_line(place, "control.log") == ""
     return folders.bound_logs(place, 1000)
 
 
 def test_a_long_log_is_emptied(place: MpsPlace) -> None:
-    """The owner's own plain file."""
     folders.make(place)
     log = Path(place.logs, "control.log")
     log.write_bytes(LONG)
@@ -111,26 +109,22 @@ def test_a_long_log_is_emptied(place: MpsPlace) -> None:
 
 
 def test_a_log_that_is_a_link_is_not_followed(place: MpsPlace, victim: Path) -> None:
-    """Root would empty whatever its user names."""
     Path(place.logs, "control.log").symlink_to(victim)
     assert bounded(place) == ()
 
 
 def test_a_log_folder_that_is_a_link_is_not_followed(place: MpsPlace, victim: Path) -> None:
-    """The same one step above."""
     Path(place.logs).rmdir()
     Path(place.logs).symlink_to(victim.parent)
     assert bounded(place) == ()
 
 
 def test_a_log_with_a_second_name_is_left_alone(place: MpsPlace, victim: Path) -> None:
-    """A hard link to a file elsewhere."""
     Path(place.logs, "control.log").hardlink_to(victim)
     assert bounded(place) == ()
 
 
 def test_a_log_that_is_not_its_owners_is_left_alone(place: MpsPlace, victim: Path) -> None:
-    """A file of somebody else's, moved there."""
     victim.rename(Path(place.logs, "control.log"))
     theirs = MpsPlace(place.program, place.pipe, place.gpu, Owner(ME.uid + 1, ME.gid))
     assert bounded(theirs) == ()
@@ -138,7 +132,6 @@ def test_a_log_that_is_not_its_owners_is_left_alone(place: MpsPlace, victim: Pat
 
 
 def test_a_lock_behind_a_link_is_nobodys(place: MpsPlace, tmp_path: Path) -> None:
-    """Else a user could have any process that holds a lock anywhere taken for the daemon."""
     folders.make(place)
     file = tmp_path / "lock"
     file.touch()
@@ -163,7 +156,6 @@ def test_a_lock_behind_a_link_is_nobodys(place: MpsPlace, tmp_path: Path) -> Non
 
 
 def test_another_users_server_is_none_of_the_owners(place: MpsPlace) -> None:
-    """Anybody may start a program under that name, with that pipe directory."""
     mine, theirs = (
         MpsProcess(ProcessIdentity(pid, 1, uid), "server", place.pipe) for pid, uid in ((5, ME.uid), (6, ME.uid + 1))
     )

@@ -1,4 +1,4 @@
-"""The ledger's bytes."""
+"""Rendering and parsing the ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ LEDGER = Ledger("boot-1", (LedgerJob(7, 2001, "4,mem=8192M", ("GPU-a", "GPU-b"),
 
 
 def test_a_ledger_survives_being_written_and_read():
-    """Both directions are pure."""
     assert ledger_file.parse_ledger(ledger_file.render_ledger(LEDGER)) == LEDGER
 
 
@@ -21,7 +20,6 @@ def test_a_ledger_survives_being_written_and_read():
     [b"", b"{", b"[]", b'{"version":1}', b'{"version":2,"ledger":{}}', ledger_file.render_ledger(LEDGER)[:-3], b"\xff"],
 )
 def test_what_is_no_ledger_is_refused(data):
-    """Torn, foreign, or of another release."""
     with pytest.raises(StateError, match=r"^/x/ledger: "):
         ledger_file.parse_ledger(data, "/x/ledger")
 

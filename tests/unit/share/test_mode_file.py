@@ -1,4 +1,4 @@
-"""A file that says one mode for all nodes, on a file system that may not answer."""
+"""The mode file, on a file system that may not answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from slurm_share.share import mode_file
 
 
 def test_the_text_is_read_with_its_age(tmp_path):
-    """Its first bytes: a long file is no word."""
     file = tmp_path / "mode"
     file.write_text("off\n")
     os.utime(file, (1000.5, 1000.5))
@@ -23,13 +22,11 @@ def test_the_text_is_read_with_its_age(tmp_path):
 
 
 def test_a_missing_file_says_nothing(tmp_path):
-    """Nor that there is a problem: most nodes have none."""
     assert mode_file.read(str(tmp_path / "none")) == mode_file.ModeFile(None)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
 def test_what_is_no_file_is_a_problem(tmp_path, make):
-    """It is not waited for."""
     make(tmp_path / "mode")
     found = mode_file.read(str(tmp_path / "mode"))
     assert found.text is None
@@ -51,7 +48,6 @@ def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
 
 
 def test_a_file_system_that_hangs_is_given_up(tmp_path, monkeypatch):
-    """In time, and nothing is left that keeps the hook's output open."""
     monkeypatch.setattr(mode_file, "read_here", lambda path: time.sleep(60))
     began = time.monotonic()
     found = mode_file.read(str(tmp_path), 0.2)
@@ -61,25 +57,22 @@ def test_a_file_system_that_hangs_is_given_up(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("text", "expected"), [(b"", b""), (b"word", b"word"), (b"x" * 5000, b"x" * 4096)])
 def test_an_answer_in_time_is_given_back(text, expected):
-    """An empty one is one."""
     assert process.in_time(lambda: text, 10.0) == expected
 
 
 def test_a_call_that_fails_gives_nothing():
-    """Its traceback goes nowhere."""
     assert process.in_time(lambda: bytes(1 // 0), 10.0) is None
 
 
 @pytest.mark.parametrize("call", [lambda: time.sleep(60), lambda: bytes(1 // 0)])
 def test_a_child_without_an_answer_leaves_no_zombie(call):
-    """A program that lives on would keep one for each look."""
     before = _zombies()
     assert process.in_time(call, 0.2) is None
     assert _zombies() == before
 
 
 def _zombies():
-    """Of this process."""
+    """Return the number of this process's zombies."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

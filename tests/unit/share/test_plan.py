@@ -41,12 +41,10 @@ OF_GPU = "SLURM_SHARE_GPU_UUID=GPU-1 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_GPU_MIN
 
 @pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
 def test_a_plan_survives_being_written_and_read(plan):
-    """Every kind of plan."""
     assert plan_text.parse(plan_text.render(plan)) == plan
 
 
 def test_the_text_is_the_documented_one():
-    """What stands in names.py is what the C side reads."""
     assert plan_text.render(PLAN).splitlines() == [
         "slurm-share-plan 2",
         "job 4711",
@@ -72,7 +70,6 @@ def test_the_text_is_the_documented_one():
 
 @given(st.integers(0, len(plan_text.render(PLAN)) - 1))
 def test_a_torn_plan_is_never_read_as_a_plan(length):
-    """However much of the file arrived, without its last line it does not count."""
     with pytest.raises(StateError):
         plan_text.parse(plan_text.render(PLAN)[:length])
 
@@ -117,7 +114,6 @@ def test_a_torn_plan_is_never_read_as_a_plan(length):
     ],
 )
 def test_a_damaged_plan_is_refused_with_its_file_and_line(old, new):
-    """The error names the place, for whoever looks at the node."""
     text = plan_text.render(PLAN)
     assert old in text
     with pytest.raises(StateError, match=r"^/x/plan: line \d+: "):
@@ -125,7 +121,6 @@ def test_a_damaged_plan_is_refused_with_its_file_and_line(old, new):
 
 
 def test_nothing_is_read_out_of_the_environment():
-    """A slot is what its fields say, whatever its variables are."""
     text = plan_text.render(PLAN)
     changed = text.replace("CUDA_MPS_PIPE_DIRECTORY=/run/p0", "CUDA_MPS_PIPE_DIRECTORY=/other")
     changed = changed.replace("SLURM_SHARE_GPU_INDEX=0", "SLURM_SHARE_GPU_INDEX=7")
@@ -163,14 +158,13 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "plan-1").glob("*.plan")
 
 
 def variables(plan, slot):
-    """The slot's variables, as version 1 wrote them."""
+    """Return the slot's variables as version 1 wrote them."""
     found = registry.slot_environment(plan, slot)
     return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
 def test_a_task_of_a_plan_of_version_1_finds_the_same(file):
-    """A launcher of this release derives the variables anew: those that were written, in any order, and no other."""
     text = file.read_text()
     plan = plan_text.parse(text)
     if isinstance(plan, Plan):
@@ -183,12 +177,11 @@ def test_a_task_of_a_plan_of_version_1_finds_the_same(file):
 
 
 def recorded(name):
-    """A plan that the release of version 1 wrote."""
+    """Return a plan that a release with version 1 wrote."""
     return plan_text.parse(next(file for file in RECORDED if file.stem == name).read_text())
 
 
 def test_a_plan_of_version_1_is_typed():
-    """What its variables say, as fields."""
     plan = recorded("mps-caps")
     first = plan.slots[0]
     assert (first.memory_cap_mib, first.sm_percent, first.backend) == (9000, 12.0, "mps")
@@ -218,7 +211,6 @@ def test_the_driver_tells_the_size_of_a_gpu_in_a_plan_of_version_1():
 
 @pytest.mark.parametrize("value", ["", "0=8G", "1=8M", "8M", "0=M", "0=-1M", "0=1M,1=2M", "0=9999999999M"])
 def test_a_cap_in_other_words_is_not_ours(value):
-    """A plan file may be its user's to write; still no traceback."""
     text = next(file for file in RECORDED if file.stem == "mps").read_text()
     changed = text.replace("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19853M", f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={value}")
     assert changed != text
@@ -236,7 +228,6 @@ def test_a_cap_in_other_words_is_not_ours(value):
     ],
 )
 def test_a_damaged_plan_of_version_1_is_refused_with_its_file_and_line(old, new):
-    """As one of version 2."""
     text = next(file for file in RECORDED if file.stem == "mig").read_text().replace("/2 ", "/4 ")
     text = text.replace("slots 2", "slots 4").replace("end\n", "slot 2 part=2/4 A=b\nslot 3 part=3/4 A=b\nend\n")
     plan_text.parse(text)

@@ -1,4 +1,4 @@
-"""A plan is its user's file: what he writes into it speaks for his own job alone."""
+"""Plans that their users can write: they count for the user's own job only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_share.share.records import Plan
 
 
 def written(root: Path, folder: int, plan: Plan) -> Paths:
-    """A plan in the folder of that job."""
+    """Write a plan into the folder of that job."""
     paths = Paths(root=root)
     paths.job(folder).mkdir(parents=True)
     paths.plan(folder).write_text(plan_text.render(plan))
@@ -24,7 +24,6 @@ def written(root: Path, folder: int, plan: Plan) -> Paths:
 
 
 def test_a_plan_of_another_job_than_its_folder_is_none(tmp_path: Path) -> None:
-    """Each job's folder is root's, and says which job it is."""
     paths = written(tmp_path, 7, plain_plan(8, os.getuid()))
     with pytest.raises(StateError, match="job 8"):
         ledger_file.read_plan(paths, 7)
@@ -33,7 +32,6 @@ def test_a_plan_of_another_job_than_its_folder_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a file of somebody else's takes root")
 def test_a_plan_of_another_user_than_its_owner_is_none(tmp_path: Path) -> None:
-    """2001 owns it, and it says that it is of 2002."""
     paths = written(tmp_path, 7, plain_plan(7, 2002))
     os.chown(paths.plan(7), 2001, 2001)
     with pytest.raises(StateError, match="uid 2002"):
@@ -43,7 +41,6 @@ def test_a_plan_of_another_user_than_its_owner_is_none(tmp_path: Path) -> None:
 
 
 def test_a_link_in_its_place_is_none(tmp_path: Path) -> None:
-    """Nobody but root could put one there; nobody follows it either."""
     paths = written(tmp_path, 7, plain_plan(7, os.getuid()))
     paths.plan(7).rename(tmp_path / "elsewhere")
     paths.plan(7).symlink_to(tmp_path / "elsewhere")

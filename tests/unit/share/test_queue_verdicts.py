@@ -1,4 +1,4 @@
-"""The queue, read for what the controller said about each job's share, and changed."""
+"""Reading and changing the controller's verdicts in the queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from slurm_share.share.rules import switch
 
 
 def test_a_queue_is_read_as_scontrol_names_its_jobs():
-    """Elements that wait are one line of it. One that runs has its element's name: the number of the last one is that
-    of the whole array, and scontrol would change all of it."""
+    """Pending elements of an array are one entry. The last element has the number of the array, which for scontrol
+    would mean the whole array, so running elements are named by array and index."""
     none = {"set": False, "infinite": False, "number": 0}
     common = {
         "partition": "gpu,debug",
@@ -43,7 +43,6 @@ def test_a_queue_is_read_as_scontrol_names_its_jobs():
 
 
 def test_what_a_user_wrote_in_no_utf8_stays_as_it_is(tmp_path, monkeypatch):
-    """Slurm takes any bytes: each of them goes back as it came, and takes no more room."""
     bytes_of_hers = b"caf\xe9 \xff " + "é→".encode()
     common = {
         "job_id": 7, "array_job_id": {}, "array_task_id": {}, "array_task_string": "", "job_state": ["PENDING"],

@@ -1,4 +1,4 @@
-"""Leases of a launcher: who has a slot, in which order slots are chosen, what stands in their files."""
+"""The leases of a launcher: free slots, their order, the contents of their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_GPUS = ("a", "b") * 4
 
 @pytest.fixture
 def folder(tmp_path):
-    """A job's slots as the Prolog leaves them: eight files and the lock."""
+    """Return a folder of a job's slots as the Prolog makes it: eight files and the lock."""
     for name in (*map(str, range(8)), "lock"):
         (tmp_path / name).touch(0o600)
     return tmp_path
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 @contextmanager
 def held(file):
-    """Somebody else's lock."""
+    """Hold a lock as another process does."""
     fd = os.open(file, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     yield
@@ -61,7 +61,6 @@ def test_the_gpu_with_most_free_slots_comes_first(free, wanted, chosen):
 
 
 def test_slots_are_held_until_they_are_given_back(folder):
-    """Two launchers of one job never have the same slot."""
     first, second = Leases(folder, TWO_GPUS, step=3), Leases(folder, TWO_GPUS)
     assert first.take(5) == (0, 1, 2, 3, 4)
     assert second.take(5) == (5, 6, 7)
@@ -76,7 +75,6 @@ def test_slots_are_held_until_they_are_given_back(folder):
 
 
 def test_a_slots_file_names_its_task(folder):
-    """Anybody may ask who is where; of another's slot, and of a task that is gone, nothing is written."""
     mine = Leases(folder, TWO_GPUS)
     mine.take(1)
     task = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -90,7 +88,6 @@ def test_a_slots_file_names_its_task(folder):
 
 
 def test_the_slot_of_a_killed_launcher_is_its_tasks_while_that_lives(folder):
-    """No lock, but a task that lives; one of the same number that started at another time is another."""
     (folder / "0").write_text(f"step 0 holder 999999 5 task {me()}\n")
     (folder / "1").write_text(f"step 0 holder 999999 5 task {os.getpid()} 1\n")
     (folder / "2").write_text("step 0 holder 999999 5 task 0 0\n")
@@ -100,7 +97,6 @@ def test_the_slot_of_a_killed_launcher_is_its_tasks_while_that_lives(folder):
 
 
 def test_a_dead_child_does_not_keep_its_slot(folder):
-    """One that has ended and was not waited for."""
     task = subprocess.Popen(["true"])
     started = process.identify(task.pid)
     while process.identify(task.pid) is not None:
@@ -112,7 +108,6 @@ def test_a_dead_child_does_not_keep_its_slot(folder):
 
 
 def test_a_lock_that_is_held_for_ever_is_not_waited_for(folder, monkeypatch):
-    """The file is the user's; whoever holds it longer than a choice takes is no chooser."""
     monkeypatch.setattr(leases, "PATIENCE_S", 0.05)
     with held(folder / "lock"), pytest.raises(StateError, match="another process of the job holds it"):
         Leases(folder, TWO_GPUS).take(1)
@@ -120,7 +115,6 @@ def test_a_lock_that_is_held_for_ever_is_not_waited_for(folder, monkeypatch):
 
 
 def test_the_lock_is_waited_for(folder):
-    """A chooser of another step is through in a moment."""
     holder = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
     waiting = subprocess.Popen(
         [sys.executable, "-c", holder, folder / "lock"],
@@ -136,7 +130,6 @@ def test_the_lock_is_waited_for(folder):
 
 @pytest.mark.parametrize("damage", ["missing", "link", "fifo", "folder"])
 def test_a_damaged_folder_is_refused_and_nothing_is_taken(folder, damage):
-    """What a user may have put in a file's place; none of it is waited for or followed."""
     file = folder / "7"
     file.unlink()
     if damage == "link":
@@ -158,7 +151,6 @@ def test_a_damaged_folder_is_refused_and_nothing_is_taken(folder, damage):
 
 
 def test_a_child_that_was_forked_does_not_keep_a_slot_that_was_given_back(folder):
-    """The lock belongs to the file that both have open: it is let go explicitly."""
     mine = Leases(folder, TWO_GPUS)
     mine.take(1)
     read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""What may stand after --share-gpu, as the hooks read it."""
+"""The values of --share-gpu, as the hooks parse them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def test_a_valid_value_becomes_a_request_and_its_canonical_text_the_same_request
 
 
 def test_off_is_no_request():
-    """`off` is a value of its own: it takes back what a script's #SBATCH line said."""
     assert option.parse("off") is None
     assert option.render(None) == "off"
 
@@ -66,7 +65,6 @@ def test_anything_else_is_refused_with_the_valid_form(text):
     ],
 )
 def test_a_size_that_lost_its_unit_is_asked_back(text, why):
-    """8 MiB hold no CUDA context."""
     with pytest.raises(OptionError) as caught:
         option.parse(text)
     assert f"--share-gpu={text}: {why}; the valid form is N" in str(caught.value)
@@ -74,7 +72,6 @@ def test_a_size_that_lost_its_unit_is_asked_back(text, why):
 
 @given(st.text(max_size=80))
 def test_no_text_does_anything_but_parse_or_be_refused(text):
-    """Whatever arrives, the answer is a request within bounds, None for off, or an OptionError."""
     try:
         request = option.parse(text)
     except OptionError:

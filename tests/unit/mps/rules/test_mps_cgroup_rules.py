@@ -1,4 +1,4 @@
-"""What is written into a daemon's cgroup, and what the program says that guards its devices."""
+"""The values for a daemon's cgroup, and the program that restricts its devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_WRITE = 6 << 16
 
 
 def answer(program: bytes, kind: int, major: int, minor: int) -> int:
-    """What a BPF program answers, by the meaning that the kernel's documentation gives each of its instructions."""
+    """Return the answer of a BPF program, interpreted by the kernel's documentation."""
     context, registers, at = {0: kind | READ_WRITE, 4: major, 8: minor}, [0] * 11, 0
     while True:
         code, which, offset, value = struct.unpack_from("=BBhi", program, 8 * at)
@@ -49,7 +49,6 @@ def answer(program: bytes, kind: int, major: int, minor: int) -> int:
     ],
 )
 def test_the_guard_lets_no_gpu_through_but_the_daemons_own(kind: int, major: int, minor: int, expected: int) -> None:
-    """nvidia-modeset, nvidiactl, nvidia-uvm and what is no GPU go through."""
     assert answer(cgroups.device_program(2), kind, major, minor) == expected
 
 
@@ -71,12 +70,10 @@ def test_v1_denies_every_gpu_but_the_daemons_own() -> None:
     ],
 )
 def test_memory_and_processes_are_limited_where_their_controller_is(controller: str, expected: dict[str, str]) -> None:
-    """v2 has one tree for all of them."""
     assert dict(cgroups.values(GROUP, controller)) == expected
 
 
 def test_a_gpu_of_unknown_number_denies_none() -> None:
-    """Else the daemon could not open its own."""
     unknown = DaemonGroup("/sys/fs/cgroup", 2001, "5131194a-9e2f6f")
     assert cgroups.values(unknown, "devices") == ()
     assert cgroups.values(unknown, "memory") == ()

@@ -1,4 +1,4 @@
-"""How MPS on a node is found to be."""
+"""The state of MPS on a node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def test_a_daemon_is_spoken_to_with_its_owners_own_group():
 
 
 def test_a_program_with_the_pipe_folder_in_its_environment_uses_the_daemon(tmp_path):
-    """Whether or not the daemon answers; a program with another folder does not."""
     pipe = str(tmp_path / "pipe")
     place = MpsPlace("/nonexistent", pipe, "", Owner(os.getuid(), os.getgid()))
     for folder, uses in ((pipe, True), (f"{pipe}2", False)):
@@ -46,7 +45,6 @@ def test_a_program_with_the_pipe_folder_in_its_environment_uses_the_daemon(tmp_p
 
 
 def test_a_daemon_that_is_stopped_is_not_spoken_to(monkeypatch):
-    """It could not answer, and asking costs seconds. One that lives is asked; one that is dead is nobody's."""
     asked = []
     daemons = {"/a": ProcessIdentity(1), "/b": ProcessIdentity(2)}
     monkeypatch.setattr(reader, "read_daemon", lambda place, proc: daemons[place.pipe])
@@ -60,7 +58,6 @@ def test_a_daemon_that_is_stopped_is_not_spoken_to(monkeypatch):
 
 
 def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
-    """Nor where the caller asks the kernel only."""
     monkeypatch.setattr(mps_health, "_ask", lambda *_: 1 / 0)
     monkeypatch.setattr(mps_health, "read_daemon", lambda uid, folder, proc: Daemon(uid, folder, "alive", 7))
     monkeypatch.setattr(reader, "read_processes", lambda *_, **__: ())
@@ -73,7 +70,6 @@ def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
 
 
 def test_the_programs_of_mps_are_looked_at(tmp_path, monkeypatch):
-    """Whether or not a driver answers; not where the site wants none."""
     monkeypatch.setattr(reader, "read_processes", lambda *_, **__: ())
     file = FileFact("/usr/bin/x", ())
     examination = Examination(Unseen("none"), lambda path: file, asks_daemons=False)
@@ -85,7 +81,7 @@ def test_the_programs_of_mps_are_looked_at(tmp_path, monkeypatch):
 
 @pytest.fixture
 def control():
-    """A control program that nobody may run, which is what root runs it as."""
+    """Return a control program that root runs as nobody."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         program = Path(folder) / "nvidia-cuda-mps-control"
@@ -99,7 +95,6 @@ def control():
 
 
 def test_the_control_program_tells_its_release_to_nobody(control):
-    """As the number of CUDA; it is given no daemon that it could speak to, and nobody's rights."""
     nobody = 65534 if os.geteuid() == 0 else os.getuid()
     given = f'"$*:$(id -u):$CUDA_MPS_PIPE_DIRECTORY" = "-v:{nobody}:/nonexistent/slurm-share"'
     program = control(f"[ {given} ] && echo CUDA MPS version 13010")
@@ -116,6 +111,5 @@ def test_the_control_program_tells_its_release_to_nobody(control):
     ],
 )
 def test_a_control_program_that_is_not_asked_or_says_nothing_has_no_release(control, script, driver):
-    """Such as those before driver 590."""
     assert mps_health.read_control_cuda(control(script), driver) is None
     assert mps_health.read_control_cuda("", driver) is None

@@ -1,4 +1,4 @@
-"""What a job, or a launcher, gets of a node's GPUs, as values."""
+"""Decisions about the GPUs, memory and slots of jobs and launchers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MISSING = {"why_not": "there is no such program", "is_missing": True}
 
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """The decision with the rest as usual, where no daemon was started."""
+    """Return the decision with defaults for the other arguments, without a daemon."""
     return decided(job, gpus, offer, settings, cores=CORES)
 
 
 def granted(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """What the job has, with the rest as usual."""
+    """Return the grant with defaults for the other arguments."""
     return allocation.admit(job, gpus, offers_of(job.share, settings, **offer), settings)
 
 
 def wants_mps(grant):
-    """Whether daemons are to be started."""
+    """Return whether daemons are to be started."""
     return grant.backend == "mps"
 
 
@@ -56,13 +56,11 @@ def test_tasks_of_one_gpu_are_neighbours_on_the_cores():
 
 
 def test_slurms_order_and_words_are_kept():
-    """A job on GPUs 3 and 2, or on a UUID."""
     assert [g.index for g in decide(replace(JOB, granted=("3", "2"))).gpus] == [3, 2]
     assert [g.index for g in decide(replace(JOB, granted=("GPU-2",))).gpus] == [2]
 
 
 def test_a_number_is_the_device_file_and_not_the_drivers_order():
-    """On some machines /dev/nvidia0 is NVML's GPU 1."""
     swapped = (Gpu("GPU-a", 0, 1, "H100", 81920), Gpu("GPU-b", 1, 0, "H100", 81920))
     assert decide(replace(JOB, granted=("0",)), swapped).gpus[0].uuid == "GPU-b"
     unknown = tuple(replace(gpu, minor=None) for gpu in swapped)
@@ -70,33 +68,28 @@ def test_a_number_is_the_device_file_and_not_the_drivers_order():
 
 
 def test_memory_is_parted_evenly_after_the_reserve():
-    """The cap, and the same as a fraction of the whole."""
     slot = decide().slots[0]
     assert slot.memory_cap_mib == 19942
     assert slot.memory_ratio == "0.243"
 
 
 def test_one_task_a_gpu_has_no_cap():
-    """N = 1: the GPU is the task's own."""
     slot = decide(replace(JOB, share=ShareRequest(1))).slots[0]
     assert (slot.memory_cap_mib, slot.memory_ratio) == (None, None)
 
 
 def test_the_users_size_wins_and_too_much_of_it_is_said():
-    """mem= is the cap; more than the GPU has in all is a note, not a refusal."""
     plan = decide(replace(JOB, share=ShareRequest(4, mem_mib=30000)))
     assert plan.slots[0].memory_cap_mib == 30000
     assert any("4 x 30000 MiB is more than GPU 0 has (81920 MiB)" in note for note in plan.notes)
 
 
 def test_an_unknown_size_gives_no_cap():
-    """Unknown is not zero."""
     plan = decide(gpus=tuple(replace(gpu, memory_total_mib=None) for gpu in GPUS))
     assert plan.slots[0].memory_cap_mib is None
 
 
 def test_an_ordinary_job_is_none_of_our_business():
-    """No share, no decision."""
     assert decide(replace(JOB, share=None)) is None
 
 
@@ -114,7 +107,6 @@ def test_an_ordinary_job_is_none_of_our_business():
     ],
 )
 def test_a_refusal_says_which_job_where_and_why(job, gpus, settings, why):
-    """One sentence for the user, in the job's own output."""
     refusal = decide(job, gpus, settings)
     assert isinstance(refusal, Refusal)
     assert refusal.sentence.startswith("job 7 cannot have --share-gpu=")
@@ -123,14 +115,12 @@ def test_a_refusal_says_which_job_where_and_why(job, gpus, settings, why):
 
 
 def test_simulated_gpus_are_shared_where_the_site_says_so_and_the_output_says_it():
-    """Never a silent stand-in."""
     plan = decide(gpus=tuple(replace(g, simulated=True) for g in GPUS), settings=Settings(simulated_gpus=True))
     assert isinstance(plan, Plan)
     assert any("simulated" in note for note in plan.notes)
 
 
 def test_gpus_that_are_another_nodes_are_the_jobs_affair_and_not_this_nodes():
-    """A number that this node lacks says nothing against it, and the sentence says how to begin."""
     job = replace(JOB, granted=("0", "9"), nodes=2, has_sure_gpus=False)
     refusal = decide(job)
     assert isinstance(refusal, Refusal)
@@ -141,7 +131,6 @@ def test_gpus_that_are_another_nodes_are_the_jobs_affair_and_not_this_nodes():
 
 
 def test_a_driver_that_does_not_answer_is_a_sentence_too():
-    """The node's trouble reaches the job's output."""
     assert "nvmlInit" in allocation.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence
 
 
@@ -157,12 +146,10 @@ def test_a_driver_that_does_not_answer_is_a_sentence_too():
     ],
 )
 def test_mps_is_wanted_where_it_does_something(share, wanted):
-    """Several tasks on a GPU, or a cap; not for one task alone, and not against the user's word."""
     assert wants_mps(granted(replace(JOB, share=share))) is wanted
 
 
 def test_without_mps_the_share_goes_on_and_says_so_once():
-    """The user learns that no cap is enforced; who needs no MPS, or refused it, is told nothing."""
     assert [note for note in decide(offer=NO_MPS).notes if "MPS" in note] == [
         "the GPUs are shared without MPS: no MPS here; the tasks of a GPU take turns on it, and no cap is enforced"
     ]
@@ -171,7 +158,6 @@ def test_without_mps_the_share_goes_on_and_says_so_once():
 
 
 def test_who_insists_on_mps_is_refused_without_it():
-    """mps=on, where the node has none or its daemon does not come up."""
     insists = replace(JOB, share=ShareRequest(4, mps=True))
     assert "it asked for mps=on, and no MPS here" in decide(insists, offer=NO_MPS).sentence
     refusal = decided(insists, GPUS, directories={"GPU-0": "/p"}, failures={"GPU-1": "it hangs"})
@@ -179,7 +165,6 @@ def test_who_insists_on_mps_is_refused_without_it():
 
 
 def test_a_mig_instance_is_shared_without_mps():
-    """It is a GPU of its own."""
     instance = replace(GPUS[0], uuid="MIG-1", minor=None)
     job = replace(JOB, granted=("MIG-1",))
     plan = decide(job, gpus=(instance,))
@@ -188,7 +173,6 @@ def test_a_mig_instance_is_shared_without_mps():
 
 
 def test_each_slot_has_the_daemon_of_its_gpu():
-    """GPU 1's daemon did not come up: its tasks go on without, and one line says so."""
     plan = decided(JOB, GPUS, directories={"GPU-0": "/run/p0"}, failures={"GPU-1": "it hangs"})
     assert [slot.mps_directory for slot in plan.slots] == ["/run/p0", None] * 4
     assert [slot.backend for slot in plan.slots] == ["mps", "time-slicing"] * 4
@@ -201,7 +185,6 @@ PART = replace(JOB, granted=("1",), exclusive="user", tasks=1, nodes=1)
 
 
 def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
-    """One of four: a fourth of what there is, on the GPU that Slurm named; its neighbours are other jobs."""
     plan, grant = decided(PART, GPUS, on_gpu=3), granted(PART)
     assert grant.is_part
     assert [slot.on_gpu for slot in plan.slots] == [3]
@@ -223,12 +206,10 @@ def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
     ],
 )
 def test_a_cap_without_a_neighbour_wants_mps_too(share, settings, wanted):
-    """Nothing else holds a task to a part of the multiprocessors."""
     assert wants_mps(granted(replace(JOB, share=share), settings=settings)) is wanted
 
 
 def test_a_cap_that_nobody_holds_is_said():
-    """sm=25 for one task, on a node without MPS."""
     job = replace(JOB, share=ShareRequest(1, sm=25))
     plan = decide(job, offer=NO_MPS)
     assert not wants_mps(granted(job, offer=NO_MPS))
@@ -255,8 +236,6 @@ def test_a_cap_that_nobody_holds_is_said():
     ],
 )
 def test_a_refusal_says_whose_fault_it_is(refusal, cause):
-    """The node's: a driver that is dead, a GPU or a required program that is not there. Not what the job itself asked,
-    nor what its user can bring about."""
     assert isinstance(refusal, Refusal)
     assert refusal.cause == cause
 
@@ -267,12 +246,10 @@ def test_a_refusal_says_whose_fault_it_is(refusal, cause):
     ids=["mps=off", "one task", "an operators' daemon"],
 )
 def test_a_site_that_requires_mps_refuses_only_what_would_have_had_it(share, offer):
-    """And only for a program that is not there."""
     assert isinstance(decide(replace(JOB, share=share), settings=Settings(mps_required=True), offer=offer), Plan)
 
 
 def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
-    """Shards in gres.conf and in the configuration disagree; the administrator is told where to look."""
     sentence = allocation.crowd_refusal(granted(PART)).sentence
     assert "GPU 1" in sentence
     assert "shards_per_gpu" in sentence
@@ -281,7 +258,6 @@ def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
 
 @pytest.mark.parametrize("per_gpu", [2, 3, 4, 7, 60])
 def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
-    """N jobs with a part each take no more than one job with all of them; each has what a slot of the whole has."""
     share = ShareRequest(per_gpu, sm="even")
     settings = Settings(max_share=60)
     part = decide(replace(PART, share=share), settings=settings, offer={"client_limit": 60}).slots
@@ -295,19 +271,18 @@ def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
 
 
 def launch(processes, gpus=GPUS[:2], share=None, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """The decision about so many processes of a launcher, where no daemon was started."""
+    """Return the decision about so many processes of a launcher, without a daemon."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
     return decided(job, gpus, offer, settings, processes=processes)
 
 
 def launch_wants_mps(processes, gpus=GPUS[:2], share=None, offer=OFFER):
-    """Whether a launcher of so many processes is to start daemons."""
+    """Return whether a launcher of so many processes is to start daemons."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
     return wants_mps(allocation.grant(job, gpus, offers_of(share, **offer), Settings(), processes=processes))
 
 
 def test_five_processes_take_two_gpus_in_turn_and_are_not_capped():
-    """As at LLSC: nobody wrote a share."""
     plan = launch(5, settings=Settings(sm="even"))
     assert [slot.gpu.index for slot in plan.slots] == [0, 1, 0, 1, 0]
     assert {(slot.memory_cap_mib, slot.memory_ratio, slot.sm_percent) for slot in plan.slots} == {(None, None, None)}
@@ -316,7 +291,6 @@ def test_five_processes_take_two_gpus_in_turn_and_are_not_capped():
 
 @pytest.mark.parametrize("share", [ShareRequest(2), ShareRequest(2, mem_mib=4096), ShareRequest(3, sm="even")])
 def test_hook_and_launcher_give_a_full_share_the_same_slots(share):
-    """One function: the plan's slots are those that a launcher would deal to so many processes."""
     hooks = decide(replace(JOB, share=share))
     launchers = launch(2 * share.per_gpu, share=share)
     assert (launchers.slots, launchers.share) == (hooks.slots, hooks.share)
@@ -331,7 +305,6 @@ def test_an_even_part_is_that_of_the_processes_there_are():
 
 
 def test_more_processes_than_the_share_has_slots():
-    """The arithmetic, and what to write instead."""
     refused = launch(9, share=ShareRequest(4))
     assert refused.sentence == (
         "job 7 cannot have --share-gpu=4 on n1: 9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5, "
@@ -342,27 +315,23 @@ def test_more_processes_than_the_share_has_slots():
 
 
 def test_what_no_share_can_hold_is_not_recommended():
-    """N ends at 60."""
     said = allocation.too_many(200, 2, 1)
     assert said == "200 processes are more than 1 GPU x 2 = 2 slots; write a triple with at most 2 on a node"
 
 
 def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
-    """CPU triples are triples."""
     assert launch(8, gpus=()).slots == ()
     assert not launch_wants_mps(8, gpus=())
     assert "but has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
 
 
 def test_a_launcher_outside_slurm_speaks_of_its_machine():
-    """There is no job to be named."""
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
     refused = allocation.grant(job, (), offers_of(job.share), Settings(), processes=1)
     assert refused.sentence.startswith("ws1 cannot run its processes: it asked to share its GPUs")
 
 
 def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
-    """As the Prolog has it."""
     simulated = (replace(GPUS[0], simulated=True),)
     assert "simulated_gpus is not set" in launch(1, gpus=simulated).sentence
     assert launch(1, gpus=simulated, settings=Settings(simulated_gpus=True)).notes == (
@@ -384,7 +353,6 @@ def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
     ],
 )
 def test_which_processes_need_mps(processes, share, needed):
-    """Two tasks on a GPU, or a cap that nobody else enforces."""
     assert launch_wants_mps(processes, gpus=GPUS[:1], share=share) is needed
 
 
@@ -397,7 +365,6 @@ def test_which_processes_need_mps(processes, share, needed):
     ],
 )
 def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
-    """Nobody insisted on it: the processes go on, and it is said; not where the user wrote mps=off."""
     plan = launch(processes, gpus=gpus, offer=offer)
     assert not launch_wants_mps(processes, gpus=gpus, offer=offer)
     assert plan.notes == (
@@ -419,5 +386,4 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
     ],
 )
 def test_why_there_is_no_program(program, is_executable, why):
-    """The same for hooks and launchers."""
     assert mps.why_no_program(program, is_executable=is_executable) == why

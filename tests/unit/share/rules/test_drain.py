@@ -1,4 +1,4 @@
-"""What drains a node, what counts towards it, and what never does."""
+"""The causes that drain a node, that are counted, and that never do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BOOT = "0c5b2c1e-1111-4222-8333-944455556666"
 
 
 def after(*refused, cause=drain.NO_DRIVER):
-    """What is remembered after these jobs (number, seconds) were refused, one by one."""
+    """Return the record after these jobs (number, seconds) were refused one by one."""
     found = ()
     for job_id, at_s in refused:
         found = drain.note(found, job_id, cause, at_s)
@@ -39,7 +39,6 @@ def after(*refused, cause=drain.NO_DRIVER):
     ],
 )
 def test_every_cause_has_its_verdict(cause, verdict):
-    """What a user can bring about never drains, alone or counted, however often."""
     assert drain.CAUSES[cause] == verdict
     assert drain.drains([cause]) is (verdict == drain.NOW)
     refused = after(*((number, float(number)) for number in range(50)), cause=cause)
@@ -47,7 +46,6 @@ def test_every_cause_has_its_verdict(cause, verdict):
 
 
 def test_the_table_of_the_test_above_is_whole():
-    """A cause that is added gets a line there."""
     assert len(drain.CAUSES) == 16
 
 
@@ -66,12 +64,10 @@ def test_the_table_of_the_test_above_is_whole():
     ],
 )
 def test_three_jobs_in_ten_minutes_are_too_many(refused, unwell):
-    """One job that comes back again and again counts once."""
     assert drain.is_too_many(after(*refused)) is unwell
 
 
 def test_a_refusal_that_a_user_can_bring_about_neither_counts_nor_clears_the_count():
-    """Two of the node's own, many of a user's, one of the node's own."""
     found = after((1, 0.0), (2, 1.0))
     for job in range(10, 60):
         found = drain.note(found, job, drain.OTHER_USER, 2.0)
@@ -80,7 +76,6 @@ def test_a_refusal_that_a_user_can_bring_about_neither_counts_nor_clears_the_cou
 
 
 def test_no_more_is_remembered_than_is_needed():
-    """The record does not grow with every job that a broken node refuses."""
     assert len(after(*((number, float(number)) for number in range(500)))) == drain.MOST_REFUSALS + 1
 
 
@@ -94,18 +89,15 @@ def test_no_more_is_remembered_than_is_needed():
     ],
 )
 def test_a_hang_has_the_cause_of_what_the_hook_waits_for(in_driver, before_job, cause):
-    """A user can make a hook wait with a file system of his own, and never in the driver."""
     assert drain.of_hang(in_driver=in_driver, before_job=before_job) == cause
 
 
 @pytest.mark.parametrize(("has_users_files", "cause"), [(True, drain.STATE_FULL), (False, drain.STATE_UNWRITABLE)])
 def test_a_full_state_folder_is_the_nodes_only_without_users_files(has_users_files, cause):
-    """Otherwise any user may have filled it."""
     assert drain.of_unwritable_state(has_users_files=has_users_files) == cause
 
 
 def test_the_record_is_read_as_it_was_written():
-    """Of this boot; of another one nothing."""
     refused = after((7, 1234567.1234567), (8, 1234567.1234568))
     assert drain.parse(drain.render(BOOT, refused), BOOT) == refused
     assert drain.parse(drain.render(BOOT, refused), BOOT[::-1]) == ()
@@ -115,12 +107,10 @@ def test_the_record_is_read_as_it_was_written():
     "text", ["", "\n\n", "nonsense", "1 2", "x y z", "7 1.0 no-such-cause", "7 -1 no-driver", "\0" * 9]
 )
 def test_what_is_no_line_of_the_record_is_no_refusal(text):
-    """Torn by a kill, or by hand."""
     assert drain.parse(f"{BOOT}\n{text}\n8 2.000 no-driver\n", BOOT) == ((8, 2.0, "no-driver"),)
 
 
 def test_the_sentence_names_the_causes():
-    """Each once."""
     refused = drain.note(after((7, 1.0), (8, 2.0)), 9, drain.NO_MPS_PROGRAM, 3.0)
     assert drain.sentence(refused) == (
         "3 jobs refused in 10 minutes for a cause of the node's own (no-driver, no-mps-program)"

@@ -1,4 +1,4 @@
-"""What a task finds."""
+"""The variables of a task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDED = json.loads((Path(__file__).parents[3] / "data" / "plan-1" / "launcher
 
 
 def variables(gpu=GPU, share=JOB.share, directories=None):
-    """Slot 0's variables, by name."""
+    """Return slot 0's variables by name."""
     job = replace(JOB, share=share)
     plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
     return {a.name: a for a in registry.slot_environment(plan, plan.slots[0])}
@@ -52,7 +52,6 @@ def test_greedy_frameworks_are_told_their_part_unless_the_user_did():
 
 
 def test_a_simulated_gpu_says_so_to_the_task():
-    """And a real one says nothing."""
     assert "SLURM_SHARE_SIMULATED" not in variables()
     assert variables(replace(GPU, simulated=True))["SLURM_SHARE_SIMULATED"].value == "1"
 
@@ -68,7 +67,6 @@ def test_under_mps_a_task_finds_the_directory_and_its_caps():
 
 
 def test_without_mps_a_task_finds_none_of_it():
-    """A cap that nobody holds would be a promise."""
     found = variables()
     assert found["SLURM_SHARE_MPS"].value == "off"
     assert {name: one.value for name, one in found.items() if name.startswith("CUDA_MPS")} == {
@@ -77,7 +75,6 @@ def test_without_mps_a_task_finds_none_of_it():
 
 
 def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
-    """Nothing else of it is known."""
     job = JobContext(7, 2001, 2001, "n1", (), None)
     plan = decided(job, granted.visible_gpus("3", None), processes=1)
     assert {one.name: one.value for one in registry.slot_environment(plan, plan.slots[0])} == {
@@ -91,7 +88,6 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
 
 
 def test_variables_of_the_backend_come_last():
-    """Those that do not follow from the slot's fields."""
     plan = decided(JOB, (GPU,))
     own = Assignment("OTHER_BACKEND", "1")
     found = registry.slot_environment(plan, replace(plan.slots[0], variables=(own,)))
@@ -102,20 +98,19 @@ def test_variables_of_the_backend_come_last():
 
 
 def slot_of(share=JOB.share, directory="/run/p0", gpu=GPU):
-    """A plan as its reader has it, and its slot 0."""
+    """Return a parsed plan and its slot 0."""
     plan = decided(replace(JOB, share=share), (gpu,), directories={"GPU-0": directory} if directory else {})
     plan = plan_text.parse(plan_text.render(plan))
     return plan, plan.slots[0]
 
 
 def with_cap(plan, slot, cap_mib):
-    """The slot with another cap, and its variables."""
+    """Return the slot with another cap, and its variables."""
     other = allocation.with_memory_cap(slot, cap_mib)
     return other, registry.slot_environment(plan, other)
 
 
 def test_a_slot_with_a_larger_cap():
-    """What MPS holds, and what JAX is told; all else stays."""
     plan, slot = slot_of()
     before = registry.slot_environment(plan, slot)
     larger, after = with_cap(plan, slot, 40000)
@@ -130,7 +125,6 @@ def test_a_slot_with_a_larger_cap():
 
 
 def test_a_slot_without_a_cap():
-    """As of a task that has the GPU to itself."""
     plan, slot = slot_of()
     free, after = with_cap(plan, slot, None)
     assert free.enforced_cap_mib is None
@@ -140,7 +134,6 @@ def test_a_slot_without_a_cap():
 
 
 def test_a_cap_that_nobody_holds_is_not_promised():
-    """Without MPS only the frameworks are told."""
     plan, slot = slot_of(directory=None)
     other, after = with_cap(plan, slot, 40000)
     assert other.enforced_cap_mib is None
@@ -149,7 +142,6 @@ def test_a_cap_that_nobody_holds_is_not_promised():
 
 
 def test_of_a_gpu_of_unknown_size_frameworks_are_told_nothing():
-    """A fraction of what."""
     plan, slot = slot_of(gpu=replace(GPU, memory_total_mib=None))
     other, after = with_cap(plan, slot, 40000)
     assert other.enforced_cap_mib == 40000
@@ -163,8 +155,6 @@ def test_of_a_gpu_of_unknown_size_frameworks_are_told_nothing():
 @pytest.mark.parametrize("asked", [ShareRequest(4), ShareRequest(4, sm="even"), ShareRequest(4, mem_mib=900, sm=10)])
 @pytest.mark.parametrize("per_gpu", [1, 2, 3])
 def test_fewer_tasks_have_what_a_plan_for_them_would_give(per_gpu, asked, has_mps):
-    """Caps and numbers; nothing of the larger N is left."""
-
     def made(share):
         return decided(replace(JOB, share=share), (GPU,), directories={"GPU-0": "/run/p0"} if has_mps else {})
 
@@ -182,12 +172,12 @@ WITHOUT_MPS = {"why_not": "there is none"}
 
 
 def words(found):
-    """Variables as they were recorded."""
+    """Return variables as they were recorded."""
     return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
 
 
 def daemons(gpus):
-    """The directories of the daemons on these GPUs."""
+    """Return the directories of the daemons on these GPUs."""
     return {gpu.uuid: f"/run/slurm-share/mps/2001/{gpu.uuid[4:12]}-{gpu.uuid[-6:]}" for gpu in gpus}
 
 
@@ -205,7 +195,6 @@ def daemons(gpus):
     ],
 )
 def test_a_launchers_tasks_find_what_they_found_before(case, processes, gpus, share, started, settings):
-    """Byte for byte. The order was another one, which no program sees."""
     job = JobContext(4711, 2001, 2001, "n1", (), share)
     plan = decided(job, gpus, settings=settings, processes=processes, directories=daemons(started))
     found = [sorted(words(registry.slot_environment(plan, slot))) for slot in plan.slots]
@@ -214,7 +203,6 @@ def test_a_launchers_tasks_find_what_they_found_before(case, processes, gpus, sh
 
 @pytest.mark.parametrize("case", RECORDED["slot 2"])
 def test_a_slot_with_other_caps_has_the_variables_of_before(case):
-    """With fewer tasks on a GPU, or another cap. The order was another one, which no program sees."""
     what, *change = case.split(", ")
     share = {
         "--share-gpu=4": ShareRequest(4),

@@ -1,4 +1,4 @@
-"""Which GPUs a job or a launcher was granted, and whether a job has a part of one."""
+"""The GPUs that a job or a launcher was granted, and whether a job has a part of one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def test_a_part_is_one_task_on_one_gpu_of_a_users_node(changes, is_part):
 
 
 def test_no_other_job_is_a_part():
-    """Over every combination of what a hook is told, exactly those with all of it are."""
     values = itertools.product(
         (None, ShareRequest(1), ShareRequest(4)), (None, 1, 4), (None, 1, 2), ((), ("0",), ("0", "1")),
         (None, "user", "node"), (False, True),
@@ -77,7 +76,6 @@ def test_no_other_job_is_a_part():
     ],
 )
 def test_what_cuda_would_see(words, expected):
-    """CUDA_VISIBLE_DEVICES as Slurm and people write it, in its order."""
     assert [gpu.index for gpu in granted.visible_gpus(words, GPUS)] == expected
 
 
@@ -87,7 +85,6 @@ def test_a_number_is_a_place_in_the_list_that_the_job_sees():
 
 
 def test_instances_stand_for_their_parent():
-    """MIG: work runs on the instances."""
     assert granted.visible_gpus(None, MIG) == MIG[1:]
     assert granted.visible_gpus("MIG-2", MIG) == MIG[2:]
     assert granted.visible_gpus("0", MIG) == MIG[:1]
@@ -95,13 +92,11 @@ def test_instances_stand_for_their_parent():
 
 @pytest.mark.parametrize("word", ["4", "GPU-9", "GPU-", "x", "0001", "\u0661", "0;1"])
 def test_a_word_that_names_no_gpu_is_an_error_that_lists_them(word):
-    """The tasks would find no GPU, and say so less well."""
     with pytest.raises(ValueError, match=r"CUDA_VISIBLE_DEVICES names GPU .* 0 \(GPU-0aaa-0\), 1"):
         granted.visible_gpus(word, GPUS)
 
 
 def test_without_a_driver_slurms_words_are_kept():
-    """Nothing is known of them, and CUDA may know them all the same."""
     found = granted.visible_gpus("0,GPU-x", None)
     assert [(gpu.uuid, gpu.is_listed, gpu.memory_total_mib) for gpu in found] == [
         ("0", False, None),

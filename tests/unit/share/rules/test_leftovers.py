@@ -1,4 +1,4 @@
-"""Who may stay on a GPU when a job has left it, and who is ended."""
+"""The processes that are ended, and that may stay, when a job has left a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALICE, BOB = 2001, 2002
 
 
 def process(uid, job_id, name="python", is_own_claim=False):
-    """A process of that user and job."""
+    """Return a process of that user and job."""
     return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_claim)
 
 
@@ -39,15 +39,14 @@ def process(uid, job_id, name="python", is_own_claim=False):
     ],
 )
 def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
-    """Jobs 8, of alice, and 9, of bob, live on. Alice's own and strays of other users are in no live job; a name
-    excuses nobody, nor does it to say that one is of somebody else's job. A system user's are never ended."""
+    """Jobs 8 of alice and 9 of bob are alive. Alice's own processes and those of other users are in no live job.
+    Neither a name nor the claim to belong to another user's job protects a process. System users' are never ended."""
     sweep = leftovers.sweep([seen], ALICE, 7, {8: ALICE, 9: BOB}, Settings())
     assert getattr(sweep, fate) == (seen,)
     assert len(sweep.end + sweep.tolerated + sweep.without_job + sweep.foreign) == 1
 
 
 def test_a_job_of_root_ends_nobody():
-    """A system user's processes are never ended, whoever's job it was."""
     assert leftovers.sweep([process(0, 7)], 0, 7, {}, Settings()).end == ()
 
 
@@ -62,5 +61,4 @@ def test_a_job_of_root_ends_nobody():
     ],
 )
 def test_a_process_of_a_job_that_is_over_is_ended_wherever_it_is(seen, ended):
-    """On a GPU that its job never had; one that belongs to no job may be the user's own shell there."""
     assert leftovers.escaped([seen], ALICE, {8: ALICE}) == ((seen,) if ended else ())

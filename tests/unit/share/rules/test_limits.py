@@ -1,4 +1,4 @@
-"""How much of a GPU one task may take."""
+"""A task's caps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def test_the_cap_of_a_task(share, cap_mib, fraction):
 
 
 def test_caps_of_all_tasks_fit_on_the_gpu():
-    """Whatever N, N caps and the reserve are no more than there is."""
     for per_gpu in range(2, 61):
         cap = limits.memory_cap_mib(GPU, ShareRequest(per_gpu), Settings())
         assert cap * per_gpu + 512 + 0.02 * 81920 <= 81920
@@ -52,7 +51,6 @@ def test_caps_of_all_tasks_fit_on_the_gpu():
     ],
 )
 def test_the_multiprocessor_share_is_the_users_within_the_sites(site, asked, percent):
-    """A share can be made smaller than the site's default, not larger."""
     assert limits.sm_percent(ShareRequest(4, sm=asked), Settings(sm=site)) == percent
 
 

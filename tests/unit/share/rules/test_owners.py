@@ -1,4 +1,4 @@
-"""Whose node it is, and when a user has left it."""
+"""The user who has a node, and when a user has left it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HOOK = ProcessIdentity(100, 5, 0, "python3")
 
 
 def entry(job_id, uid, since=0.0):
-    """A line of the ledger."""
+    """Return an entry of the ledger."""
     return LedgerJob(job_id, uid, "4", ("GPU-0",), 4, since)
 
 
 def ledger(*entries, leaving=()):
-    """A ledger with these jobs, and with jobs that a hook is clearing up after."""
+    """Return a ledger with these jobs, and with jobs that a hook is cleaning up after."""
     return Ledger("b", entries, leaving=tuple(Leaving(one, HOOK) for one in leaving))
 
 
@@ -50,8 +50,8 @@ def ledger(*entries, leaving=()):
     ],
 )
 def test_a_neighbour_is_another_users_job_with_a_step_here(known, live, others):
-    """Whose step it is, is told by its tasks, or by the ledger. A line without a step is no proof of life; a step whose
-    owner nobody knows is nobody's; the user's own and system users' are no neighbours."""
+    """A step's user is known from its tasks, or from the ledger. An entry without a step does not prove that its job is
+    alive; steps of an unknown user, of the same user and of system users do not count."""
     found = owners.others(JOB, ledger(*known), live, NOW)
     assert [(one.job_id, one.uid) for one in found] == others
 
@@ -60,26 +60,22 @@ def test_a_neighbour_is_another_users_job_with_a_step_here(known, live, others):
     ("age", "alive"), [(0.0, True), (29.9, True), (30.0, False), (3600.0, False), (-0.1, False), (-3600.0, False)]
 )
 def test_a_job_whose_prolog_was_here_a_moment_ago_is_alive_without_a_step(age, alive):
-    """slurmd gives it ten seconds to get one. A line from the future, after the clock was set back, proves nothing:
-    nobody may be kept out by it for an hour."""
+    """slurmd gives the job ten seconds to get a step. An entry with a time in the future proves nothing."""
     found = owners.others(JOB, ledger(entry(8, BOB, NOW - age)), (), NOW)
     assert [one.job_id for one in found] == ([8] if alive else [])
 
 
 def test_the_task_itself_is_believed_before_the_ledger():
-    """A line under the same number, of another user, was left by an earlier job."""
     assert owners.others(JOB, ledger(entry(8, BOB)), (LiveJob(8, ALICE),), NOW) == ()
     assert owners.others(JOB, ledger(entry(8, ALICE)), (LiveJob(8, BOB),), NOW) == (LiveJob(8, BOB),)
 
 
 def test_a_job_that_is_being_cleared_away_is_nobodys_neighbour():
-    """It is over; whoever comes need not wait for the hook that is at it."""
     assert owners.others(JOB, ledger(leaving=(entry(8, BOB, NOW),)), (), NOW) == ()
 
 
 @pytest.mark.parametrize("uid", [0, 1, 999])
 def test_a_system_users_job_has_no_neighbours(uid):
-    """Root's job among those of users (a health check) is let in."""
     live = (LiveJob(8, BOB),)
     assert owners.others(replace(JOB, uid=uid), ledger(), live, NOW) == ()
     assert owners.others(replace(JOB, uid=1000), ledger(), live, NOW) == live
@@ -99,7 +95,6 @@ def test_a_system_users_job_has_no_neighbours(uid):
     ],
 )
 def test_who_comes_second_is_told_who_is_there_as_far_as_slurm_would(others, shown, there):
-    """The job, the node, the reason and the way out; of a user who is not shown not even the job's number."""
     refusal = owners.refuse(JOB, [LiveJob(job_id, uid) for job_id, uid in others], shown)
     assert refusal.sentence.startswith(
         "job 7 cannot run on n1: slurm-share keeps this node to one user at a time, and "
@@ -112,7 +107,6 @@ def test_who_comes_second_is_told_who_is_there_as_far_as_slurm_would(others, sho
 
 
 def test_a_crowd_is_told_by_its_first_three():
-    """Forty jobs of bob make no sentence of forty jobs."""
     refusal = owners.refuse(JOB, [LiveJob(number, BOB) for number in range(10, 50)], {BOB: "bob"})
     assert refusal.sentence.count("of bob") == 3
 
@@ -142,14 +136,13 @@ def test_a_crowd_is_told_by_its_first_three():
     ],
 )
 def test_a_user_has_left_with_the_last_job(over, known, live, gone):
-    """Neither a line nor a step of another of the user's jobs is here. A step whose owner nobody knows may be
-    anybody's: then nobody has left. A system user never leaves."""
+    """The user has left if no other job of his has an entry or a step here. A step of an unknown user can be any
+    user's. System users never leave."""
     entries = tuple(entry(job_id, uid) for job_id, uid in over)
     assert owners.departed(entries, ledger(*known), live) == gone
 
 
 def test_of_two_jobs_that_leave_at_once_the_first_is_not_the_last():
-    """Another hook is still clearing up after bob's other job; that hook will see to his things."""
     mine, others = entry(8, BOB), entry(9, BOB)
     assert owners.departed([mine], ledger(leaving=(mine, others)), ()) == frozenset()
     assert owners.departed([others], ledger(leaving=(others,)), ()) == {BOB}
@@ -157,6 +150,5 @@ def test_of_two_jobs_that_leave_at_once_the_first_is_not_the_last():
 
 
 def test_a_job_that_is_here_again_has_not_left():
-    """Requeued under its number while its first run is cleared away: that line is not the one that is over."""
     first = entry(8, BOB, since=1.0)
     assert owners.departed([first], ledger(entry(8, BOB, since=50.0), leaving=(first,)), ()) == frozenset()

@@ -18,40 +18,37 @@ GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 
 
 def context(job_id, uid=2001, restart=0, exclusive=None):
-    """A job that arrives."""
+    """Return a job that arrives."""
     return JobContext(job_id, uid, uid, "n1", ("0",), ShareRequest(4), restart_count=restart, exclusive=exclusive)
 
 
 def grant(job_id, restart=0):
-    """What a job has that shares one GPU among four tasks."""
+    """Return the grant of a job that shares one GPU among four tasks."""
     return Grant(context(job_id, restart=restart), ShareRequest(4), (GPU,), 4, False, "mps")
 
 
 def enter(ledger, grant, now):
-    """The ledger with the grant's job in it."""
+    """Return the ledger with the grant's job in it."""
     return reconcile.enter(ledger, grant.job, grant, now)
 
 
 def held(*entries):
-    """A ledger of (job, uid, GPUs)."""
+    """Return a ledger of (job, uid, GPUs)."""
     return Ledger("b", tuple(LedgerJob(job_id, uid, "4", gpus, 4, 0.0, 1) for job_id, uid, gpus in entries))
 
 
 def test_two_jobs_enter_and_one_leaves():
-    """The sibling stays as it was."""
     ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(2), 20.0)
     assert [job.job_id for job in ledger.jobs] == [1, 2]
     assert reconcile.leave(ledger, 1).jobs == ledger.jobs[1:]
 
 
 def test_a_second_prolog_and_a_requeue_replace_the_first():
-    """One line a job, whatever happened before."""
     ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(1, restart=1), 20.0)
     assert [(job.job_id, job.restart_count, job.since) for job in ledger.jobs] == [(1, 1, 20.0)]
 
 
 def test_leaving_twice_changes_nothing():
-    """An Epilog may run twice, and where no Prolog ran."""
     ledger = enter(Ledger("b"), grant(1), 10.0)
     assert reconcile.leave(reconcile.leave(ledger, 1), 1) == reconcile.leave(Ledger("b"), 1)
     assert reconcile.leave(ledger, 99) == ledger
@@ -72,21 +69,19 @@ def test_leaving_twice_changes_nothing():
     ],
 )
 def test_an_arrival_proves_others_over(arrival, granted, live, stale):
-    """A whole node, a user's node or a GPU is given to somebody new only when the one before has ended. A GPU that the
-    same user gets once more may be shared with the one before."""
+    """Slurm gives a whole node, a user's node or a GPU to another user only after the previous job has ended. A GPU
+    that the same user gets again may be shared with his earlier job."""
     ledger = held((1, 2001, ("GPU-0",)), (2, 2001, ("GPU-1",)), (3, 2002, ("GPU-2",)))
     assert [entry.job_id for entry in reconcile.stale(ledger, arrival, None, granted, live, NOW)] == stale
 
 
 def test_a_gpu_is_free_when_no_other_job_has_it():
-    """Two jobs on GPU 1: it stays the second one's."""
     ledger = held((1, 2001, ("GPU-0", "GPU-1")), (2, 2001, ("GPU-1",)))
     assert reconcile.is_in_use(reconcile.leave(ledger, 1), "GPU-1")
     assert not reconcile.is_in_use(reconcile.leave(ledger, 1), "GPU-0")
 
 
 def test_the_epilog_of_an_earlier_run_is_late():
-    """The job was requeued and its second run is here; nothing is told where the restart is unknown."""
     entry = held((1, 2001, ("GPU-0",))).jobs[0]
     assert reconcile.is_late(entry, context(1, restart=0))
     assert not reconcile.is_late(entry, context(1, restart=1))
@@ -95,14 +90,12 @@ def test_the_epilog_of_an_earlier_run_is_late():
 
 
 def test_the_first_compute_mode_is_the_one_to_put_back():
-    """A second memory would be of the mode we set ourselves."""
     ledger = reconcile.remember_mode(reconcile.remember_mode(Ledger("b"), "GPU-0", 0), "GPU-0", 3)
     assert [(before.gpu, before.mode) for before in ledger.modes] == [("GPU-0", 0)]
     assert reconcile.forget_mode(ledger, "GPU-0").modes == ()
 
 
 def test_a_job_that_is_being_cleared_away_is_no_longer_here():
-    """Its line says whose hook is at it; a hook that takes it up puts its own name there; then it is forgotten."""
     first, second = ProcessIdentity(100, 5), ProcessIdentity(100, 6)
     ledger = held((1, 2001, ("GPU-0",)), (2, 2001, ("GPU-1",)))
     job = ledger.jobs[0]
@@ -116,7 +109,6 @@ def test_a_job_that_is_being_cleared_away_is_no_longer_here():
 
 
 def test_a_job_that_is_here_again_is_not_forgotten_with_its_first_run():
-    """Requeued under the same number while the first run's Epilog was at work."""
     ledger = reconcile.begin_leaving(
         held((1, 2001, ("GPU-0",))), held((1, 2001, ("GPU-0",))).jobs, ProcessIdentity(9, 9)
     )
@@ -127,7 +119,6 @@ def test_a_job_that_is_here_again_is_not_forgotten_with_its_first_run():
 
 
 def test_plans_tell_who_is_here():
-    """Without a ledger: user, share, slots and GPUs of each job."""
     gpus = (GPU, replace(GPU, uuid="GPU-1"))
     slots = tuple(Slot(number, gpus[number % 2], number) for number in range(4))
     ledger = reconcile.rebuild("b", [plain_plan(7, share=ShareRequest(2), gpus=gpus, slots=slots)])
@@ -138,14 +129,14 @@ def test_plans_tell_who_is_here():
 
 
 def share_of(gpu, job_id, per_gpu, *, is_part=True, uid=2001):
-    """What a job has that has one of `per_gpu` parts of a GPU, or the whole of it."""
+    """Return the grant of a job that has one of `per_gpu` parts of a GPU, or the whole GPU."""
     gpu = Gpu(gpu, 0, 0, "H100", 81920)
     job = replace(context(job_id, uid=uid, exclusive="user"), share=ShareRequest(per_gpu))
     return Grant(job, ShareRequest(per_gpu), (gpu,), 1 if is_part else per_gpu, is_part, "mps")
 
 
 def parts(*entries):
-    """A ledger of (job, share, GPU, number on it); None for the number: the job has the whole GPU. Oldest first."""
+    """Return a ledger of (job, share, GPU, number on it), the oldest first; the number None: it has the whole GPU."""
     jobs = (LedgerJob(job, 2001, share, (gpu,), 1, float(job), on_gpu=on_gpu) for job, share, gpu, on_gpu in entries)
     return Ledger("b", tuple(jobs))
 
@@ -163,7 +154,6 @@ def parts(*entries):
     ],
 )
 def test_a_job_with_a_number_on_its_gpu_has_one_nth_of_it(share, on_gpu, part):
-    """Any other has all of it, whatever it shares within itself."""
     assert reconcile.part(LedgerJob(7, 2001, share, ("GPU-0",), 1, 0.0, on_gpu=on_gpu)) == pytest.approx(part)
 
 
@@ -188,14 +178,13 @@ def test_a_job_with_a_number_on_its_gpu_has_one_nth_of_it(share, on_gpu, part):
     ],
 )
 def test_a_gpu_is_crowded_when_its_parts_are_more_than_the_whole(there, wanted, crowded):
-    """Thirds add up to one, parts of different size lie side by side, a whole GPU leaves no part and a part no whole
-    GPU. Other GPUs do not count, nor does an earlier line of the job itself."""
+    """Thirds add up to one; parts of different sizes fit together; a whole GPU leaves no part, and a part leaves no
+    whole GPU. Other GPUs do not count, nor does an earlier entry of the job itself."""
     assert reconcile.is_crowded(parts(*there), wanted) is crowded
 
 
 @pytest.mark.parametrize("per_gpu", range(1, 61))
 def test_n_parts_fill_a_gpu_whatever_n(per_gpu):
-    """The last of them still finds room, and one more does not."""
     ledger = parts(*((number, str(per_gpu), "GPU-0", number) for number in range(per_gpu)))
     assert reconcile.is_crowded(ledger, share_of("GPU-0", 99, per_gpu))
     assert not reconcile.is_crowded(reconcile.leave(ledger, 0), share_of("GPU-0", 99, per_gpu))
@@ -203,7 +192,6 @@ def test_n_parts_fill_a_gpu_whatever_n(per_gpu):
 
 @pytest.mark.parametrize("gpus", [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")])
 def test_one_crowded_gpu_among_several_is_enough(gpus):
-    """A job on two GPUs needs both of them."""
     wanted = share_of("GPU-0", 9, 4, is_part=False)
     wanted = replace(wanted, gpus=tuple(Gpu(uuid, 0, 0, "H100", 81920) for uuid in gpus))
     assert reconcile.is_crowded(parts((1, "4", "GPU-1", 0)), wanted)
@@ -222,14 +210,12 @@ def test_one_crowded_gpu_among_several_is_enough(gpus):
     ],
 )
 def test_a_part_gets_the_lowest_free_number_on_its_gpu(there, number):
-    """Numbers of jobs on other GPUs are no obstacle, nor is the job's own from an earlier run."""
     wanted = share_of("GPU-0", 9, 4)
     assert reconcile.free_part(parts(*there), wanted) == number
     assert reconcile.enter(parts(*there), wanted.job, wanted, 5.0, (), number).jobs[-1].on_gpu == number
 
 
 def test_a_whole_gpu_has_no_number():
-    """Its slots are numbered within the job."""
     whole = share_of("GPU-0", 9, 4, is_part=False)
     assert reconcile.free_part(parts((1, "4", "GPU-1", 0)), whole) is None
     assert reconcile.enter(Ledger("b"), whole.job, whole, 5.0).jobs[0].on_gpu is None
@@ -258,16 +244,15 @@ FOUR = tuple((number, "4", "GPU-0", number - 1) for number in range(1, 5))
     ],
 )
 def test_an_arrival_proves_over_what_leaves_it_no_room(there, wanted, live, stale):
-    """Slurm has counted the parts and gave this job one: the oldest entries without a step are over, as many as it
-    takes and no more. A whole GPU takes all that is on it. Who has a step stays, and so does whoever is on another GPU.
-    """
+    """Slurm has counted the parts and gave this job one: as many of the oldest entries without a step as necessary have
+    ended. For a whole GPU all on it have ended. Jobs with a step, and jobs on other GPUs, stay."""
     found = reconcile.stale(parts(*there), wanted.job, wanted, [gpu.uuid for gpu in wanted.gpus], live, NOW)
     assert [entry.job_id for entry in found] == stale
 
 
 @pytest.mark.parametrize("live", [(5,), (1, 2, 5)])
 def test_where_no_room_can_be_made_nobody_is_cleared_away(live):
-    """A job that is alive has what the arrival wants: it is refused, so it proves nothing of the others, who may be
+    """A live job has what the arriving job wants, so that is refused. It proves nothing about the others, which may be
     between two steps."""
     ledger = parts((1, "4", "GPU-0", 0), (2, "4", "GPU-0", 1), (5, "2", "GPU-0", 2))
     wanted = share_of("GPU-0", 9, 4, is_part=False)
@@ -275,27 +260,23 @@ def test_where_no_room_can_be_made_nobody_is_cleared_away(live):
 
 
 def test_the_oldest_is_told_by_its_time_and_not_by_its_line():
-    """A job that was requeued stands at the end of the ledger, or in any order after a rebuild."""
     ledger = parts(FOUR[2], FOUR[0], FOUR[3], FOUR[1])
     found = reconcile.stale(ledger, share_of("GPU-0", 9, 4).job, share_of("GPU-0", 9, 4), ["GPU-0"], (), NOW)
     assert [entry.job_id for entry in found] == [1]
 
 
 def test_parts_of_another_user_are_over_when_a_part_arrives():
-    """The node was bob's alone, and now it is alice's: all of them, not only as many as needed."""
     wanted = share_of("GPU-0", 9, 4, uid=2002)
     found = reconcile.stale(parts(*FOUR[:2]), wanted.job, wanted, ["GPU-0"], (2,), NOW)
     assert [entry.job_id for entry in found] == [1]
 
 
 def test_a_job_without_a_share_proves_no_part_of_the_same_user_over():
-    """It may have gres/shard of that GPU itself, of which a hook is not told."""
     ordinary = replace(context(9, exclusive="user"), share=None)
     assert reconcile.stale(parts(*FOUR), ordinary, None, ["GPU-0"], (), NOW) == ()
 
 
 def test_the_plan_of_a_part_tells_its_number():
-    """Without a ledger: one slot of four on one GPU is a part, and four of four are a whole GPU."""
     plans = [
         plain_plan(7, share=ShareRequest(4), slots=(Slot(0, GPU, 0, on_gpu=2),)),
         plain_plan(8, slots=4),
@@ -307,14 +288,12 @@ def test_the_plan_of_a_part_tells_its_number():
 
 
 def test_an_ordinary_job_has_a_line_without_gpus():
-    """On a node that is kept to one user at a time; its GPUs are its own business."""
     ledger = reconcile.enter(Ledger("b"), replace(context(7), share=None, user="alice"), None, 5.0)
     assert ledger.jobs == (LedgerJob(7, 2001, "", (), 0, 5.0, restart_count=0, user="alice"),)
     assert reconcile.leave(ledger, 7).jobs == ()
 
 
 def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
-    """Its Prolog may be at work at this moment; the one that comes is refused instead."""
     wanted = share_of("GPU-0", 9, 4)
     ledger = parts(*FOUR)
     assert len(reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], (), NOW)) == 1
@@ -328,6 +307,5 @@ def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
     ids=["a while ago", "now", "of a release that noted Unix time"],
 )
 def test_a_time_since_the_nodes_start_is_shown_as_unix_time(since, shown):
-    """Both clocks are read at the same moment."""
     entry = LedgerJob(1, 2001, "4", (), 4, since=since)
     assert reconcile.with_unix_time(entry, 5100.0, 1_795_000_100.0).since == shown

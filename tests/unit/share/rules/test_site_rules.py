@@ -1,4 +1,4 @@
-"""What `install` calls complete `doctor` does not call wrong: both ask the same rules."""
+"""`install` and `doctor` use the same rules: what one calls complete, the other does not call wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINES = (
 
 
 def facts_of(texts, lua):
-    """What doctor sees of a site's texts, on a controller."""
+    """Return the doctor's facts about a site's files on a controller."""
     conf = present(texts["/e/slurm.conf"]).slurm
     keys = ("PrologFlags", "JobSubmitPlugins", "LaunchParameters", "GresTypes", "Prolog", "Epilog")
     facts = replace(HEALTHY, roles=("controller",))
@@ -51,7 +51,6 @@ def facts_of(texts, lua):
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("lua", CALLS)
 def test_a_site_that_lacks_nothing_has_no_fail_about_its_lines(line, lua):
-    """Whatever it had before, and however its script calls ours."""
     text = f"{line}\n{PLAIN}"
     texts = {"/e/slurm.conf": text, "/e/plugstack.conf": "", **after(present(text, lua=lua))}
     assert site_lines(present(texts["/e/slurm.conf"], texts["/e/plugstack.conf"], lua=lua)).edits == ()
@@ -69,7 +68,6 @@ def test_a_site_that_lacks_nothing_has_no_fail_about_its_lines(line, lua):
     ],
 )
 def test_a_script_that_does_not_call_ours_is_wrong_for_both(lua):
-    """Install refuses, doctor fails."""
     assert site_lines(present(lua=lua)).refusals
     facts = changed(changed(HEALTHY, "slurm.lua", lua), "slurm.lua_of_package", "ours")
     assert [one.outcome for one in every.examine(facts) if one.check == "job-submit"] == ["FAIL"]
@@ -77,7 +75,6 @@ def test_a_script_that_does_not_call_ours_is_wrong_for_both(lua):
 
 @pytest.mark.parametrize("seconds", [5, 12, 13, 39, 40, 65534])
 def test_a_time_limit_is_short_for_both_or_for_none(seconds):
-    """By what the hooks really take."""
     said = site_lines(present(f"PrologEpilogTimeout={seconds}\n{PLAIN}")).advice
     facts = changed(HEALTHY, "slurm.live.prologepilogtimeout", (f"{seconds} sec",))
     failed = any(one.check == "hook-time" and one.outcome == "FAIL" for one in every.examine(facts))
@@ -97,5 +94,4 @@ def test_a_time_limit_is_short_for_both_or_for_none(seconds):
     ],
 )
 def test_the_words_of_a_gres(gres, found):
-    """Sockets and indexes in brackets are no words."""
     assert [(one.name, one.kind, one.count) for one in site.parse_gres(gres)] == found

@@ -1,4 +1,4 @@
-"""What `slurm-share off` and `on` make of a file and of a queue, as values."""
+"""`slurm-share off` and `on`: the changes of config.toml and of the queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_off_and_on_again_is_the_same_file(text):
-    """Every byte, and in between everything is off."""
     off = switch.switched_off(text)
     assert config.parse(off, "x").settings.switched_off
     assert set(config.parse(off, "x").modes().values()) == {"off"}
@@ -32,27 +31,23 @@ def test_off_and_on_again_is_the_same_file(text):
 
 
 def test_a_line_of_the_sites_own_is_not_taken_away():
-    """It says false."""
     assert switch.switched_on("switched_off = true\nmode = 'on'\n") == "switched_off = false\nmode = 'on'\n"
 
 
 @pytest.mark.parametrize("off", [True, False])
 @pytest.mark.parametrize("text", TEXTS)
 def test_nothing_else_of_the_file_is_changed(text, off):
-    """Neither by the line, nor by its going."""
     found = switch.switched(text, off=off)
     assert found is not None
     assert config.parse(found, "x").settings.switched_off == off
 
 
 def test_a_key_in_another_form_is_not_changed():
-    """A second one would be no TOML."""
     assert switch.switched('"switched_off" = false\n', off=True) is None
     assert switch.switched('"switched_off" = true\n', off=False) is None
 
 
 def test_the_first_controller_that_is_up_acts():
-    """None where none is."""
     assert switch.acting({"a": False, "b": True, "c": True}) == "b"
     assert switch.acting({"a": False}) is None
     assert switch.acting({}) is None
@@ -67,18 +62,16 @@ def test_the_first_controller_that_is_up_acts():
     ],
 )
 def test_nodes_hear_of_a_mode_by_verdicts_or_by_the_mode_file(settings, reaches):
-    """By nothing else."""
     assert switch.reaches_nodes(settings) is reaches
 
 
 def test_of_several_partitions_the_mode_that_does_more_counts():
-    """As job_submit.lua has it."""
     site = config.parse("mode = 'off'\n[partition.a]\nmode = 'on'\n[partition.b]\nmode = 'observe'\n", "x")
     assert [switch.mode_of(site, names) for names in (("a", "b"), ("b", "c"), ("c",))] == ["on", "observe", "off"]
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    """One of the queue."""
+    """Return a job in the queue."""
     return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 
@@ -108,13 +101,11 @@ def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=T
     ],
 )
 def test_a_job_gets_the_word_that_its_state_allows(one, off, text):
-    """Pending ones the new one; running ones keep what they have, for this run."""
     found = switch.updates([one], lambda partitions: "on", off=off)
     assert found == (() if text is None else (VerdictUpdate(("7",), "extra", text),))
 
 
 def test_a_job_gets_back_no_more_than_its_partition_has():
-    """It was shaped while the partition was on."""
     one = job(extra="slurm-share=off")
     assert switch.updates([one], lambda partitions: "off", off=False) == ()
     (update,) = switch.updates([one], lambda partitions: "observe", off=False)
@@ -122,7 +113,6 @@ def test_a_job_gets_back_no_more_than_its_partition_has():
 
 
 def test_a_job_of_an_earlier_release_gets_its_verdict_in_the_sites_field():
-    """It has none in either; nor does it get one where its partition is off."""
     one = job(extra="a condition", comment="hers")
     (update,) = switch.updates([one], lambda partitions: "on", off=False, field="comment")
     assert (update.field, update.text) == ("comment", "hers;slurm-share=on")
@@ -130,7 +120,7 @@ def test_a_job_of_an_earlier_release_gets_its_verdict_in_the_sites_field():
 
 
 def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
-    """scontrol takes a list of jobs; a list with brackets has commas of its own."""
+    """scontrol accepts a list of jobs, but a list with brackets has commas of its own."""
     jobs = [job(str(number)) for number in range(1, 251)] + [
         job("300_[1,3-9]"),
         job("300_2"),
@@ -145,5 +135,4 @@ def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
 
 @pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
 def test_elements_of_an_array_are_counted(which, count):
-    """What the person is told."""
     assert switch.count(which) == count

@@ -1,4 +1,4 @@
-"""What the controller said about a job, and which mode follows."""
+"""The controller's verdict on a job, and the mode that follows from it."""
 
 from __future__ import annotations
 
@@ -38,18 +38,16 @@ from slurm_share.share.rules.verdict import MODES, Verdict
     ],
 )
 def test_a_verdict_is_read_as_the_least_that_stands_there(extra, comment, expected):
-    """A user's own text is none, and what he managed to forge makes nothing more."""
     assert verdict.read(extra, comment) == expected
 
 
 @pytest.mark.parametrize(("restarts", "mode"), [(None, "on"), (0, "on"), (1, "on"), (2, "off"), (9, "off")])
 def test_a_verdict_for_some_runs_is_off_for_the_next(restarts, mode):
-    """A job that ran when sharing was switched off, and was requeued."""
     assert Verdict("on", runs=2).at(restarts) == mode
 
 
 def in_force(own, said, everywhere=None, *, shares=True, uses_job_submit=True):
-    """The mode, of the first run."""
+    """Return the mode of the first run."""
     given = None if said is None else Verdict(said)
     return verdict.in_force(
         own, given, everywhere, restart_count=0, shares=shares, uses_job_submit=uses_job_submit
@@ -58,14 +56,12 @@ def in_force(own, said, everywhere=None, *, shares=True, uses_job_submit=True):
 
 @pytest.mark.parametrize(("own", "said", "everywhere"), itertools.product(MODES, MODES, (*MODES, None)))
 def test_the_least_of_node_controller_and_mode_file_is_in_force(own, said, everywhere):
-    """Whoever says off has switched off."""
     expected = min(one for one in map(MODES.index, filter(None, (own, said, everywhere))))
     assert in_force(own, said, everywhere) == MODES[expected]
 
 
 @pytest.mark.parametrize("own", MODES)
 def test_a_job_without_a_verdict_is_off_where_all_get_one(own):
-    """It came past our script."""
     assert in_force(own, None) == "off"
     assert in_force(own, None, uses_job_submit=False) == own
     assert in_force(own, "off", uses_job_submit=False) == own
@@ -73,7 +69,6 @@ def test_a_job_without_a_verdict_is_off_where_all_get_one(own):
 
 @pytest.mark.parametrize("own", MODES)
 def test_an_ordinary_job_has_the_nodes_rule_unless_the_controller_is_off(own):
-    """It has no verdict elsewhere, and a user's forged one switches nothing on."""
     assert in_force(own, None, shares=False) == own
     assert in_force(own, "on", shares=False) == own
     assert in_force(own, "observe", shares=False) == own
@@ -94,7 +89,6 @@ def test_an_ordinary_job_has_the_nodes_rule_unless_the_controller_is_off(own):
     ],
 )
 def test_a_new_verdict_stands_behind_the_users_own_text(text, item, expected):
-    """Which is kept byte by byte."""
     assert verdict.replaced(text, item) == expected
 
 
@@ -103,5 +97,4 @@ def test_a_new_verdict_stands_behind_the_users_own_text(text, item, expected):
     [("on", "on"), (" observe\n", "observe"), ("off\n", "off"), ("", "off"), ("On", "off"), ("x", "off")],
 )
 def test_a_mode_file_that_is_not_understood_is_off(text, mode):
-    """Somebody wanted it changed."""
     assert verdict.mode_of_file(text) == mode
