@@ -283,12 +283,7 @@ def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
         if listed == str(likely):
             return (MpsServer(likely, parse_status(status)),)
     pids = parse_pids(place, ask(place, "get_server_list", deadline))
-    return tuple(MpsServer(pid, read_server_status(place, pid, deadline)) for pid in pids)
-
-
-def read_server_status(place: MpsPlace, server_pid: int, deadline: Deadline) -> str | None:
-    """Return INITIALIZING, ACTIVE or FAULT; GONE if the server has just ended; None if the release cannot report it."""
-    return parse_status(ask(place, f"get_server_status {server_pid}", deadline))
+    return tuple(MpsServer(pid, parse_status(ask(place, f"get_server_status {pid}", deadline))) for pid in pids)
 
 
 def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[int, ...]:

@@ -244,8 +244,3 @@ def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[Proc
         for one in processes
         if one.role == "server" and one.pipe == place.pipe and one.identity.uid == place.owner.uid
     )
-
-
-def front_ends_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Return the front ends of this daemon. While one of them is idle, the daemon answers no other."""
-    return tuple(one.identity for one in processes if one.role == "front end" and one.pipe == place.pipe)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from ..core.patterns import pattern
 from ..core.process import Deadline
 from . import control
-from . import processes as mp_processes
 from .processes import read_daemon as read_daemon
 from .processes import read_processes as read_processes
 from .records import MpsClient, MpsHealth, MpsPlace, MpsProcess
@@ -28,7 +27,7 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
     health = control.read_health(place, deadline, proc)
     if health.condition != "silent":
         return health
-    idle = mp_processes.front_ends_of(read_processes(proc), place)
+    idle = [one.identity for one in read_processes(proc) if one.role == "front end" and one.pipe == place.pipe]
     blame = f"; front end {idle[0].pid} of uid {idle[0].uid} is connected" if idle else ""
     return replace(health, why=health.why + blame)
 

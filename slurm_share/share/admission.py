@@ -376,14 +376,14 @@ def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, 
         hold_gpus(grant, paths, settings, deadline)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
-    in_use = frozenset(gpu.uuid for gpu in grant.gpus if reconcile.is_in_use(ledger, gpu.uuid, besides=job.job_id))
+    in_use = frozenset(gpu.uuid for gpu in grant.gpus if reconcile.is_in_use(ledger, gpu.uuid, except_job=job.job_id))
     host = Host(paths=paths, settings=settings)
     prepared = backend.prepare(host, Owner(job.uid, job.gid), grant.gpus, in_use, deadline)
     for line in prepared.log:
         hook.report(WHO, f"job {job.job_id}: {line}")
     if prepared.failures and exclusive:
         # Without the backend several processes use the GPU, and this mode admits only one.
-        release.restore_modes(paths, settings, last, WHO, tuple(prepared.failures), besides=job.job_id)
+        release.restore_modes(paths, settings, last, WHO, tuple(prepared.failures), except_job=job.job_id)
     return prepared
 
 

@@ -240,9 +240,9 @@ def restore_modes(
     deadline: Deadline,
     who: str,
     gpus: Collection[str] | None = None,
-    besides: int | None = None,
+    except_job: int | None = None,
 ) -> None:
-    """Restore the compute mode of the GPUs (or of `gpus` among them) that no job except `besides` uses.
+    """Restore the compute mode of the GPUs (or of `gpus` among them) that no job except `except_job` uses.
 
     If the driver refuses, log it and keep the recorded mode in the ledger for the next hook.
     """
@@ -250,7 +250,7 @@ def restore_modes(
         ledger = hook.read_ledger(paths, who)
         kept = ledger
         for before in ledger.modes:
-            if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, besides):
+            if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, except_job):
                 continue
             try:
                 hook.ask_driver(compute_mode.set_compute_mode, before.gpu, before.mode)
@@ -272,7 +272,8 @@ def clean_up_after(
     A user's next job can come at any moment, and must lose nothing. So processes and files are listed first, and users
     who have a job after that are left out.
     """
-    wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in _uids(last)}
+    users = {entry.uid for entry in last}
+    wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in users}
     on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
     everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
     seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
@@ -318,10 +319,6 @@ def clean_up_after(
         hook.report(who, f"the files are not all removed yet: {rest}")
         found.causes.add(drain.OUT_OF_TIME)
     found.killed(one.identity for one in left if one in on_gpus)
-
-
-def _uids(entries: Iterable[LedgerJob]) -> set[int]:
-    return {entry.uid for entry in entries}
 
 
 def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:

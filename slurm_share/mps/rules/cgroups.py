@@ -24,8 +24,9 @@ def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
     pids = () if group.processes is None else (("pids.max", str(group.processes)),)
     if controller == "":
         return (*memory_v2, *pids)
-    if controller == "devices":
-        return tuple(("devices.deny", f"c {NVIDIA_MAJOR}:{minor} rwm") for minor in denied_minors(group.minor))
+    if controller == "devices" and group.minor is not None:
+        others = (minor for minor in range(GPU_MINORS) if minor != group.minor)
+        return tuple(("devices.deny", f"c {NVIDIA_MAJOR}:{minor} rwm") for minor in others)
     return {"memory": memory_v1, "pids": pids}.get(controller, ())
 
 
@@ -40,11 +41,6 @@ def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], .
 def needed_controllers(group: DaemonGroup) -> tuple[str, ...]:
     """Return the v2 controllers that the group's limits need."""
     return (*(("memory",) if group.memory_mib is not None else ()), *(("pids",) if group.processes is not None else ()))
-
-
-def denied_minors(own: int | None) -> tuple[int, ...]:
-    """Return the minors of the GPUs that a daemon may not open: all but its own; empty if its own is not known."""
-    return () if own is None else tuple(minor for minor in range(GPU_MINORS) if minor != own)
 
 
 def device_program(own: int) -> bytes:

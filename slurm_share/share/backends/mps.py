@@ -149,7 +149,8 @@ class Mps(Backend):
     ) -> Health:
         wanted = _wanted(host, of, folders)
         if with_processes:
-            wanted = [(uid, folder) for uid, folder in wanted if _has_traces(folder)]
+            # The user can remove the folder's files, but not root's lock.
+            wanted = [one for one in wanted if os.path.lexists(one[1]) or os.path.lexists(f"{one[1]}.lock")]
         if not wanted and examination is None:
             return Health()
         from . import mps_health
@@ -196,11 +197,6 @@ def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, s
             for group in cgroup_paths.read_groups(str(paths.cgroup))
         }
     return tuple(sorted(found))
-
-
-def _has_traces(folder: str) -> bool:
-    """Return whether anything of a daemon is left. The user can remove the folder's files, but not root's lock."""
-    return os.path.lexists(folder) or os.path.lexists(f"{folder}.lock")
 
 
 def _leaf(name: str) -> str:

@@ -203,9 +203,9 @@ def free_part(ledger: Ledger, grant: Grant) -> int | None:
     return free[0] if free else 0
 
 
-def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
-    """Return whether any job except `besides` has the GPU."""
-    return any(gpu in entry.gpus and entry.job_id != besides for entry in ledger.jobs)
+def is_in_use(ledger: Ledger, gpu: str, except_job: int | None = None) -> bool:
+    """Return whether any job except `except_job` has the GPU."""
+    return any(gpu in entry.gpus and entry.job_id != except_job for entry in ledger.jobs)
 
 
 def remember_mode(ledger: Ledger, gpu: str, mode: int) -> Ledger:
