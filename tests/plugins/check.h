@@ -1,4 +1,4 @@
-/* A table test in C: CHECK() says which row failed, and finish() gives the exit code. */
+/* Table tests in C: CHECK() prints the row that failed, and finish() returns the exit code. */
 #ifndef SLURM_SHARE_CHECK_H
 #define SLURM_SHARE_CHECK_H
 

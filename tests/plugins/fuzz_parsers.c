@@ -1,10 +1,9 @@
-/* Feeds the plugin's parsers with what a user could have written: fuzz_parsers SECONDS EXECUTIONS SEED KEEP [PARSER].
+/* Fuzz the plugin's parsers: fuzz_parsers SECONDS EXECUTIONS SEED KEEP [PARSER].
  *
- * Ends each parser after so many executions, or so many seconds (0: not by time). An input is a changed copy of one that was
- * kept, and is kept itself where the code took a way it had not taken: gcc tells the ways (-fsanitize-coverage=trace-pc), so no
- * other tool is needed. The same seed and number of executions give the same inputs. Prints for each parser
- * "NAME executions kept ways". A sanitizer that speaks ends the program; the input is then in the file KEEP, behind its parser's
- * name, and `fuzz_parsers KEEP` runs that one again. */
+ * Run each parser for so many executions, or so many seconds (0: no time limit). An input is a mutation of a kept one, and is kept
+ * if the code took a new path, which gcc reports (-fsanitize-coverage=trace-pc), so no other tool is needed. The same seed and
+ * number of executions give the same inputs. Print "NAME executions kept ways" for each parser. A sanitizer's error ends the
+ * program; the input is then in the file KEEP, after its parser's name, and `fuzz_parsers KEEP` runs it again. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ enum { INPUT_MAX = 4096, KEPT_MAX = 4096, WAYS = 1 << 13, NAME_MAX_SIZE = 16, WO
 
 /* ---- the parsers ---- */
 
-/* A copy that ends where its NUL does, so that a byte read behind it is seen. */
+/* Copy the text to a buffer that ends with its NUL, so that the sanitizer detects a read beyond it. */
 static char *text_of(const char *data, size_t size)
 {
 	size_t length = strnlen(data, size);
@@ -150,7 +149,7 @@ static void try_words(const char *data, size_t size)
 	free(text);
 }
 
-/* The first line is the controller's comment, each further one a node's name, a blank and its gres. */
+/* The first line is the controller's comment; each other line is a node's name, a blank and its gres. */
 static void try_job(const char *data, size_t size)
 {
 	static struct ss_job_gpus job;
@@ -207,7 +206,7 @@ static unsigned char ways[WAYS], seen[WAYS];
 static uintptr_t before;
 static uint64_t state;
 
-/* gcc puts a call of this before every stretch of code. */
+/* gcc inserts a call of this function in every basic block. */
 void __sanitizer_cov_trace_pc(void);
 UNWATCHED void __sanitizer_cov_trace_pc(void)
 {
@@ -227,7 +226,7 @@ UNWATCHED static uint32_t dice(uint32_t sides)
 	return (uint32_t)((state >> 32) % sides);
 }
 
-/* How often a way was taken counts as one of eight: 1, 2, 3, 4, 8, 16, 32 and 128 times. */
+/* Return the class of the number of times that a path was taken: 1, 2, 3, 4, 8, 16, 32 or 128. */
 UNWATCHED static unsigned char class_of(unsigned char times)
 {
 	static const unsigned char least[] = { 128, 32, 16, 8, 4, 3, 2, 1 };
@@ -255,7 +254,7 @@ struct input {
 	char data[INPUT_MAX];
 };
 
-/* Mapped onto KEEP: what is tried now is there when a sanitizer ends this program. */
+/* Mapped onto KEEP, so that the present input is in the file when a sanitizer ends this program. */
 static struct {
 	char name[NAME_MAX_SIZE];
 	struct input input;
@@ -289,31 +288,31 @@ UNWATCHED static void change(struct input *input)
 	size_t at = dice((uint32_t)input->size + 1), length;
 
 	switch (dice(7)) {
-	case 0: /* a byte becomes another one */
+	case 0: /* replace a byte */
 		if (at < input->size)
 			input->data[at] = (char)dice(256);
 		break;
-	case 1: /* one bit */
+	case 1: /* flip a bit */
 		if (at < input->size)
 			input->data[at] = (char)(input->data[at] ^ (1 << dice(8)));
 		break;
-	case 2: /* some bytes go */
+	case 2: /* remove some bytes */
 		length = dice(1 + (uint32_t)(input->size - at > 16 ? 16 : input->size - at));
 		memmove(input->data + at, input->data + at + length, input->size - at - length);
 		input->size -= length;
 		break;
-	case 3: { /* a word that means something */
+	case 3: { /* insert a word of the format */
 		const char *word = words[dice(sizeof words / sizeof *words)];
 		put(input, at, word, strlen(word));
 		break;
 	}
-	case 4: { /* a piece of another input */
+	case 4: { /* insert a piece of another input */
 		const struct input *other = kept[dice((uint32_t)kept_count)];
 		size_t from = dice((uint32_t)other->size + 1);
 		put(input, at, other->data + from, dice((uint32_t)(other->size - from) + 1));
 		break;
 	}
-	case 5: /* a piece of itself again */
+	case 5: /* repeat a piece of the input */
 		length = dice(1 + (uint32_t)(input->size - at > 64 ? 64 : input->size - at));
 		if (length > 0) {
 			char piece[64];
@@ -321,7 +320,7 @@ UNWATCHED static void change(struct input *input)
 			put(input, at, piece, length);
 		}
 		break;
-	default: /* it ends here */
+	default: /* truncate */
 		if (dice(4) == 0)
 			input->size = at;
 		else

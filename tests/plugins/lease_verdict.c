@@ -1,8 +1,8 @@
-/* For tests/contract: lease_verdict FOLDER SLOTS GPUS TASKS PID. Takes a slot for each task, prints their numbers in one line,
- * names PID as the first task, and holds them until its input ends. "no: WHY" and 2 where it cannot.
+/* For tests/contract: lease_verdict FOLDER SLOTS GPUS TASKS PID. Lease a slot for each task, print their numbers in one line,
+ * record PID as the first task, and hold them until the input ends. On failure print "no: WHY" and exit with 2.
  *
- * lease_verdict FOLDER SLOTS wait TASKS STEP: as an srun that does not wait long; "promised" or "over", and it holds that until its
- * input ends. STEP -1: its step has no number yet. */
+ * lease_verdict FOLDER SLOTS wait TASKS STEP: wait for a short time like srun, print "promised" or "over", and hold the promise
+ * until the input ends. STEP -1: the step has no number yet. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* For tests/contract: one value per line, its bytes in hexadecimal ("-" for an empty one); one answer per line, "ok CANONICAL" or
- * "no SENTENCE". */
+/* For tests/contract: read a value per line, with its bytes in hexadecimal ("-" for an empty one), and print a line for each,
+ * "ok CANONICAL" or "no SENTENCE". */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ int main(void)
 {
 	char line[1024], text[512];
 
-	(void)setvbuf(stdout, NULL, _IOLBF, 0); /* the asker waits for each answer */
+	(void)setvbuf(stdout, NULL, _IOLBF, 0); /* the caller waits for each answer */
 	while (fgets(line, sizeof line, stdin) != NULL) {
 		struct ss_request request;
 		char sentence[SS_SENTENCE_SIZE], canonical[SS_CANONICAL_SIZE];

@@ -1,4 +1,4 @@
-/* For tests/contract: plan_verdict FILE JOB UID NODE. Prints what was read in a fixed form and ends with 0; or "absent" and 1; or
+/* For tests/contract: plan_verdict FILE JOB UID NODE. Print the plan in a fixed form and exit with 0; or "absent" and 1; or
  * "bad: WHY" and 2. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The variables for a plain srun: which are set beside which of the user's. */
+/* The variables for a plain srun, with and without variables that the user set. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

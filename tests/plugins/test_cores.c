@@ -1,4 +1,4 @@
-/* Core lists, the part of them that a task is dealt, and CPU masks. */
+/* Core lists, the part of them that a task gets, and CPU masks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static void a_task_is_dealt_its_part(void)
 		{ "0-7", { 2, 3, 1, 0 }, "5,6,7" },
 		{ "8-11", { 1, 2, 1, 0 }, "10,11" },
 		{ "0-7", { 0, 1, 1, 0 }, "0,1,2,3,4,5,6,7" },
-		/* more parts than cores: one core each, going round in the GPU's neighbourhood */
+		/* more parts than cores: one core each, cyclically in the GPU's group */
 		{ "0-3", { 0, 8, 2, 0 }, "0" },
 		{ "0-3", { 1, 8, 2, 0 }, "1" },
 		{ "0-3", { 2, 8, 2, 0 }, "0" },
@@ -68,7 +68,7 @@ static void a_task_is_dealt_its_part(void)
 		{ "0,1", { 1, 4, 1, 0 }, "1" },
 		{ "0,1", { 5, 8, 2, 0 }, "1" },
 		{ "3", { 7, 8, 2, 0 }, "3" },
-		/* -c: runs inside the GPU's neighbourhood; tasks of one step do not meet while there is room */
+		/* -c: consecutive cores of the GPU's group; tasks of one step do not overlap while there are enough cores */
 		{ "0-7", { 0, 8, 2, 2 }, "0,1" },
 		{ "0-7", { 4, 8, 2, 2 }, "4,5" },
 		{ "0-7", { 1, 8, 2, 2 }, "2,3" },

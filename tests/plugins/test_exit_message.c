@@ -1,4 +1,4 @@
-/* The sentence at the end of a job's output, wherever that goes; a write that would wait fails the test by its alarm. */
+/* The sentence at the end of a job's output, for every kind of file; an alarm ends the test if a write blocks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "check.h"
 #include "exit_message.h"
 
-/* A shell whose stderr is `fd`; it writes `text` there, if it lives to send it. */
+/* Fork a shell with stderr `fd`, which sends it and writes `text`. */
 static void run_shell(struct ss_exit_message *sockets, int fd, const char *text)
 {
 	pid_t pid = fork();
@@ -64,11 +64,11 @@ static void a_pipe_gets_it_where_there_is_room(void)
 	(void)fcntl(pipes[1], F_SETFL, 0);
 	ss_exit_message_open(&sockets);
 	run_shell(&sockets, pipes[1], "");
-	ss_exit_message_log(&sockets, "x"); /* full: lost, not waited for */
+	ss_exit_message_log(&sockets, "x"); /* the pipe is full: lost */
 	ss_exit_message_open(&sockets);
 	run_shell(&sockets, pipes[1], "");
 	close(pipes[0]);
-	ss_exit_message_log(&sockets, "x"); /* nobody reads: lost, and no SIGPIPE */
+	ss_exit_message_log(&sockets, "x"); /* no reader: lost, without SIGPIPE */
 	close(pipes[1]);
 	checked++;
 }
@@ -143,7 +143,7 @@ static void where_it_cannot_be_said_nothing_happens(void)
 	(void)getrlimit(RLIMIT_FSIZE, &limit);
 	none.rlim_max = limit.rlim_max;
 	(void)setrlimit(RLIMIT_FSIZE, &none);
-	ss_exit_message_log(&sockets, "x"); /* SIGXFSZ would end us */
+	ss_exit_message_log(&sockets, "x"); /* SIGXFSZ would end this process */
 	(void)setrlimit(RLIMIT_FSIZE, &limit);
 	close(odd);
 	(void)remove(path);

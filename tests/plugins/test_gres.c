@@ -1,4 +1,4 @@
-/* How many GPUs a list of gres names: as slurmctld writes it of a node, and as a user writes it for srun. */
+/* The number of GPUs in a list of gres, as slurmctld writes it for a node, and as a user writes it for srun. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void a_list_says_how_many_are_gpus(void)
 		{ "gpu:a100", 1, false },
 		{ "gpu:a100:2,nic", 2, false },
 		{ "none", 0, false },
-		/* what only resembles */
+		/* similar names */
 		{ "gpux:4", 0, false },
 		{ "xgpu:4", 0, false },
 		{ "shards:4", 0, false },

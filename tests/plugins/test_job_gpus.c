@@ -1,4 +1,4 @@
-/* The GPUs of a job's nodes, and which srun they refuse with which words. */
+/* The GPUs of a job's nodes, and the sruns that are refused because of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 static struct ss_job_gpus job;
 
-/* n1 has the first number of GPUs, n2 the second, ...; -1 ends them. */
+/* The numbers of GPUs of n1, n2, ...; -1 ends them. */
 static void make_job(const int *gpus, const char *admin_comment)
 {
 	memset(&job, 0, sizeof job);
@@ -108,14 +108,14 @@ static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 				       "tasks; submit it with the same number on each node (--share-gpu=2 --gres=gpu:2), or on nodes that "
 				       "are alike" },
 		{ { "-N3" }, UNLIKE, 4, "(n1: 4 GPUs, n2: 2)" },
-		{ { "-wn2" }, UNLIKE, 4, "unlike nodes" }, /* srun takes it for one of three */
+		{ { "-wn2" }, UNLIKE, 4, "unlike nodes" }, /* to srun it is one of three nodes */
 		{ { "-n9" }, UNLIKE, 4, "unlike nodes" },
 		{ { "--ntasks-per-node=2" }, UNLIKE, 4, "unlike nodes" },
 		{ { NULL }, UNLIKE, 0, "unlike nodes" },
 		{ { NULL }, FEW_FIRST, 2, "(n1: 2 GPUs, n2: 4)" },
 		{ { NULL }, WITHOUT, 0, "(n1: none, n2: 2 GPUs)" },
 		{ { NULL }, WITHOUT, 0, "--gres=gpu:2)" },
-		/* which say their tasks, and ask for no more GPUs than there are anywhere */
+		/* all nodes, with the number of tasks and no more GPUs than the smallest node has */
 		{ { "-n9" }, UNLIKE, 0, NULL },
 		{ { "-n9" }, FEW_FIRST, 2, NULL },
 		{ { "--ntasks-per-node=2" }, FEW_FIRST, 2, NULL },
@@ -134,7 +134,7 @@ static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 		{ { "-N1", "-wn22" }, UNLIKE, 4, NULL },
 		{ { "-N1", "-w" }, UNLIKE, 4, NULL },
 		{ { "-N1", "-w,n2" }, UNLIKE, 4, NULL },
-		/* which say all of it */
+		/* some nodes, with all numbers */
 		{ { "--gres=gpu:2" }, UNLIKE, 4, NULL },
 		{ { "--gpus-per-node=1" }, UNLIKE, 4, NULL },
 		{ { "-N1", "-wn2", "--gres=gpu:2" }, UNLIKE, 4, NULL },

@@ -1,4 +1,4 @@
-/* The leases of several steps of one job: each step is a process here, as it is a slurmstepd on a node. */
+/* The leases of several steps of one job. Each step is a process, like a slurmstepd. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -96,7 +96,7 @@ static void wait_for(pid_t pid)
 		;
 }
 
-/* A process that lives until it is killed: a task. */
+/* A task: a process that runs until it is killed. */
 static pid_t start_task(void)
 {
 	pid_t pid = fork();
@@ -114,7 +114,7 @@ static void kill_task(pid_t pid)
 	wait_for(pid);
 }
 
-/* Another step: a process that takes `wanted` slots, says how many it got, and holds them until it is killed. */
+/* Another step: a process that leases `wanted` slots, reports their number, and holds them until it is killed. */
 static pid_t start_step(uint32_t wanted, int *got)
 {
 	int pipes[2];
@@ -224,7 +224,7 @@ static void the_slot_of_a_dead_holder_is_its_tasks_while_that_lives(void)
 	CHECK("taken", leases != NULL && take(leases, NULL, 0, 1) == 1 && chosen[0] == 0);
 	ss_leases_name_task(leases, 0, (uint32_t)task);
 	CHECK(content(0), strstr(content(0), " task 0 0\n") == NULL);
-	ss_leases_close(leases); /* as a kill does: nothing is given back */
+	ss_leases_close(leases); /* like a kill: nothing is given back */
 	leases = open_step(8, false);
 	CHECK("not given out", leases != NULL && take(leases, NULL, 0, 8) == 7 && chosen[0] == 1);
 	ss_leases_close(leases);
@@ -240,7 +240,7 @@ static void a_process_of_the_same_number_is_another(void)
 {
 	char text[SS_HOLDING_SIZE];
 	new_folder();
-	struct ss_holding holding = { 0, { 1, 1 }, { (uint32_t)getpid(), 1 } }; /* we did not start one tick after boot */
+	struct ss_holding holding = { 0, { 1, 1 }, { (uint32_t)getpid(), 1 } }; /* this process did not start one tick after boot */
 	put(slot_path(0), text, ss_holding_render(&holding, text));
 	struct ss_leases *leases = open_step(1, false);
 	CHECK("free", leases != NULL && take(leases, NULL, 0, 1) == 1 && chosen[0] == 0);
@@ -266,7 +266,7 @@ static void a_task_that_has_ended_but_is_not_waited_for_is_dead(void)
 	remove_folder();
 }
 
-/* Tasks that choose by themselves, each on the GPU it has; their choice outlives their exec, and ends with their end. */
+/* Each task chooses a slot on its own GPU. The lease outlives its exec, and ends with the task. */
 static void late_choices_stay_with_the_parent(void)
 {
 	static const bool second_gpu[GPUS] = { false, true };
@@ -302,14 +302,14 @@ static void late_choices_stay_with_the_parent(void)
 	ss_leases_close(other);
 	kill_task(pids[1]);
 	ss_leases_give_back(leases, 1);
-	kill_task(pids[4]); /* had none */
+	kill_task(pids[4]); /* it had no slot */
 	ss_leases_give_back(leases, 4);
 	other = open_step(8, false);
 	CHECK("one more", other != NULL && take(other, NULL, 0, 8) == 5);
 	ss_leases_close(other);
 	pid_t late = fork();
 	if (late == 0)
-		_exit(take(leases, second_gpu, 4, 1)); /* a slow sibling finds no more room for having been slow */
+		_exit(take(leases, second_gpu, 4, 1)); /* a task that chooses late does not get a slot that was freed */
 	CHECK("waited", waitpid(late, &status, 0) == late && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	ss_leases_close(leases);
 	other = open_step(8, false);

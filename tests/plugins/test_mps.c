@@ -1,4 +1,4 @@
-/* A daemon that is there, one that is gone, and what only looks like one. */
+/* A live daemon, a dead one, and processes that only look like one. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void make_file(const char *name)
 	close(fd);
 }
 
-/* The socket stays when its maker dies, as that of a killed daemon does. */
+/* The socket stays after its process has ended, like that of a killed daemon. */
 static void make_socket(void)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -42,7 +42,7 @@ static void make_socket(void)
 	close(fd);
 }
 
-/* A process of that name that holds the lock until it is killed. */
+/* Start a process with that name, which holds the lock until it is killed. */
 static pid_t start_holder(const char *name, short type)
 {
 	int ready[2];

@@ -1,4 +1,4 @@
-/* --share-gpu values: what is taken, how it reads canonically, what is refused and with which words. */
+/* Values of --share-gpu: valid ones with their canonical text, and refused ones with their sentence. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +124,7 @@ static void anything_else_is_refused_by_name(void)
 	}
 }
 
-/* The sentence is one printable line, whatever came in, and is cut to its buffer. */
+/* The sentence is one printable line for any input, and is cut to its buffer. */
 static void random_bytes_end_in_a_verdict(void)
 {
 	static const char alphabet[] = "0123456789,,==memsmpsofrevnGMTiB%+- \t\n\x01\x7f\xc3\xa4";

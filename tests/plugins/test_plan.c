@@ -1,4 +1,4 @@
-/* The plan's text: what is read, and what each damage is called. */
+/* The plan's text: valid plans, and damaged ones with their errors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,7 +232,7 @@ static void damage_is_named_with_its_line(void)
 		char why[512] = "", *exact = malloc(strlen(rows[i].text) + 1);
 		if (exact == NULL)
 			abort();
-		memcpy(exact, rows[i].text, strlen(rows[i].text)); /* no NUL behind it: the sanitizer watches */
+		memcpy(exact, rows[i].text, strlen(rows[i].text)); /* without a NUL: the sanitizer detects reads beyond it */
 		CHECK(rows[i].text, ss_plan_parse(exact, strlen(rows[i].text), &owner, &plan, why, sizeof why) == SS_PLAN_BAD);
 		CHECK(rows[i].text, plan == NULL);
 		CHECK(why, strstr(why, rows[i].says) != NULL);

@@ -1,4 +1,4 @@
-/* What config.toml says of sharing in a partition, as config.py reads the same texts. */
+/* The mode of a partition in config.toml; config.py parses the same texts. */
 #include <string.h>
 
 #include "check.h"
@@ -22,17 +22,17 @@ static void the_mode_is_the_partitions_or_the_sites(void)
 		{ "mode = \"on\"\n[partition]\ngpu.mode = \"off\"\n", "gpu", SS_MODE_OFF },
 		{ "mode = \"on\"\npartition.gpu.mode = \"off\"\n", "gpu", SS_MODE_OFF },
 		{ "[partition.gpu]\nmode = \"on\"\n[partition.gpux]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
-		/* slurm-share off: whatever else is there */
+		/* slurm-share off overrides everything else */
 		{ "switched_off = true\nmode = \"on\"\n[partition.gpu]\nmode = \"on\"\n", "gpu", SS_MODE_OFF },
 		{ "mode = \"on\"\n switched_off=true # by slurm-share off\n", NULL, SS_MODE_OFF },
 		{ "switched_off = false\nmode = \"on\"\n", "gpu", SS_MODE_ON },
 		{ "switched_off = \"true\"\nmode = \"on\"\n", "gpu", SS_MODE_ON },
 		{ "mode = \"on\"\n[partition.gpu]\nswitched_off = true\n", "gpu", SS_MODE_ON },
-		/* no mode of ours */
+		/* keys with the same name in other tables */
 		{ "mode = \"on\"\n[[partition.gpu]]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
 		{ "mode = \"on\"\n[partition.gpu.more]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
 		{ "mode = \"on\"\n[other.gpu]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
-		/* what the Prolog refuses to read, or this does not understand */
+		/* texts that the Prolog refuses, or this parser does not support */
 		{ "mode = \"On\"\n", "gpu", SS_MODE_UNKNOWN },
 		{ "mode = on\n", "gpu", SS_MODE_UNKNOWN },
 		{ "mode = \"on\" x\n", "gpu", SS_MODE_UNKNOWN },

@@ -1,4 +1,4 @@
-/* The queue of those that wait for slots: in the order of arrival, with their promises, and whatever becomes of them. */
+/* The queue of processes that wait for slots: their order, their promises, and their end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -88,7 +88,7 @@ static int take(struct ss_leases *leases, uint32_t wanted)
 	return ss_leases_take(leases, &slots, NULL, NULL, 0, wanted, chosen, why, sizeof why);
 }
 
-/* What a waiting process reports: its name when it has its promise; then it holds that until it is killed. */
+/* A waiting process reports its name when it has its promise, and holds that until it is killed. */
 static pid_t start_waiter(int results, char name, uint32_t wanted)
 {
 	pid_t pid = fork();
@@ -112,7 +112,7 @@ static void end(pid_t pid)
 		;
 }
 
-/* Until so many wait. They join under the lock that is held here, so that the place tried here is nobody's. */
+/* Wait until so many processes wait. They join under the lock that is held here, so the place tried here is free. */
 static void until_queued(int64_t count)
 {
 	for (;;) {
@@ -147,7 +147,7 @@ static void what_is_free_is_promised_at_once(void)
 	struct ss_leases *other = open_step(4, STEP + 1);
 	CHECK("nothing for a step without a promise", take(other, 4) == 0 && slots.promised == 4);
 	ss_leases_close(other);
-	close(third.queue); /* as its srun's end does */
+	close(third.queue); /* as when its srun ends */
 	other = open_step(4, STEP + 1);
 	CHECK("what nobody was promised", take(other, 4) == 1);
 	ss_leases_close(other);
@@ -198,7 +198,7 @@ static void they_come_in_the_order_of_arrival(void)
 	CHECK("the one that wants two", next_of(results[0]) == 'a');
 	ss_leases_give_back(step, 2);
 	CHECK("then the next", next_of(results[0]) == 'b');
-	end(pids[1]); /* its promise is free again */
+	end(pids[1]); /* its promise is released */
 	CHECK("then the last", next_of(results[0]) == 'c');
 	struct ss_slot_wait late = for_slots(1, 0);
 	CHECK("nobody else", ss_slot_wait(&late) == SS_WAIT_OVER);
@@ -243,7 +243,7 @@ static void a_wait_is_limited_and_told_of_once(void)
 		abort();
 	struct ss_leases *step = open_step(4, STEP);
 	CHECK("all", take(step, 4) == 4);
-	struct ss_slot_wait wait = for_slots(1, 800); /* a busy machine may let no time between two close moments */
+	struct ss_slot_wait wait = for_slots(1, 800); /* long enough for a busy machine */
 	wait.tell_ms = 20;
 	told = 0;
 	CHECK("as the first", ss_slot_wait(&wait) == SS_WAIT_OVER && told == 1);

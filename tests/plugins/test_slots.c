@@ -1,11 +1,11 @@
-/* Which slots a step gets, and the text in a slot's file. */
+/* The slots that a step gets, and the contents of a slot's file. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "slots.h"
 
-/* Slots dealt round robin over `gpus`; in `states` f is free, o is ours, x is another's. */
+/* Make slots round robin over `gpus`; in `states` f is free, o is of this step, x is of another one. */
 static void make(struct ss_slots *slots, uint32_t gpus, const char *states)
 {
 	memset(slots, 0, sizeof *slots);
@@ -47,7 +47,7 @@ static void the_emptiest_gpu_comes_first(void)
 		{ 4, "ffff", NULL, 4, "0,1,2,3" },
 		{ 4, "xfxf", NULL, 4, "1,3" },
 		{ 4, "xfffffffffffffff", NULL, 16, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15" },
-		/* some GPUs only */
+		/* only some GPUs */
 		{ 2, "ffffffff", "01", 3, "1,3,5" },
 		{ 2, "ffffffff", "01", 5, "1,3,5,7" },
 		{ 2, "fxffffff", "10", 4, "0,2,4,6" },

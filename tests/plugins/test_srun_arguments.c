@@ -1,4 +1,4 @@
-/* srun's command line: which of its words speak of nodes, tasks and GPUs, in every form that getopt_long(3) takes. */
+/* srun's options on nodes, tasks and GPUs, in every form that getopt_long(3) accepts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +83,7 @@ static void each_form_says_the_same(void)
 		{ { "-N", "few" }, 0, 0, NULL, false, false, true },
 		{ { "-N0" }, 0, 0, NULL, false, false, true },
 		{ { "-N1,2" }, 0, 0, NULL, false, false, true },
-		/* values of other options, whatever they look like */
+		/* values of other options that look like options */
 		{ { "-J", "-N1" }, 0, 0, NULL, false, false, false },
 		{ { "-o-N1" }, 0, 0, NULL, false, false, false },
 		{ { "-lJ", "-n4", "-K1", "-I" }, 0, 0, NULL, false, false, false },
@@ -92,7 +92,7 @@ static void each_form_says_the_same(void)
 		{ { "--exact", "--mem=1G", "--gpu-bind=none", "--tres-bind=gres/gpu:none", "-c4", "-r1", "-xn1" },
 		  0, 0, NULL, false, false, false },
 		{ { "--", "-" }, 0, 0, NULL, false, false, false },
-		/* cut short */
+		/* missing values */
 		{ { "-N" }, 0, 0, NULL, false, false, true },
 		{ { "-w" }, 0, 0, "", false, false, false },
 		{ { "--gres" }, 0, 0, NULL, true, false, false },
