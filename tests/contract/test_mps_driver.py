@@ -183,7 +183,7 @@ def test_a_healthy_daemon_is_joined_as_it_is(node: Node) -> None:
     again = actuator.start(place, soon())
     assert again.joined
     assert again.daemon == first.daemon
-    assert control.read_default_percent(place, soon()) == 50
+    assert control.read_percent(place, None, soon()) == 50
 
 
 def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
@@ -302,7 +302,7 @@ def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
 
     def call() -> None:
         for _ in range(5):
-            answers.append(control.read_default_percent(place, soon(30)))
+            answers.append(control.read_percent(place, None, soon(30)))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -317,22 +317,22 @@ def test_lost_answers_are_asked_for_again(node: Node) -> None:
     place = node.place()
     actuator.start(place, soon())
     node.fault("mps_lose", "5")
-    actuator.set_default_percent(place, 25, soon())
-    actuator.set_default_memory_mib(place, 0, 2048, soon())
+    actuator.set_percent(place, None, 25, soon())
+    actuator.set_memory_mib(place, None, 0, 2048, soon())
     for _ in range(5):
         assert len(control.read_servers(place, soon())) == 1
-    assert control.read_default_percent(place, soon()) == 25
-    assert control.read_default_memory_mib(place, 0, soon()) == 2048
+    assert control.read_percent(place, None, soon()) == 25
+    assert control.read_memory_mib(place, None, 0, soon()) == 2048
 
 
 def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
     place = node.place()
     actuator.start(place, soon())
     with pytest.raises(MpsRefusedError, match="its memory limit is None MiB, not 512 MiB"):
-        actuator.set_default_memory_mib(place, 99, 512, soon())
+        actuator.set_memory_mib(place, None, 99, 512, soon())
     for wrong in (0, 101, -5):
         with pytest.raises(ValueError, match="percentage"):
-            actuator.set_default_percent(place, wrong, soon())
+            actuator.set_percent(place, None, wrong, soon())
     with pytest.raises(ValueError, match="one line"):
         control.ask(place, "get_server_list\nquit", soon())
     with pytest.raises(MpsRefusedError):
@@ -347,7 +347,7 @@ def test_a_refusal_for_lack_of_privilege_is_an_error(node: Node) -> None:
     for folder in (Path(place.pipe), Path(place.pipe).parent):
         folder.chmod(0o755)
     with pytest.raises(MpsRefusedError, match="Insufficient privileges for UID 61002"):
-        actuator.set_default_percent(msgspec.structs.replace(place, owner=BERT), 50, soon())
+        actuator.set_percent(msgspec.structs.replace(place, owner=BERT), None, 50, soon())
 
 
 def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
@@ -503,7 +503,7 @@ def test_a_slow_server_is_waited_for_until_the_deadline(node: Node) -> None:
 def test_a_program_that_is_not_there(node: Node) -> None:
     """A node without MPS is an error of its own kind, before anything is made."""
     place = msgspec.structs.replace(node.place(), program="/usr/bin/no-such-mps-control")
-    with pytest.raises(MpsMissingError, match="no-such-mps-control is not there"):
+    with pytest.raises(MpsMissingError, match="no-such-mps-control is missing"):
         actuator.start(place, soon())
     assert not node.paths.mps.exists()
 
@@ -566,7 +566,7 @@ def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
     assert reader.read_daemon(place) is None
     started = actuator.start(place, soon())
     assert not started.joined
-    assert "made anew" in started.notes[0]
+    assert "the folder was replaced" in started.notes[0]
     assert thief.poll() is None
     assert actuator.stop(place, soon()).how == "quit"
     assert thief.poll() is None
