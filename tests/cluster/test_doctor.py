@@ -190,7 +190,7 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
         "compute-mode": "is in Exclusive_Process, and no job has it [nvidia-smi -i GPU-",
         "gpu-health": "GPU is lost",
         "gpu-processes": f"process {stranger} ",
-        "mps-program": "nvidia-cuda-mps-server beside it is not",
+        "mps-program": "but nvidia-cuda-mps-server is not",
         "pam-adopt": "/etc/pam.d/sshd uses it, and Contain is not set [slurm.conf: add Contain to PrologFlags",
         "agent": "no agent is there",
         "agent-token": "there is no /etc/slurm-share/agent.token",

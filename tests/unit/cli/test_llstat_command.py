@@ -210,7 +210,7 @@ def test_a_job_that_slurm_does_not_know_is_no_failure_of_slurm(monkeypatch, caps
         (["-u", ""], "no user ''"),
         (["-j", "abc"], "abc is neither a job"),
         (["-j", "12,"], "neither a job"),
-        (["-j", "77_[4-1]"], "no elements"),
+        (["-j", "77_[4-1]"], "not a list of array elements"),
     ],
 )
 def test_bad_words_get_a_sentence_and_2(asked, capsys, words, why):
