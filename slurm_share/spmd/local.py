@@ -7,6 +7,7 @@ if it is killed.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -106,6 +107,19 @@ class _Output:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data and self._rest:
             lines, self._rest = [self._rest], b""
+        self._write(lines)
+        return bool(data)
+
+    def finish(self) -> None:
+        """Pass on what has arrived, a last line without its end too, and close the pipe."""
+        until = time.monotonic() + _PIPES_S  # a process that ranks have left behind may write for ever
+        while select.select([self.pipe], [], [], 0)[0] and self.pump() and time.monotonic() < until:
+            pass
+        if self._rest:
+            self._write([self._rest])
+        self.pipe.close()
+
+    def _write(self, lines: Sequence[bytes]) -> None:
         if lines:
             text = "".join(f"{self._prefix}{line.decode('utf-8', 'replace')}\n" for line in lines)
             try:
@@ -113,7 +127,6 @@ class _Output:
                 self._target.flush()
             except OSError:
                 pass  # the reader is gone, which is no reason to end the ranks
-        return bool(data)
 
 
 class _Run:
@@ -224,8 +237,7 @@ class _Run:
         if not is_in_order:
             _kill_rest(self._rendezvous.ready.name)
         for output in self._outputs:
-            output.pump()
-            output.pipe.close()
+            output.finish()
         for pidfd in self._pidfds.values():
             os.close(pidfd)
         self._selector.close()

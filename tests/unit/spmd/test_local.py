@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from rendezvous_ends import PATIENCE_S, wait_for
 
 from slurm_share.spmd import names
 from slurm_share.spmd.errors import UsageError
-from slurm_share.spmd.local import Outcome, run_local
+from slurm_share.spmd.local import Outcome, _Output, run_local
 
 COMMAND = [sys.executable, "-m", "slurm_share.spmd"]
 NODE = os.uname().nodename
@@ -119,6 +120,17 @@ def test_a_program_sees_its_own_names_and_can_be_pickled_from(program):
             print(double())
     """)
     assert run("-n", "2", path).stdout.splitlines() in (["[0, 0]", "[1] [1, 1]"], ["[1] [1, 1]", "[0, 0]"])
+
+
+def test_output_that_arrives_late_is_passed_on_to_its_last_line(capfd):
+    """As where the machine is so busy that the ranks have ended long before their pipes are read."""
+    reading, writing = os.pipe()
+    output = _Output(open(reading, "rb", buffering=0), sys.stdout, "[3] ")
+    with open(writing, "wb", buffering=0) as pipe:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
+        pipe.write(b"x" * 100 + b"\n" + b"a line\n" * 20_000 + b"no end")
+    output.finish()
+    assert capfd.readouterr().out == "[3] " + "x" * 100 + "\n" + "[3] a line\n" * 20_000 + "[3] no end\n"
 
 
 def test_each_line_of_rank_0_is_written_at_once(program):
