@@ -217,6 +217,9 @@ class MpiTransport:
         with self._lock:
             self._queues.finish(context)
 
+    def call_failed(self) -> None:
+        self._queues.call_failed()
+
     def window(self, size: int) -> Window:
         raise NoRoom("memory cannot be shared between ranks that talk over mpi4py")
 

@@ -96,6 +96,9 @@ class SingleTransport:
         with self._changed:
             self._queues.finish(context)
 
+    def call_failed(self) -> None:
+        """Do nothing: there is no other rank."""
+
     def window(self, size: int) -> OwnWindow:
         """Return memory. Raises NoRoom."""
         return OwnWindow(new_bytes(max(size, 1)))

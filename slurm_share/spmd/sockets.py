@@ -150,6 +150,10 @@ class SocketTransport:
         with self._turn:
             self._queues.finish(context)
 
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error."""
+        self._queues.call_failed()
+
     def window(self, size: int) -> SharedWindow:
         """Return memory to share with ranks of this node. Raises NoRoom."""
         with self._turn:
@@ -376,7 +380,12 @@ class SocketTransport:
             time.sleep(0.05)
 
     def _tell_late(self) -> None:
-        """End the run where ranks made different last collective calls, as far as messages about it have come."""
+        """End the run where ranks made different last collective calls, as far as messages about it have come.
+
+        Not after the end of another rank, which is the reason then.
+        """
+        if self._ends.first is not None:
+            return
         for _ in range(_MOST_PASSES):
             if not self._peers.handle(self._peers.epoll.poll(0)):
                 break

@@ -127,6 +127,10 @@ class Transport(Protocol):
         """This rank has finished that collective call: raise CollectiveMismatch if a message of it is left."""
         ...
 
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error: then messages that are left at the end are no news."""
+        ...
+
     def window(self, size: int) -> Window:
         """Return memory to share with ranks of this node. Raises NoRoom; only where `has_windows`."""
         ...

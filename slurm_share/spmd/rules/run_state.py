@@ -40,6 +40,8 @@ class _Rank:
     hello: Hello | None = None
     wait: Waiting | None = None
     bye: Bye | None = None
+    mismatch: Mismatch | None = None
+    """What it has said at its end: its last collective calls differ from another rank's."""
     ended: Ended | None = None
     is_lost: bool = False
 
@@ -176,7 +178,7 @@ class RunState:
         elif isinstance(message, Abort):
             self._end(Aborted(rank, message.code, message.why))
         elif isinstance(message, Mismatch):
-            self._end(message)
+            its.mismatch = message  # a code other than 0 says more of why it has made fewer calls
         elif isinstance(message, Ended):
             self._heard_end(rank, message)
 
@@ -231,6 +233,8 @@ class RunState:
                 self._outgoing.append(ended)
             else:
                 self._end(ended)
+        elif rank.mismatch is not None:
+            self._end(rank.mismatch)
         elif rank.hello is not None and not is_known:
             self._outgoing.append(ended)
         self._end_if_absent()

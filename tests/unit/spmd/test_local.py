@@ -394,6 +394,19 @@ def test_a_rank_that_computes_while_three_wait_is_no_error(program):
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("last", ["if rank == 0: comm.bcast(1)", "comm.bcast(1, root=comm.rank)"])
+def test_ranks_whose_last_collective_calls_differ_end_with_a_sentence(program, last):
+    path = program(f"""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        {last}
+        time.sleep(0.3)  # until the other one's message has come
+    """)
+    said = run("-n", "2", path)
+    assert said.returncode == 1
+    assert "collective call 2: rank " in said.stderr
+
+
 # Signals
 
 
