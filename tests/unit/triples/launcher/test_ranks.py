@@ -15,7 +15,7 @@ from ranks import FOLLOW, RANK, Ranks, command, kill, living, wait_for
 from slurm_share.core.settings import Messages
 from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
-from slurm_share.triples import rendezvous_files
+from slurm_share.triples import rendezvous_files, run_folder
 from slurm_share.triples.launcher import rendezvous
 from slurm_share.triples.launcher.report import summarize
 from slurm_share.triples.records import Wait
@@ -77,6 +77,26 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
     assert "a run of ranks that talk is submitted anew" in said
     assert "--resume" not in said
     check_nothing_is_left(made)
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "sentence"),
+    [
+        ("say(wire.Abort(9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
+        ("say(wire.Mismatch(3, (1, 'none any more'), (0, 'bcast')))\n    say(wire.Bye(0))", 1, "collective call 3"),
+    ],
+    ids=["abort", "mismatch"],
+)
+def test_the_run_ends_with_the_code_of_its_reason(tmp_path: Path, last: str, code: int, sentence: str) -> None:
+    """Also where every rank ended with 0. The next start begins without it."""
+    text = RANK + f"if rank == 1 and not os.path.exists({str(tmp_path / 'again')!r}):\n    {last}\n"
+    made = Ranks(tmp_path, text, 2)
+    codes, said = made.go()
+    assert codes == [code], said
+    assert sentence in said
+    assert run_folder.read_exit_code(made.folder) == code
+    (tmp_path / "again").touch()
+    assert made.go()[0] == [0]
 
 
 def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
