@@ -1,4 +1,6 @@
-"""The folder of a run of several nodes: its key, and the address at which node 0 is found. Standard library only.
+"""The folder of a run of several nodes: its key, the address of node 0, and which nodes cannot take part.
+
+Standard library only.
 
 `make_folder` is called once, at submission: usually long before another node reads it, so that a network file system
 has forgotten by then that there was no such folder.
@@ -19,10 +21,16 @@ from .handshake import KEY_BYTES, signature
 KEY = "key"
 _PURPOSE = "address"
 _ADDRESS_BYTES = 4096
+_FAILED = "failed"
+_WHY_CHARACTERS = 1000
 
 
 class FolderRefused(SpmdError):
     """The folder or a file in it is not there, or is not the user's alone. The sentence says which and why."""
+
+
+class FolderGone(FolderRefused):
+    """There is no folder: node 0 has removed it at its end."""
 
 
 @dataclass(frozen=True)
@@ -73,28 +81,14 @@ def remove_key(folder: str) -> None:
 def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
     """Write where node 0 is found, for the others. Raises FolderRefused, OSError."""
     text = json.dumps([address.host, address.port, signature(key, _PURPOSE, _signed(run, address))])
-    place = _open_folder(folder)
-    try:
-        # A name of its own first: who polls for the address never reads half of it.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(f".{run}", flags, 0o600, dir_fd=place)
-        try:
-            os.write(file, text.encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.rename(f".{run}", run, src_dir_fd=place, dst_dir_fd=place)
-    finally:
-        os.close(place)
+    _write(folder, run, text.encode())
 
 
 def read_address(folder: str, run: str, key: bytes) -> Address | None:
     """Return where node 0 is found; None: it has not written that yet. Raises FolderRefused."""
     place = _open_folder(folder)
     try:
-        # Setting its times asks the server of a network file system, so an answer "no such file" is not an old one.
-        with contextlib.suppress(OSError):
-            os.utime(place)
+        _forget_cache(place)
         text = _read(place, run, folder)
     finally:
         os.close(place)
@@ -111,6 +105,48 @@ def read_address(folder: str, run: str, key: bytes) -> Address | None:
     return address
 
 
+def write_failure(folder: str, run: str, node: int, why: str) -> None:
+    """Write that a node cannot take part, for node 0. Raises FolderRefused, OSError."""
+    _write(folder, f"{run}.{_FAILED}.{node}", why[:_WHY_CHARACTERS].encode())
+
+
+def read_failures(folder: str, run: str) -> dict[int, str]:
+    """Return the nodes that cannot take part, and why. Raises FolderRefused, OSError."""
+    found = {}
+    place = _open_folder(folder)
+    try:
+        _forget_cache(place)
+        for name in os.listdir(place):  # noqa: PTH208  # a descriptor
+            begin, _, node = name.rpartition(".")
+            if begin == f"{run}.{_FAILED}" and node.isdecimal():
+                found[int(node)] = (_read(place, name, folder) or b"").decode(errors="replace")
+    finally:
+        os.close(place)
+    return found
+
+
+def _forget_cache(place: int) -> None:
+    """Let the next answer be that of a network file system's server: setting the times of a folder asks it."""
+    with contextlib.suppress(OSError):
+        os.utime(place)
+
+
+def _write(folder: str, name: str, data: bytes) -> None:
+    """Write a file whole: under a name of its own first, so that nobody reads half of it."""
+    place = _open_folder(folder)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(f".{name}", flags, 0o600, dir_fd=place)
+        try:
+            os.write(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(f".{name}", name, src_dir_fd=place, dst_dir_fd=place)
+    finally:
+        os.close(place)
+
+
 def _signed(run: str, address: Address) -> str:
     return f"{run}\0{address.host}\0{address.port}"
 
@@ -119,7 +155,8 @@ def _open_folder(folder: str) -> int:
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise FolderRefused(f"the run's folder {folder} cannot be read: {error.strerror}") from error
+        kind = FolderGone if isinstance(error, FileNotFoundError) else FolderRefused
+        raise kind(f"the run's folder {folder} cannot be read: {error.strerror}") from error
     try:
         _must_be_own(place, folder)
     except FolderRefused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import signal
@@ -293,12 +294,29 @@ def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
     for pid in gone:
         kill(pid, signal.SIGSTOP)  # none of them acts on the end of another one
     for pid in gone:
-        kill(pid)
+        with contextlib.suppress(ProcessLookupError):  # the end of its launcher has ended it
+            kill(pid)
     codes, said = made.end()
     assert codes[0] == 1
     assert "127.0.0.2" in said
     assert made.outcomes()[:2] != ["done", "done"]
     assert "heard" in made.log(0)
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: Path, failed: int) -> None:
+    """At once, and not after START_S; here because its list of nodes is not that of the step."""
+    made = Ranks(tmp_path, FOLLOW, 2, 2)
+    began = time.monotonic()
+    made.start(only=(1 - failed,))
+    wait_for(lambda: made.log(2 * (1 - failed)) or list(made.folder.glob("p*/prog.py.log.*")))
+    codes, said = made.start(only=(failed,), SLURM_STEP_NODELIST="127.0.0.9,127.0.0.8").end()
+    assert codes == [1, 1]
+    assert time.monotonic() - began < 30
+    assert f"127.0.0.{failed + 1} is node {failed} of 2, and Slurm's list of the step's nodes says otherwise" in said
+    assert ("127.0.0.1 is lost: its launcher has ended", "rank 2 on 127.0.0.2 could not be started")[failed] in said
+    assert made.outcomes() == ["unfinished"] * 2
+    assert not (made.folder / "rendezvous").exists()
 
 
 def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
