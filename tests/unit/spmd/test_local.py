@@ -238,6 +238,21 @@ def test_logs_take_what_the_other_ranks_print(program, tmp_path):
     assert written == {"prog.1.out": "out 1\nerr 1\n", "prog.2.out": "out 2\nerr 2\n"}
 
 
+def test_a_log_on_a_full_disk_loses_what_is_printed_and_no_message(program, tmp_path):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        print("words", rank)
+        print("more", rank, file=sys.stderr)
+        comm.barrier()
+    """)
+    (tmp_path / "prog.1.out").symlink_to("/dev/full")
+    assert run("-n", "2", "--logs", str(tmp_path), path).returncode == 0
+    with open("/dev/full", "w") as full:  # what rank 0 prints there is the user's own
+        said = subprocess.run([*COMMAND, "-n", "2", path], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert said.returncode == 1
+    assert "No space left on device" in said.stderr
+
+
 def test_a_caller_without_real_output_gets_what_rank_0_prints(program, capsys):
     outcome = run_local(program("print('out', rank, *sys.argv[1:])"), 2, ["x"])
     assert outcome == Outcome(0, "")
@@ -405,6 +420,19 @@ def test_ranks_whose_last_collective_calls_differ_end_with_a_sentence(program, l
     said = run("-n", "2", path)
     assert said.returncode == 1
     assert "collective call 2: rank " in said.stderr
+
+
+def test_ranks_that_do_not_come_in_time_are_named_on_those_that_wait(program, monkeypatch):
+    monkeypatch.setenv(names.ENV_START_S, "1")
+    path = program("""
+        if rank == 2:
+            time.sleep(600)
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+    """)
+    outcome = run_local(path, 3, end_grace_s=0.5)
+    assert outcome.code == 1
+    assert outcome.why.startswith("1 rank has not started within 1 s: 2; where programs take longer")
 
 
 # Signals

@@ -458,6 +458,22 @@ def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_p
     assert ranks[2].hears_nothing(0.1)
 
 
+def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(nodes, tmp_path):
+    """As by `scontrol suspend`."""
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", lost_s=1.5)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    for node in pair:
+        node.process.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)
+    for node in pair:
+        node.process.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+    assert ranks[0].hears_nothing(2.0)
+    assert ranks[2].hears_nothing(0.1)
+
+
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
     pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
