@@ -54,6 +54,8 @@ MOST_RANKS = 1024
 """In a run."""
 MOST_RANKS_PER_NODE = 256
 """Of one run."""
+NOTED_CONNECTIONS = 512
+"""A rank with more connections to other ranks says so once."""
 TAG_BYTES = 255
 """Length of the longest tag, in UTF-8."""
 META_BYTES = 1 << 20
