@@ -1,12 +1,13 @@
 """Run pPython's 13 example programs unchanged: python tests/bench/ppython_examples.py CHECKOUT [--ranks 1,2,4,8]
-        [--where local,pRUN,cluster]
+        [--where local,launcher,pRUN,cluster]
 
 CHECKOUT is a clone of github.com/Accla/pPython; the programs are read from commit 59d3abd and compared with their
 sha256. Python needs NumPy, SciPy, SymPy and Matplotlib for the programs. What is edited is printed: Beamformer gets its
 small constants (as it comes it needs 57 GB), FFT and RandomAccess validate, HPL verifies. Each rank has a memory limit.
 
-Each program runs on this machine; through the RUN.py that comes with it, whose pRUN starts it here; and on two nodes of
-a local Slurm cluster (root), with `llsub --spmd` and through RUN.py again. The latter three have 4 ranks.
+Each program runs on this machine; under a launcher on this machine (`llsub --spmd --local`); through the RUN.py that
+comes with it, whose pRUN starts it here; and on two nodes of a local Slurm cluster (root), with `llsub --spmd` and
+through RUN.py again. Through RUN.py there are 4 ranks, on two nodes 4 and the even ones of --ranks.
 
 The results go to results/ppython_examples.json: where each ran, how often each program said SUCCESS, what it said of
 its own checks, and whether the arrays that it gathers are those of a serial run with all maps 1.
@@ -41,6 +42,7 @@ RECORDER = Path(__file__).parent / "ppython_recorder.py"
 LIMIT_GIB = 6
 PATIENCE_S = 900
 RANKS_ELSEWHERE = 4
+LLSUB = str(Path(sys.executable).parent / "llsub")
 FILES = {
     "AddOne": {
         "RUN.py": "d06337ce4355f84626109bb2e6bfefcf8c478faa08cbbf8f1388b4d6c1950c6e",
@@ -128,6 +130,7 @@ class Example:
 
 PLACES = {
     "local": (places.LOCAL,),
+    "launcher": (places.LAUNCHED,),
     "pRUN": (places.DRIVEN,),
     "cluster": (places.NODES, places.NODES_DRIVEN),
 }
@@ -230,11 +233,25 @@ def run(example: Example, folder: Path, ranks: int, python: str, recorder: Seque
     return judged(example, ranks, done.returncode, said, done.stderr, time.monotonic() - began)
 
 
-def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes: places.TwoNodes | None) -> Ran:
-    """Run a program through its driver or on two nodes."""
+def run_elsewhere(
+    example: Example, folder: Path, where: str, ranks: int, python: str, nodes: places.TwoNodes | None
+) -> Ran:
+    """Run a program under a launcher here, through its driver, or on two nodes."""
     began = time.monotonic()
     if nodes is not None:
-        code, said, errors = nodes.run(folder, example.program, RANKS_ELSEWHERE, where, PATIENCE_S)
+        code, said, errors = nodes.run(folder, example.program, ranks, where, PATIENCE_S)
+    elif where == places.LAUNCHED:
+        done = subprocess.run(
+            [LLSUB, "--spmd", "--local", example.program, f"[1,{ranks},1]"],
+            cwd=folder,
+            env=_environment(python) | {"LLSUB_PYTHON": python},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            preexec_fn=_limit,
+        )
+        code, errors = done.returncode, done.stdout + done.stderr
+        said = places.logs(folder, example.program, ranks)[0]
     else:
         done = subprocess.run(
             [python, "-m", "slurm_share.spmd", places.DRIVER],
@@ -246,8 +263,8 @@ def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes
             preexec_fn=_limit,
         )
         code, errors = done.returncode, done.stderr
-        said = [done.stdout, *places.outputs(folder, example.program, RANKS_ELSEWHERE)]
-    ran = judged(example, RANKS_ELSEWHERE, code, said, errors, time.monotonic() - began)
+        said = [done.stdout, *places.outputs(folder, example.program, ranks)]
+    ran = judged(example, ranks, code, said, errors, time.monotonic() - began)
     ran.where = where
     return ran
 
@@ -344,7 +361,12 @@ def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str
 
 
 def run_places(
-    chosen: Sequence[Example], checkout: Path, folder: Path, wanted: Sequence[str], python: str
+    chosen: Sequence[Example],
+    checkout: Path,
+    folder: Path,
+    wanted: Sequence[str],
+    counts: Sequence[int],
+    python: str,
 ) -> dict[str, tuple[list[str], list[Ran]]]:
     """Run programs wherever else they are wanted; return edits and runs by program."""
     found: dict[str, tuple[list[str], list[Ran]]] = {example.folder: ([], []) for example in chosen}
@@ -354,17 +376,27 @@ def run_places(
             nodes = cluster if where in on_cluster else None
             for example in chosen:
                 print(example.folder, flush=True)
-                here = folder / example.folder / where
-                edits = prepare(example, checkout, here)
-                if where != places.NODES:
-                    more = places.edit_driver(here, where, RANKS_ELSEWHERE)
-                    print("".join(f"  {edit}\n" for edit in more), end="", flush=True)
-                    edits += more
-                ran = run_elsewhere(example, here, where, python, nodes)
-                show(ran)
-                found[example.folder][0].extend(f"{where}: {edit}" for edit in edits)
-                found[example.folder][1].append(ran)
+                for ranks in ranks_of(example, where, counts):
+                    here = folder / example.folder / f"{where} {ranks}"
+                    edits = prepare(example, checkout, here)
+                    if where in (places.DRIVEN, places.NODES_DRIVEN):
+                        more = places.edit_driver(here, where, ranks)
+                        print("".join(f"  {edit}\n" for edit in more), end="", flush=True)
+                        edits += more
+                    ran = run_elsewhere(example, here, where, ranks, python, nodes)
+                    show(ran)
+                    found[example.folder][0].extend(f"{where}: {edit}" for edit in edits)
+                    found[example.folder][1].append(ran)
     return found
+
+
+def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
+    """Return with how many ranks a program runs in a place."""
+    if where == places.LAUNCHED:
+        return [count for count in counts if count >= example.least_ranks]
+    if where == places.NODES:
+        return sorted({RANKS_ELSEWHERE, *(count for count in counts if count % 2 == 0)})
+    return [RANKS_ELSEWHERE]
 
 
 def example_of(name: str) -> Example:
@@ -410,7 +442,7 @@ def main() -> int:
             else written(one, [], [])
             for one in chosen
         ]
-        elsewhere = run_places(chosen, asked.checkout, folder / "elsewhere", wanted, asked.python)
+        elsewhere = run_places(chosen, asked.checkout, folder / "elsewhere", wanted, counts, asked.python)
     finally:
         shutil.rmtree(folder)
     for program in programs:
