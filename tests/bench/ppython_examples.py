@@ -1,4 +1,4 @@
-"""Run pPython's 13 example programs unchanged: python tests/bench/ppython_examples.py CHECKOUT [--ranks 1,2,4,8]
+"""Run pPython's 13 example programs unchanged: python tests/bench/ppython_examples.py CHECKOUT [--ranks 1,2,3,4,6,8]
         [--where local,launcher,pRUN,cluster]
 
 CHECKOUT is a clone of github.com/Accla/pPython; the programs are read from commit 59d3abd and compared with their
@@ -7,7 +7,7 @@ small constants (as it comes it needs 57 GB), FFT and RandomAccess validate, HPL
 
 Each program runs on this machine; under a launcher on this machine (`llsub --spmd --local`); through the RUN.py that
 comes with it, whose pRUN starts it here; and on two nodes of a local Slurm cluster (root), with `llsub --spmd` and
-through RUN.py again. Through RUN.py there are 4 ranks, on two nodes 4 and the even ones of --ranks.
+through RUN.py again. On two nodes there are the even ones of --ranks, and through RUN.py 4, if that is one of them.
 
 The results go to results/ppython_examples.json: where each ran, how often each program said SUCCESS, what it said of
 its own checks, and whether the arrays that it gathers are those of a serial run with all maps 1.
@@ -124,6 +124,10 @@ class Example:
     least_ranks: int = 1
     compared: tuple[str, ...] = ()
     """Edits that make it serial; its gathered arrays are compared then."""
+    only_powers_of_two: bool = False
+    """It cannot divide its work among another number of ranks."""
+    folders: tuple[str, ...] = ()
+    """Made before it starts: its ranks make them at once, and only one of them can."""
     columns: tuple[int, ...] | None = None
     """Of the compared arrays: others depend on the number of ranks."""
 
@@ -143,9 +147,15 @@ EXAMPLES = (
         (("pBeamformer.py", r"/^Nt = 600; Ns = 90;/d; /^Nt = int\(16\*Nt\);/d"),),
     ),
     Example("Blurimage", "pBlurimage.py"),
-    Example("FFT", "pFFT.py", (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),), "Validation Passed"),
+    Example(
+        "FFT",
+        "pFFT.py",
+        (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),),
+        "Validation Passed",
+        only_powers_of_two=True,
+    ),
     Example("HPL", "pHPL.py", (("pHPL.py", "s/^VERIFY = 0/VERIFY = 1/"),), "Verification Passed"),
-    Example("IO", "pIO.py"),
+    Example("IO", "pIO.py", folders=("dat",)),
     Example("Mandelbrot", "pMandelbrot.py", compared=_SERIAL),
     Example(
         "Param_Sweep",
@@ -158,6 +168,7 @@ EXAMPLES = (
         "pRandomAccess.py",
         (("pRandomAccess.py", "s/^VALIDATE = 0/VALIDATE = 1/"),),
         "Validation Passed",
+        only_powers_of_two=True,
     ),
     Example("Speedtest", "pSpeedtest.py", least_ranks=2),
     Example("Stream", "pStream.py"),
@@ -198,6 +209,8 @@ def prepare(example: Example, checkout: Path, folder: Path) -> list[str]:
         if found != expected:
             raise SystemExit(f"{source} is another file than was run before: sha256 {found}, not {expected}")
         (folder / name).write_bytes(data)
+    for name in example.folders:
+        (folder / name).mkdir()
     made = []
     for name, expression in example.edits:
         made.append(f"sed -E -i '{expression}' {name}")
@@ -332,7 +345,7 @@ def run_example(example: Example, checkout: Path, folder: Path, counts: Sequence
     """Run one program on each number of ranks; return what is written about it."""
     print(example.folder, flush=True)
     edits = prepare(example, checkout, folder)
-    wanted = [count for count in counts if count >= example.least_ranks]
+    wanted = ranks_of(example, places.LOCAL, counts)
     runs = []
     serial = compare(example, checkout, folder, wanted, python) if example.compared else {}
     for count in wanted:
@@ -391,12 +404,16 @@ def run_places(
 
 
 def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
-    """Return with how many ranks a program runs in a place."""
-    if where == places.LAUNCHED:
-        return [count for count in counts if count >= example.least_ranks]
-    if where == places.NODES:
-        return sorted({RANKS_ELSEWHERE, *(count for count in counts if count % 2 == 0)})
-    return [RANKS_ELSEWHERE]
+    """Return with which of these numbers of ranks a program runs in a place."""
+    if where in (places.DRIVEN, places.NODES_DRIVEN):
+        return [count for count in counts if count == RANKS_ELSEWHERE]
+    return [
+        count
+        for count in counts
+        if count >= example.least_ranks
+        and (not example.only_powers_of_two or count.bit_count() == 1)
+        and (where != places.NODES or count % 2 == 0)
+    ]
 
 
 def example_of(name: str) -> Example:
@@ -404,25 +421,27 @@ def example_of(name: str) -> Example:
     return next(example for example in EXAMPLES if example.folder == name)
 
 
-def with_others(
-    programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], wanted: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the results with those that were written before, of other programs and of other places."""
+def with_others(programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results with those that were written before, of other programs, places and numbers of ranks."""
     now = {program["name"]: program for program in programs}
     kept = {program["name"]: program for program in before}
     for name, program in now.items():
         old = kept.get(name, {"edits": [], "runs": []})
-        stays = [run for run in old["runs"] if run.get("where", places.LOCAL) not in wanted]
-        program["runs"] = [*stays, *program["runs"]]
+        runs = {_place_of(run): run for run in (*old["runs"], *program["runs"])}
+        program["runs"] = [runs[place] for place in sorted(runs)]
         program["edits"] = [*dict.fromkeys(old["edits"] + program["edits"])]
     return [(kept | now)[one.folder] for one in EXAMPLES if one.folder in kept | now]
+
+
+def _place_of(run: dict[str, Any]) -> tuple[int, int]:
+    return places.PLACES.index(run.get("where", places.LOCAL)), run["ranks"]
 
 
 def main() -> int:
     """Run the examples and write the results; 1 where one is not right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, default=os.environ.get("PPYTHON_CHECKOUT"), nargs="?")
-    parser.add_argument("--ranks", default="1,2,4,8")
+    parser.add_argument("--ranks", default="1,2,3,4,6,8")
     parser.add_argument("--only", default="")
     parser.add_argument("--where", default=",".join(PLACES), help=f"of {', '.join(PLACES)}; the default is all")
     parser.add_argument("--python", default=sys.executable)
@@ -462,7 +481,7 @@ def main() -> int:
     }
     file = bench.RESULTS / "ppython_examples.json"
     if file.exists():
-        answer["programs"] = with_others(programs, json.loads(file.read_text())["programs"], wanted)
+        answer["programs"] = with_others(programs, json.loads(file.read_text())["programs"])
     if not asked.show:
         file.write_text(json.dumps(answer, indent=2) + "\n")
     print(f"{sum(right)} of {len(right)} runs of {len(programs)} programs are right")
