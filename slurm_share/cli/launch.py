@@ -55,7 +55,7 @@ def _summarize(folder: Path, run: Run) -> int:
         command.forget_output()  # the exit code tells the result, too
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
-    return 0 if found.account.done == found.account.tasks else 1
+    return run_folder.read_exit_code(folder) or int(found.account.done != found.account.tasks)
 
 
 def _settings() -> Settings:

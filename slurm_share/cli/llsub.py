@@ -237,7 +237,8 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
 
 
 def _watch(folder: Path, job: int | None = None) -> int:
-    """Show the progress of the run's last job until it ends; return 0 if every task is done, else 1.
+    """Show the progress of the run's last job until it ends; return 0 if every task is done, else 1, or the code that a
+    rank gave to abort().
 
     Raises UsageError for a run that has no job.
     """
@@ -253,7 +254,7 @@ def _watch(folder: Path, job: int | None = None) -> int:
     line.end()
     is_done, sentence = follow.read_outcome(folder, run, job)
     print(sentence)
-    return names.EXIT_OK if is_done else EXIT_FAILED
+    return run_folder.read_exit_code(folder) or (names.EXIT_OK if is_done else EXIT_FAILED)
 
 
 # ---- Without a triple ----

@@ -5,6 +5,7 @@ A launcher starts each rank with the same command without -n, and with LLSUB_REN
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import runpy
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from . import names
 from .errors import Aborted, NodeLost, PeerEnded, RunEnded, SpmdError, StartTimeout, UsageError
@@ -65,8 +67,9 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"there is no program {request.program}")
         if request.size is not None or request.logs is not None:
             return _run_here(request)
+        is_log = _prints_into_log()
         _end_with_command()
-        return run_program(request.program, request.args)
+        return run_program(request.program, request.args, is_log=is_log)
     except UsageError as error:
         print(f"slurm_share.spmd: {error}", file=sys.stderr)
         return USAGE
@@ -100,15 +103,18 @@ def parse(argv: Sequence[str]) -> Request:
     return Request(rest[0], tuple(rest[1:]), size, logs)
 
 
-def run_program(program: str, args: Sequence[str]) -> int:
-    """Run a program in this process, as `python PROG` does; return its exit code."""
+def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> int:
+    """Run a program in this process, as `python PROG` does; return its exit code.
+
+    `is_log`: it prints into a file that loses what a full disk does not take.
+    """
     if not program.endswith(".py") and os.path.isfile(program) and os.access(program, os.X_OK):  # noqa: PTH113
         return _replace(program, args)
     sys.argv[:] = [program, *args]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(program))  # noqa: PTH120
     finder.install()
-    _write_lines_whole()
+    _write_lines_whole(is_log)
     try:
         runpy.run_path(program, init_globals=names_without_import(program), run_name="__main__")
     except _QUIET as error:
@@ -173,11 +179,35 @@ def _replace(program: str, args: Sequence[str]) -> int:
         return 126
 
 
-def _write_lines_whole() -> None:
+def _write_lines_whole(is_log: bool) -> None:
     """Buffer output by lines. With `python -u`, print writes a line and its newline separately, and ranks mix them."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.write_through:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper) or not stream.write_through:
+            continue
+        if is_log:
+            log = _Log(stream.fileno(), "w", closefd=False)
+            setattr(sys, name, io.TextIOWrapper(log, stream.encoding, stream.errors, line_buffering=True))
+        else:
             stream.reconfigure(line_buffering=True, write_through=False)
+
+
+class _Log(io.FileIO):
+    """Log file that discards output while the disk is full. The rank continues: its messages need no disk."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return memoryview(data).nbytes
+
+
+def _prints_into_log() -> bool:
+    """Return whether a launcher, and not the user, has opened the output files of this rank."""
+    is_own = names.ENV_PARENT in os.environ and os.environ.get(names.ENV_RANK) == "0"
+    return names.ENV_RENDEZVOUS in os.environ and not is_own
 
 
 def _from_program(traceback: TracebackType | None) -> TracebackType | None:

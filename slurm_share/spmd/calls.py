@@ -98,6 +98,8 @@ class Call:
     ) -> None:
         if kind is None:
             self._transport.finish(self.context)
+        else:
+            self._transport.call_failed()
 
     def send(
         self,

@@ -1,4 +1,6 @@
-"""Folder of a run of several nodes, with the run's key and the address of node 0. Standard library only.
+"""Folder of a run of several nodes: its key, the address of node 0, and nodes that cannot take part.
+
+Standard library only.
 
 `make_folder` is called once, at submission. That is usually long before another node reads the folder, so negative
 entries in the cache of a network file system have expired by then.
@@ -19,10 +21,16 @@ from .handshake import KEY_BYTES, signature
 KEY = "key"
 _PURPOSE = "address"
 _ADDRESS_BYTES = 4096
+_FAILED = "failed"
+_WHY_CHARACTERS = 1000
 
 
 class FolderRefused(SpmdError):
     """Folder or file that is missing or that other users can access. The message says which and why."""
+
+
+class FolderGone(FolderRefused):
+    """The folder is missing: node 0 has removed it at its end."""
 
 
 @dataclass(frozen=True)
@@ -65,28 +73,14 @@ def read_key(folder: str) -> bytes:
 def write_address(folder: str, run: str, key: bytes, address: Address) -> None:
     """Write the signed address of node 0 for the other nodes. Raises FolderRefused, OSError."""
     text = json.dumps([address.host, address.port, signature(key, _PURPOSE, _signed(run, address))])
-    place = _open_folder(folder)
-    try:
-        # Written under another name and renamed, so that a reader never sees half of it.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(f".{run}", flags, 0o600, dir_fd=place)
-        try:
-            os.write(file, text.encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.rename(f".{run}", run, src_dir_fd=place, dst_dir_fd=place)
-    finally:
-        os.close(place)
+    _write(folder, run, text.encode())
 
 
 def read_address(folder: str, run: str, key: bytes) -> Address | None:
     """Return the address of node 0; None: it has not been written yet. Raises FolderRefused."""
     place = _open_folder(folder)
     try:
-        # Setting the times makes a network file system ask its server, so "no such file" does not come from a cache.
-        with contextlib.suppress(OSError):
-            os.utime(place)
+        _refresh(place)
         text = _read(place, run, folder)
     finally:
         os.close(place)
@@ -103,6 +97,48 @@ def read_address(folder: str, run: str, key: bytes) -> Address | None:
     return address
 
 
+def write_failure(folder: str, run: str, node: int, why: str) -> None:
+    """Write that a node cannot take part, for node 0. Raises FolderRefused, OSError."""
+    _write(folder, f"{run}.{_FAILED}.{node}", why[:_WHY_CHARACTERS].encode())
+
+
+def read_failures(folder: str, run: str) -> dict[int, str]:
+    """Return the nodes that cannot take part, with the reasons. Raises FolderRefused, OSError."""
+    found = {}
+    place = _open_folder(folder)
+    try:
+        _refresh(place)
+        for name in os.listdir(place):  # noqa: PTH208  # a descriptor
+            begin, _, node = name.rpartition(".")
+            if begin == f"{run}.{_FAILED}" and node.isdecimal():
+                found[int(node)] = (_read(place, name, folder) or b"").decode(errors="replace")
+    finally:
+        os.close(place)
+    return found
+
+
+def _refresh(place: int) -> None:
+    """Set the times of a folder, so that a network file system asks its server and does not answer from its cache."""
+    with contextlib.suppress(OSError):
+        os.utime(place)
+
+
+def _write(folder: str, name: str, data: bytes) -> None:
+    """Write a file under another name and rename it, so that a reader never sees half of it."""
+    place = _open_folder(folder)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(f".{name}", flags, 0o600, dir_fd=place)
+        try:
+            os.write(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(f".{name}", name, src_dir_fd=place, dst_dir_fd=place)
+    finally:
+        os.close(place)
+
+
 def _signed(run: str, address: Address) -> str:
     return f"{run}\0{address.host}\0{address.port}"
 
@@ -111,7 +147,8 @@ def _open_folder(folder: str) -> int:
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise FolderRefused(f"the run's folder {folder} cannot be read: {error.strerror}") from error
+        kind = FolderGone if isinstance(error, FileNotFoundError) else FolderRefused
+        raise kind(f"the run's folder {folder} cannot be read: {error.strerror}") from error
     try:
         _must_be_own(place, folder)
     except FolderRefused:

@@ -92,16 +92,23 @@ class Queues:
         message.arrival = self.taken
         envelope = message.envelope
         if USER < envelope.context <= self._finished:
-            self._late = self._late or CollectiveMismatch(
-                envelope.context & _NUMBER, self._rank, "none any more", envelope.source, str(envelope.tag)
-            )
+            self._late = self._late or self._none_any_more(envelope)
             return
         self._of(envelope.context).add(self.taken, message)
 
     @property
     def late(self) -> CollectiveMismatch | None:
-        """Error that no call has raised yet: a message arrived for a collective call that this rank has finished."""
-        return None if self._is_late_told else self._late
+        """Error that no call has raised yet: a message of a collective call that this rank has ended or never made."""
+        if self._is_late_told:
+            return None
+        left = min((context for context in self._by_context if context != USER), default=None)
+        if self._late is not None or left is None:
+            return self._late
+        return self._none_any_more(next(iter(self._by_context[left].all.values())).envelope)
+
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
+        self._is_late_told = True
 
     def put_back(self, message: Message) -> None:
         """Put a message back in its place in the order of arrival."""
@@ -141,8 +148,13 @@ class Queues:
         self._finished = max(self._finished, context)
         left = self._by_context.pop(context, None)
         if left:
-            first = next(iter(left.all.values())).envelope
-            raise CollectiveMismatch(context & _NUMBER, self._rank, "none any more", first.source, str(first.tag))
+            raise self._none_any_more(next(iter(left.all.values())).envelope)
+
+    def _none_any_more(self, envelope: Envelope) -> CollectiveMismatch:
+        """Return the error about a message of a collective call in which this rank is not, and will not be."""
+        return CollectiveMismatch(
+            envelope.context & _NUMBER, self._rank, "none any more", envelope.source, str(envelope.tag)
+        )
 
     def _of(self, context: int) -> _Context:
         found = self._by_context.get(context)

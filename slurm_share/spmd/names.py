@@ -54,6 +54,8 @@ MOST_RANKS = 1024
 """Limit of ranks in a run."""
 MOST_RANKS_PER_NODE = 256
 """Limit of ranks of one run on a node."""
+NOTED_CONNECTIONS = 512
+"""A rank with more connections to other ranks prints a note once."""
 TAG_BYTES = 255
 """Limit of the length of a tag in UTF-8."""
 META_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from . import key_folder, wire
 from .errors import SpmdError, TransportError
 from .handshake import NODES, Client, Refused, Server
-from .key_folder import Address, FolderRefused
+from .key_folder import Address, FolderGone, FolderRefused
 from .lines import AwakeClock, Connection, Watched
 from .names import CONTROL_BYTES, HALF_OPEN, HANDSHAKE_S
 from .rules import ends
@@ -79,6 +79,8 @@ class Center:
         self._half: dict[Connection, _HalfOpen] = {}
         self._links: dict[int, _Link] = {}
         self._absent = set(range(1, len(setup.nodes)))
+        self._look_at = 0.0
+        """When to read next which nodes cannot take part."""
         self._gone: set[int] = set()
         self._ranks = _ranks_of(setup)
         self._heard: list[FromNode] = []
@@ -102,6 +104,9 @@ class Center:
             elif now >= link.beat_at + self._setup.heartbeat_s:
                 link.beat_at = now
                 link.connection.write(_BEAT)
+        if self._absent and now >= self._look_at:
+            self._look_at = now + _RETRY_MOST_S
+            self._read_failures()
         if self._absent and now >= self._setup.start_s:
             for node in sorted(self._absent):
                 self._lose(node, f"it has not joined within {self._setup.start_s:g} s")
@@ -113,7 +118,7 @@ class Center:
         moments = [half.until for half in self._half.values()]
         moments += [link.beat_at + self._setup.heartbeat_s for link in self._links.values()]
         if self._absent:
-            moments.append(self._setup.start_s)
+            moments += [self._setup.start_s, self._look_at]
         if self._heard:
             moments.append(0.0)
         return min(moments, default=None)
@@ -211,6 +216,20 @@ class Center:
         if who.isdigit() and int(who) in self._ranks[node] and isinstance(message, _FROM_RANK):
             return int(who), message
         raise TransportError(f"a node does not send {type(message).__name__} here")
+
+    def _read_failures(self) -> None:
+        """Take in which nodes cannot take part: their launchers could not start any rank."""
+        try:
+            failures = key_folder.read_failures(self._setup.folder, self._setup.run)
+        except (FolderRefused, OSError):
+            return  # it is read again
+        for node in sorted(self._absent & failures.keys()):
+            self._absent.discard(node)
+            self._gone.add(node)
+            why = f"could not be started: {failures[node]}"
+            name = self._setup.nodes[node][0]
+            self._heard += [(node, rank, wire.Ended(rank, name, 1, None, why)) for rank in self._ranks[node]]
+            self._heard.append((node, None, wire.Left()))
 
     def _lose(self, node: int, why: str) -> None:
         name = self._setup.nodes[node][0]
@@ -310,6 +329,10 @@ class Uplink:
         self._try_at = now + self._pause_s
         try:
             address = key_folder.read_address(self._setup.folder, self._setup.run, self.key)
+        except FolderGone:
+            self._try_at = None
+            self._lose("its launcher has ended")
+            return
         except (FolderRefused, OSError) as error:
             self._tell_why(str(error))
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import socket
 import sys
@@ -23,7 +24,7 @@ from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, Client, Refused, Server
 from .joining import Joined
-from .names import HALF_OPEN, HANDSHAKE_S, VERSION
+from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, VERSION
 from .rules import trees
 from .segments import Pool
 from .system import is_same_user
@@ -55,6 +56,7 @@ class Peers:
         self._node_ranks = joined.nodes[trees.node_of(joined.nodes, joined.rank)].ranks
         self._handlers: dict[int, Callable[[], None]] = {}
         self._incoming: set[Incoming] = set()
+        self._is_many_noted = False
         self._half_open: dict[socket.socket, _HalfOpen] = {}
         self._paused: list[socket.socket] = []
         """Listening sockets that do not accept until the next tick."""
@@ -119,6 +121,7 @@ class Peers:
         in_node = rank in self._node_ranks
         made = self._connect_in_node(rank) if in_node else self._connect_between_nodes(rank)
         self.outgoing[rank] = made
+        self._note_many()
         if in_node:
             self._register(made.sock.fileno(), partial(self._read_replies, made))
             made.write(frames.HELLO, form=VERSION, meta=self._run.encode(), context=self._rank)
@@ -367,7 +370,17 @@ class Peers:
 
     def _add(self, incoming: Incoming) -> None:
         self._incoming.add(incoming)
+        self._note_many()
         self._register(incoming.sock.fileno(), partial(self._read, incoming))
+
+    def _note_many(self) -> None:
+        if not self._is_many_noted and len(self.outgoing) + len(self._incoming) > NOTED_CONNECTIONS:
+            self._is_many_noted = True
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            note(
+                f"rank {self._rank} has more than {NOTED_CONNECTIONS} connections to other ranks; each takes one of "
+                f"the {most} files that it may open (ulimit -n)"
+            )
 
     def _close_socket(self, sock: socket.socket) -> None:
         self._unregister(sock.fileno())

@@ -40,3 +40,7 @@ class QueuedTransport:
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
         with self._lock:
             self._queues.finish(context)
+
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
+        self._queues.call_failed()

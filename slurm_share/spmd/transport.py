@@ -135,6 +135,10 @@ class Transport(Protocol):
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
         ...
 
+    def call_failed(self) -> None:
+        """Note that a collective call has raised an error: then messages that are left at the end are no news."""
+        ...
+
     def window(self, size: int) -> Window:
         """Return memory to share with ranks of this node. Only if `has_windows`. Raises NoRoom."""
         ...

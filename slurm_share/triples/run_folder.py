@@ -21,6 +21,7 @@
         queue/4711/                            of dynamic distribution: which node took which tasks
         rendezvous/, rendezvous.<restart>/     of ranks on several nodes: their secret (rendezvous_files.py)
         summary.json                           every task's last attempt
+        exit_code                              of ranks whose run was ended: its exit code
 
 The names of folder and logs are LLSC's.
 """
@@ -46,6 +47,7 @@ RESULTS = "results.jsonl"
 PROGRESS = "progress.json"
 WAITS = "waits.json"
 SUMMARY = "summary.json"
+EXIT_CODE = "exit_code"
 TASKS = "tasks"
 SPECS = "specs.jsonl"
 """What the user wrote about each task of a packed run, a `TaskSpec` a line; missing: all are as `Run.pack.spec`."""
@@ -273,3 +275,19 @@ def read_waits(folder: Path, run: Run) -> list[Wait]:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return found
+
+
+def write_exit_code(folder: Path, code: int) -> None:
+    """Write the exit code of a run of ranks that has to end; 0: remove what an earlier start wrote. Raises OSError."""
+    if code:
+        (folder / EXIT_CODE).write_text(f"{code}\n")
+    else:
+        (folder / EXIT_CODE).unlink(missing_ok=True)
+
+
+def read_exit_code(folder: Path) -> int:
+    """Return the exit code of a run of ranks that had to end; 0 where there is none."""
+    try:
+        return int((folder / EXIT_CODE).read_text())
+    except (OSError, ValueError):
+        return 0

@@ -1,12 +1,13 @@
-"""Run pPython's 13 example programs unchanged: python tests/bench/ppython_examples.py CHECKOUT [--ranks 1,2,4,8]
-        [--where local,pRUN,cluster]
+"""Run pPython's 13 example programs unchanged: python tests/bench/ppython_examples.py CHECKOUT [--ranks 1,2,3,4,6,8]
+        [--where local,launcher,pRUN,cluster]
 
 CHECKOUT is a clone of github.com/Accla/pPython; the programs are read from commit 59d3abd and compared with their
 sha256. Python needs NumPy, SciPy, SymPy and Matplotlib for the programs. Edits are printed: Beamformer gets its small
 constants (unchanged it needs 57 GB), FFT and RandomAccess validate, HPL verifies. Each rank has a memory limit.
 
-Each program runs on this machine; through its RUN.py, whose pRUN starts it here; and on two nodes of a local Slurm
-cluster (root), with `llsub --spmd` and through RUN.py. The latter three have 4 ranks.
+Each program runs on this machine; under a launcher on this machine (`llsub --spmd --local`); through the RUN.py that
+comes with it, whose pRUN starts it here; and on two nodes of a local Slurm cluster (root), with `llsub --spmd` and
+through RUN.py again. On two nodes there are the even ones of --ranks, and through RUN.py 4, if that is one of them.
 
 The results go to results/ppython_examples.json: the place of each run, how often each program printed SUCCESS, the
 result of its own check, and whether its gathered arrays equal those of a serial run with all maps 1.
@@ -41,6 +42,7 @@ RECORDER = Path(__file__).parent / "ppython_recorder.py"
 LIMIT_GIB = 6
 PATIENCE_S = 900
 RANKS_ELSEWHERE = 4
+LLSUB = str(Path(sys.executable).parent / "llsub")
 FILES = {
     "AddOne": {
         "RUN.py": "d06337ce4355f84626109bb2e6bfefcf8c478faa08cbbf8f1388b4d6c1950c6e",
@@ -121,13 +123,18 @@ class Example:
     never_says: str = "Traceback|Failed|Failure|ERROR|WARNING"
     least_ranks: int = 1
     compared: tuple[str, ...] = ()
-    """Edits that make it serial, for the comparison of its gathered arrays."""
+    """Edits that make it serial; its gathered arrays are compared then."""
+    only_powers_of_two: bool = False
+    """It cannot divide its work among another number of ranks."""
+    folders: tuple[str, ...] = ()
+    """Made before it starts: its ranks make them at once, and only one of them can."""
     columns: tuple[int, ...] | None = None
     """Names of the compared arrays; others depend on the number of ranks."""
 
 
 PLACES = {
     "local": (places.LOCAL,),
+    "launcher": (places.LAUNCHED,),
     "pRUN": (places.DRIVEN,),
     "cluster": (places.NODES, places.NODES_DRIVEN),
 }
@@ -140,9 +147,15 @@ EXAMPLES = (
         (("pBeamformer.py", r"/^Nt = 600; Ns = 90;/d; /^Nt = int\(16\*Nt\);/d"),),
     ),
     Example("Blurimage", "pBlurimage.py"),
-    Example("FFT", "pFFT.py", (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),), "Validation Passed"),
+    Example(
+        "FFT",
+        "pFFT.py",
+        (("pFFT.py", "s/^VALIDATE = 0/VALIDATE = 1/"),),
+        "Validation Passed",
+        only_powers_of_two=True,
+    ),
     Example("HPL", "pHPL.py", (("pHPL.py", "s/^VERIFY = 0/VERIFY = 1/"),), "Verification Passed"),
-    Example("IO", "pIO.py"),
+    Example("IO", "pIO.py", folders=("dat",)),
     Example("Mandelbrot", "pMandelbrot.py", compared=_SERIAL),
     Example(
         "Param_Sweep",
@@ -155,6 +168,7 @@ EXAMPLES = (
         "pRandomAccess.py",
         (("pRandomAccess.py", "s/^VALIDATE = 0/VALIDATE = 1/"),),
         "Validation Passed",
+        only_powers_of_two=True,
     ),
     Example("Speedtest", "pSpeedtest.py", least_ranks=2),
     Example("Stream", "pStream.py"),
@@ -195,6 +209,8 @@ def prepare(example: Example, checkout: Path, folder: Path) -> list[str]:
         if found != expected:
             raise SystemExit(f"{source} is another file than was run before: sha256 {found}, not {expected}")
         (folder / name).write_bytes(data)
+    for name in example.folders:
+        (folder / name).mkdir()
     made = []
     for name, expression in example.edits:
         made.append(f"sed -E -i '{expression}' {name}")
@@ -230,11 +246,25 @@ def run(example: Example, folder: Path, ranks: int, python: str, recorder: Seque
     return judged(example, ranks, done.returncode, said, done.stderr, time.monotonic() - began)
 
 
-def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes: places.TwoNodes | None) -> Ran:
-    """Run a program through its driver, or on two nodes."""
+def run_elsewhere(
+    example: Example, folder: Path, where: str, ranks: int, python: str, nodes: places.TwoNodes | None
+) -> Ran:
+    """Run a program under a launcher here, through its driver, or on two nodes."""
     began = time.monotonic()
     if nodes is not None:
-        code, said, errors = nodes.run(folder, example.program, RANKS_ELSEWHERE, where, PATIENCE_S)
+        code, said, errors = nodes.run(folder, example.program, ranks, where, PATIENCE_S)
+    elif where == places.LAUNCHED:
+        done = subprocess.run(
+            [LLSUB, "--spmd", "--local", example.program, f"[1,{ranks},1]"],
+            cwd=folder,
+            env=_environment(python) | {"LLSUB_PYTHON": python},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            preexec_fn=_limit,
+        )
+        code, errors = done.returncode, done.stdout + done.stderr
+        said = places.logs(folder, example.program, ranks)[0]
     else:
         done = subprocess.run(
             [python, "-m", "slurm_share.spmd", places.DRIVER],
@@ -246,8 +276,8 @@ def run_elsewhere(example: Example, folder: Path, where: str, python: str, nodes
             preexec_fn=_limit,
         )
         code, errors = done.returncode, done.stderr
-        said = [done.stdout, *places.outputs(folder, example.program, RANKS_ELSEWHERE)]
-    ran = judged(example, RANKS_ELSEWHERE, code, said, errors, time.monotonic() - began)
+        said = [done.stdout, *places.outputs(folder, example.program, ranks)]
+    ran = judged(example, ranks, code, said, errors, time.monotonic() - began)
     ran.where = where
     return ran
 
@@ -315,7 +345,7 @@ def run_example(example: Example, checkout: Path, folder: Path, counts: Sequence
     """Run one program on each number of ranks; return its results."""
     print(example.folder, flush=True)
     edits = prepare(example, checkout, folder)
-    wanted = [count for count in counts if count >= example.least_ranks]
+    wanted = ranks_of(example, places.LOCAL, counts)
     runs = []
     serial = compare(example, checkout, folder, wanted, python) if example.compared else {}
     for count in wanted:
@@ -344,7 +374,12 @@ def written(example: Example, edits: list[str], runs: Sequence[Ran]) -> dict[str
 
 
 def run_places(
-    chosen: Sequence[Example], checkout: Path, folder: Path, wanted: Sequence[str], python: str
+    chosen: Sequence[Example],
+    checkout: Path,
+    folder: Path,
+    wanted: Sequence[str],
+    counts: Sequence[int],
+    python: str,
 ) -> dict[str, tuple[list[str], list[Ran]]]:
     """Run programs in the other wanted places; return edits and runs by program."""
     found: dict[str, tuple[list[str], list[Ran]]] = {example.folder: ([], []) for example in chosen}
@@ -354,17 +389,31 @@ def run_places(
             nodes = cluster if where in on_cluster else None
             for example in chosen:
                 print(example.folder, flush=True)
-                here = folder / example.folder / where
-                edits = prepare(example, checkout, here)
-                if where != places.NODES:
-                    more = places.edit_driver(here, where, RANKS_ELSEWHERE)
-                    print("".join(f"  {edit}\n" for edit in more), end="", flush=True)
-                    edits += more
-                ran = run_elsewhere(example, here, where, python, nodes)
-                show(ran)
-                found[example.folder][0].extend(f"{where}: {edit}" for edit in edits)
-                found[example.folder][1].append(ran)
+                for ranks in ranks_of(example, where, counts):
+                    here = folder / example.folder / f"{where} {ranks}"
+                    edits = prepare(example, checkout, here)
+                    if where in (places.DRIVEN, places.NODES_DRIVEN):
+                        more = places.edit_driver(here, where, ranks)
+                        print("".join(f"  {edit}\n" for edit in more), end="", flush=True)
+                        edits += more
+                    ran = run_elsewhere(example, here, where, ranks, python, nodes)
+                    show(ran)
+                    found[example.folder][0].extend(f"{where}: {edit}" for edit in edits)
+                    found[example.folder][1].append(ran)
     return found
+
+
+def ranks_of(example: Example, where: str, counts: Sequence[int]) -> list[int]:
+    """Return with which of these numbers of ranks a program runs in a place."""
+    if where in (places.DRIVEN, places.NODES_DRIVEN):
+        return [count for count in counts if count == RANKS_ELSEWHERE]
+    return [
+        count
+        for count in counts
+        if count >= example.least_ranks
+        and (not example.only_powers_of_two or count.bit_count() == 1)
+        and (where != places.NODES or count % 2 == 0)
+    ]
 
 
 def example_of(name: str) -> Example:
@@ -372,25 +421,27 @@ def example_of(name: str) -> Example:
     return next(example for example in EXAMPLES if example.folder == name)
 
 
-def with_others(
-    programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]], wanted: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the results, merged with earlier ones of other programs and places."""
+def with_others(programs: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results, merged with earlier ones of other programs, places and numbers of ranks."""
     now = {program["name"]: program for program in programs}
     kept = {program["name"]: program for program in before}
     for name, program in now.items():
         old = kept.get(name, {"edits": [], "runs": []})
-        stays = [run for run in old["runs"] if run.get("where", places.LOCAL) not in wanted]
-        program["runs"] = [*stays, *program["runs"]]
+        runs = {_place_of(run): run for run in (*old["runs"], *program["runs"])}
+        program["runs"] = [runs[place] for place in sorted(runs)]
         program["edits"] = [*dict.fromkeys(old["edits"] + program["edits"])]
     return [(kept | now)[one.folder] for one in EXAMPLES if one.folder in kept | now]
+
+
+def _place_of(run: dict[str, Any]) -> tuple[int, int]:
+    return places.PLACES.index(run.get("where", places.LOCAL)), run["ranks"]
 
 
 def main() -> int:
     """Run the examples and write the results; return 1 if one is not right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, default=os.environ.get("PPYTHON_CHECKOUT"), nargs="?")
-    parser.add_argument("--ranks", default="1,2,4,8")
+    parser.add_argument("--ranks", default="1,2,3,4,6,8")
     parser.add_argument("--only", default="")
     parser.add_argument("--where", default=",".join(PLACES), help=f"of {', '.join(PLACES)}; the default is all")
     parser.add_argument("--python", default=sys.executable)
@@ -410,7 +461,7 @@ def main() -> int:
             else written(one, [], [])
             for one in chosen
         ]
-        elsewhere = run_places(chosen, asked.checkout, folder / "elsewhere", wanted, asked.python)
+        elsewhere = run_places(chosen, asked.checkout, folder / "elsewhere", wanted, counts, asked.python)
     finally:
         shutil.rmtree(folder)
     for program in programs:
@@ -430,7 +481,7 @@ def main() -> int:
     }
     file = bench.RESULTS / "ppython_examples.json"
     if file.exists():
-        answer["programs"] = with_others(programs, json.loads(file.read_text())["programs"], wanted)
+        answer["programs"] = with_others(programs, json.loads(file.read_text())["programs"])
     if not asked.show:
         file.write_text(json.dumps(answer, indent=2) + "\n")
     print(f"{sum(right)} of {len(right)} runs of {len(programs)} programs are right")

@@ -24,8 +24,8 @@ from localcluster.records import CURRENT
 ROOT = Path(__file__).parents[2]
 DRIVER = "RUN.py"
 LIBRARIES = "numpy\nscipy\nsympy\nmatplotlib\n"
-LOCAL, DRIVEN, NODES, NODES_DRIVEN = "local", "pRUN", "two nodes", "two nodes, pRUN"
-PLACES = (LOCAL, DRIVEN, NODES, NODES_DRIVEN)
+LOCAL, LAUNCHED, DRIVEN, NODES, NODES_DRIVEN = "local", "llsub --local", "pRUN", "two nodes", "two nodes, pRUN"
+PLACES = (LOCAL, LAUNCHED, DRIVEN, NODES, NODES_DRIVEN)
 USER = "alice"
 
 
@@ -54,6 +54,13 @@ def outputs(folder: Path, program: str, ranks: int) -> list[str]:
     return [file.read_text() if file.exists() else "" for file in files]
 
 
+def logs(folder: Path, program: str, ranks: int) -> tuple[list[str], set[str]]:
+    """Return what each rank printed in a run of llsub, and the folders of its nodes."""
+    found = {int(log.suffix[1:]): log for log in folder.glob(f"LLSUB.*/p*/{program}.log.*")}
+    said = [found[rank].read_text(errors="replace") if rank in found else "" for rank in range(ranks)]
+    return said, {log.parent.name for log in found.values()}
+
+
 class TwoNodes:
     """A cluster with two nodes for programs."""
 
@@ -74,9 +81,7 @@ class TwoNodes:
         # Slurm gives the limit to the ranks too.
         shell = f"cd {home} && ulimit -v {self._limit_kib} && MPLBACKEND=Agg OPENBLAS_NUM_THREADS=1 {command}"
         done = self.cluster.as_user(USER, shell, timeout=patience_s)
-        logs = {int(log.suffix[1:]): log for log in there.glob(f"LLSUB.*/p*/{program}.log.*")}
-        said = [logs[rank].read_text(errors="replace") if rank in logs else "" for rank in range(ranks)]
-        places = {log.parent.name for log in logs.values()}
+        said, places = logs(there, program, ranks)
         if done.returncode == 0 and len(places) != 2:
             raise SystemExit(f"{program} was to run on two nodes, and its logs are in {sorted(places)}")
         if place == NODES_DRIVEN:

@@ -248,7 +248,9 @@ def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> Non
     small, _, large = output.partition("---")
     assert slots(small) == [1, 3]
     assert slots(large) == [1, 3, 5, 7]
-    assert re.search(r"task 5 of 5 on n2 is not started: the MPS daemon of GPU-\S+ is gone \(no process holds /", output)
+    assert re.search(
+        r"task 5 of 5 on n2 is not started: the MPS daemon of GPU-\S+ is gone \(no process holds /", output
+    )
     assert "--share-gpu=4,mps=off" in output
     assert f"code={names.EXIT_REFUSED}" in output
 

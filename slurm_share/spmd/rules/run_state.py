@@ -39,6 +39,8 @@ class _Rank:
     hello: Hello | None = None
     wait: Waiting | None = None
     bye: Bye | None = None
+    mismatch: Mismatch | None = None
+    """What it has said at its end: its last collective calls differ from another rank's."""
     ended: Ended | None = None
     is_lost: bool = False
 
@@ -173,7 +175,7 @@ class RunState:
         elif isinstance(message, Abort):
             self._end(Aborted(rank, message.code, message.why))
         elif isinstance(message, Mismatch):
-            self._end(message)
+            state.mismatch = message  # an exit code other than 0 explains better why it has made fewer calls
         elif isinstance(message, Ended):
             self._note_end(rank, message)
 
@@ -228,6 +230,8 @@ class RunState:
                 self._outgoing.append(ended)
             else:
                 self._end(ended)
+        elif rank.mismatch is not None:
+            self._end(rank.mismatch)
         elif rank.hello is not None and not is_known:
             self._outgoing.append(ended)
         self._end_if_absent()

@@ -70,6 +70,22 @@ def launch_node(
 
     Raises LaunchError where the node cannot run it, StateError where the run's folder cannot be used.
     """
+    try:
+        return _launch_node(run, folder, environ, paths, settings, say, show)
+    except (LaunchError, StateError) as error:
+        nodes.tell_failed(run, folder, environ, str(error))
+        raise
+
+
+def _launch_node(
+    run: Run,
+    folder: Path,
+    environ: Mapping[str, str],
+    paths: Paths,
+    settings: Settings,
+    say: Callable[[str], None],
+    show: Callable[[Progress], None],
+) -> int:
     lines = _read_lines(run, folder)
     specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
     with _heard_later() as said:
@@ -84,6 +100,7 @@ def launch_node(
         done, out_of_memory = result_files.read_before(folder, run)
         if said & set(STOPS):
             say(f"told to end before anything was started on {node.name}")
+            nodes.tell_failed(run, folder, environ, "its launcher was told to end")
             return 1
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
@@ -109,6 +126,7 @@ def launch_node(
                     rendezvous, its = _begin_rendezvous(run, node, environ, settings, say)
                 except LaunchError as error:
                     say(str(error))
+                    nodes.tell_failed(run, folder, environ, str(error))
                     return 1
                 loop = Loop(
                     run,

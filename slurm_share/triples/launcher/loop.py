@@ -143,7 +143,7 @@ class Loop:
             from .together import Together
 
             of_even_caps = (run, node, feeder, common, self.host, self.running, self.starting, say)
-            self.strategy = Together(*of_even_caps, rendezvous=rendezvous)
+            self.strategy = Together(*of_even_caps, rendezvous=rendezvous, folder=folder)
         elif run.pack is None:
             self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -20,6 +21,8 @@ from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
 from ...share import Leases, Plan, Slot, limits, registry
+from ...spmd import key_folder
+from ...spmd.errors import SpmdError
 from .. import rendezvous_files, run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
@@ -145,6 +148,19 @@ def release(node: Node) -> tuple[str, ...]:
     if node.leases is not None:
         node.leases.close()
     return slot_assignment.release(node.own)
+
+
+def tell_failed(run: Run, folder: Path, environ: Mapping[str, str], why: str) -> None:
+    """Tell the other nodes of a run of ranks that none can be started here, so that they do not wait for them."""
+    here = _read_here(environ)
+    if not run.together or here.count == 1:
+        return
+    place = rendezvous_files.folder_of(folder, here.job)
+    if here.index == 0:
+        rendezvous_files.remove(place)
+        return
+    with contextlib.suppress(OSError, SpmdError):  # then they wait until the start limit
+        key_folder.write_failure(str(place), here.job, here.index, why)
 
 
 def blank_result(run: Run, node: Node, worker: Worker) -> Ended:

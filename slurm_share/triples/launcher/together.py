@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from ...core.process import Deadline
@@ -34,10 +35,12 @@ known, and longer than ranks get until SIGKILL."""
 class Together(EvenCaps):
     """Start the ranks of a node, and end them together."""
 
-    def __init__(self, *of_even_caps: Any, rendezvous: Rendezvous) -> None:
-        """`of_even_caps`: as for EvenCaps."""
+    def __init__(self, *of_even_caps: Any, rendezvous: Rendezvous, folder: Path) -> None:
+        """`of_even_caps`: as for EvenCaps. `folder` is the run's."""
         super().__init__(*of_even_caps)
         self.rendezvous = rendezvous
+        self._folder = folder
+        self._write_exit_code(0)
         self._begun: set[int] = set()
         """Ranks that have started, or were tried."""
         self._how: dict[int, tuple[int | None, int | None]] = {}
@@ -113,7 +116,7 @@ class Together(EvenCaps):
         """Take in what the rendezvous process says."""
         self.rendezvous.read()
         if self.rendezvous.ending is not None:
-            self._begin_to_end(self.rendezvous.ending.why)
+            self._begin_to_end(self.rendezvous.ending.why, self.rendezvous.ending.code)
         if not self.rendezvous.lives and not self._is_loss_told and not self._are_all_told():
             self._is_loss_told = True
             why = f" ({line})" if (line := self.rendezvous.last_line) else ""
@@ -122,14 +125,20 @@ class Together(EvenCaps):
                 "each other's ends"
             )
 
-    def _begin_to_end(self, sentence: str) -> None:
+    def _begin_to_end(self, sentence: str, code: int = 1) -> None:
         if self._first is not None:
             return
         self._first = sentence
+        self._write_exit_code(code & 255 or 1)  # a process's exit code has eight bits
         if self.node.index == 0 or not self.rendezvous.lives:
             self.say(sentence)
         if not self.what.keep_going:
             self._grace = Deadline.after(END_GRACE_S)
+
+    def _write_exit_code(self, code: int) -> None:
+        if self.node.index == 0:
+            with contextlib.suppress(OSError):  # a disk that takes nothing: the run's exit code is 1
+                run_folder.write_exit_code(self._folder, code)
 
     def _are_all_told(self) -> bool:
         return all(self.rendezvous.was_told(worker.rank) for worker in self.node.workers)

@@ -153,6 +153,9 @@ class ThreadTransport:
         with self.shared.changed:
             self.shared.queues[self.rank].finish(context)
 
+    def call_failed(self) -> None:
+        self.shared.queues[self.rank].call_failed()
+
     def window(self, size: int) -> ThreadWindow:
         made = ThreadWindow(memoryview(bytearray(max(size, 1))))
         self.windows.append(made)

@@ -228,6 +228,17 @@ def test_too_many_open_files_are_an_error_of_the_transport(monkeypatch: pytest.M
         sender.send(1, USER, 0, RAW, b"", body(1))
 
 
+def test_very_many_connections_are_worth_one_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peers, "NOTED_CONNECTIONS", 1)
+    with ranks(4) as ((sender, _control), *_others):
+        for dest in (1, 2, 3):
+            sender.send(dest, USER, 0, RAW, b"", body(1))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("slurm-share: rank 0 has more than 1 connections to other ranks; each takes one of the ")
+
+
 def test_a_message_without_memory_ends_its_connection_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_arguments: Any) -> Any:
         raise MemoryError

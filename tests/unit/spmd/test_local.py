@@ -125,7 +125,7 @@ def test_a_program_sees_its_own_names_and_can_be_pickled_from(program):
 def test_output_that_arrives_late_is_passed_on_to_its_last_line(capfd):
     """As where the machine is so busy that the ranks have ended long before their pipes are read."""
     reading, writing = os.pipe()
-    output = _Output(open(reading, "rb", buffering=0), sys.stdout, "[3] ")
+    output = _Output(open(reading, "rb", buffering=0), sys.stdout, "[3] ")  # noqa: SIM115
     with open(writing, "wb", buffering=0) as pipe:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
         pipe.write(b"x" * 100 + b"\n" + b"a line\n" * 20_000 + b"no end")
@@ -236,10 +236,9 @@ def test_lines_of_two_ranks_do_not_mix(program):
     assert len(lines) == 201
     said = run("-n", "3", path)
     whole = "".join(part * 20 for part in "abcdefgh")
-    others = [line for line in said.stdout.splitlines() if line.startswith("[")]
-    # Anywhere in a line: rank 0 writes there itself, piece by piece. A pipe that is full tears a few of them.
+    # Anywhere in a line: rank 0 writes there itself, also its last line without an end. A full pipe tears a few lines.
     assert said.stdout.count(f"] {whole}\n") >= 380
-    assert {"[1] no end", "[2] no end"} <= {line[:10] for line in others}
+    assert said.stdout.count("[1] no end\n") == said.stdout.count("[2] no end\n") == 1
 
 
 def test_a_folder_for_logs_that_cannot_be_made_is_a_sentence(program, tmp_path):
@@ -255,6 +254,21 @@ def test_logs_take_what_the_other_ranks_print(program, tmp_path):
     assert (said.stdout, said.stderr) == ("out 0\n", "err 0\n")
     written = {file.name: file.read_text() for file in (tmp_path / "a" / "logs").iterdir()}
     assert written == {"prog.1.out": "out 1\nerr 1\n", "prog.2.out": "out 2\nerr 2\n"}
+
+
+def test_a_log_on_a_full_disk_loses_what_is_printed_and_no_message(program, tmp_path):
+    path = program("""
+        from slurm_share.spmd import COMM_WORLD as comm
+        print("words", rank)
+        print("more", rank, file=sys.stderr)
+        comm.barrier()
+    """)
+    (tmp_path / "prog.1.out").symlink_to("/dev/full")
+    assert run("-n", "2", "--logs", str(tmp_path), path).returncode == 0
+    with open("/dev/full", "w") as full:  # what rank 0 prints there is the user's own
+        said = subprocess.run([*COMMAND, "-n", "2", path], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert said.returncode == 1
+    assert "No space left on device" in said.stderr
 
 
 def test_a_caller_without_real_output_gets_what_rank_0_prints(program, capsys):
@@ -411,6 +425,32 @@ def test_a_rank_that_computes_while_three_wait_is_no_error(program):
     """)
     said = run("-n", "4", path)
     assert (said.returncode, said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("last", ["if rank == 0: comm.bcast(1)", "comm.bcast(1, root=comm.rank)"])
+def test_ranks_whose_last_collective_calls_differ_end_with_a_sentence(program, last):
+    path = program(f"""
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+        {last}
+        time.sleep(0.3)  # until the other one's message has come
+    """)
+    said = run("-n", "2", path)
+    assert said.returncode == 1
+    assert "collective call 2: rank " in said.stderr
+
+
+def test_ranks_that_do_not_come_in_time_are_named_on_those_that_wait(program, monkeypatch):
+    monkeypatch.setenv(names.ENV_START_S, "1")
+    path = program("""
+        if rank == 2:
+            time.sleep(600)
+        from slurm_share.spmd import COMM_WORLD as comm
+        comm.barrier()
+    """)
+    outcome = run_local(path, 3, end_grace_s=0.5)
+    assert outcome.code == 1
+    assert outcome.why.startswith("1 rank has not started within 1 s: 2; where programs take longer")
 
 
 # Signals

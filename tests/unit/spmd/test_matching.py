@@ -120,3 +120,14 @@ def test_a_collective_call_that_ends_with_messages_left_is_a_mismatch() -> None:
     queues.put(message(5, "bcast", CALL | 1))
     with pytest.raises(CollectiveMismatch, match="rank 5 in bcast"):
         queues.finish(CALL | 1)
+
+
+def test_at_the_end_a_message_of_a_call_that_was_never_made_is_late() -> None:
+    queues = Queues(0)
+    queues.put(message(5, "bcast", CALL | 1))
+    queues.put(message(5, "bcast", CALL | 2))
+    assert "collective call 1" in str(queues.late)
+    assert queues.take(5, CALL | 1, "bcast") is not None
+    assert "collective call 2: rank 0 is in none any more, rank 5 in bcast" in str(queues.late)
+    queues.call_failed()
+    assert queues.late is None

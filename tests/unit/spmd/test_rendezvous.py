@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -457,6 +458,22 @@ def test_a_node_that_is_stopped_for_less_than_the_limit_is_not_lost(nodes, tmp_p
     assert ranks[2].hears_nothing(0.1)
 
 
+def test_nodes_that_are_stopped_together_for_longer_than_the_limit_are_not_lost(nodes, tmp_path):
+    """As by `scontrol suspend`."""
+    pair = [nodes(setup) for setup in both_nodes(tmp_path / "r", lost_s=1.5)]
+    ranks = [pair[rank >= 2].rank(rank) for rank in range(4)]
+    for rank in ranks:
+        rank.expect(wire.Welcome)
+    for node in pair:
+        node.process.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)
+    for node in pair:
+        node.process.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+    assert ranks[0].hears_nothing(2.0)
+    assert ranks[2].hears_nothing(0.1)
+
+
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_node_that_does_not_answer_is_lost(nodes, tmp_path, stopped):
     pair = [nodes(setup) for setup in both_nodes(tmp_path / "r")]
@@ -486,6 +503,32 @@ def test_a_node_that_never_comes_is_missing(nodes, tmp_path):
     node.expect(wire.Ending)
     for rank in (0, 1):
         node.end(rank, code=1)
+    assert node.wait() == 0
+
+
+def test_a_node_whose_launcher_has_failed_is_told_to_the_others_at_once(nodes, tmp_path):
+    node, other = (nodes(setup) for setup in both_nodes(tmp_path / "r", sizes=(1, 2, 1), start_s=1000.0)[::2])
+    ranks = [node.rank(0), other.rank(3)]
+    assert ranks[0].hears_nothing(0.5)
+    key_folder.write_failure(str(tmp_path / "r"), "4711.0", 1, "n2 has no GPU 7")
+    for rank in ranks:
+        assert [rank.expect(wire.Ended).rank for _ in range(2)] == [1, 2]
+    why = "rank 1 on n2 could not be started: n2 has no GPU 7; the other 3 were ended"
+    assert {one.expect(wire.Ending).why for one in (node, other)} == {why}
+    node.end(0, code=1)
+    other.end(3, code=1)
+    assert (other.wait(), node.wait()) == (0, 0)
+
+
+def test_a_node_whose_node_0_has_ended_does_not_wait_for_it(nodes, tmp_path):
+    node = nodes(both_nodes(tmp_path / "r", start_s=1000.0)[1])
+    rank = node.rank(2)
+    assert rank.hears_nothing(0.5)
+    shutil.rmtree(tmp_path / "r")
+    assert rank.expect(wire.Lost).ranks == (0, 1)
+    assert node.expect(wire.Ending).code == 1
+    for number in (2, 3):
+        node.end(number, code=1)
     assert node.wait() == 0
 
 

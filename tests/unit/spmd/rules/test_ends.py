@@ -221,13 +221,18 @@ def test_a_lost_node_whose_ranks_have_ended_is_no_reason():
     assert [type(message) for message in run.take()] == [wire.Ended]
 
 
-def test_a_rank_that_ends_after_another_call_than_its_peer_ends_the_run() -> None:
+@pytest.mark.parametrize(
+    ("code", "why"), [(0, "collective call 3"), (3, "rank 0 on n1 ended with code 3; the other one was ended")]
+)
+def test_a_rank_that_ends_after_another_call_than_its_peer_ends_the_run(code: int, why: str) -> None:
     run = state()
     told = wire.Mismatch(3, (0, "none any more"), (1, "bcast(root=1)"))
     run.hear(0, told, 1.0)
     run.hear(0, wire.Bye(0, 1, 1), 1.0)
+    assert run.take() == []
+    run.hear(0, wire.Ended(0, "n1", code, None, ends.reason(code, None)), 1.1)
     found = run.take()
-    assert told in found
+    assert (told in found) is (code == 0)
     (ending,) = [one for one in found if isinstance(one, wire.Ending)]
     assert ending.code == 1
-    assert "collective call 3" in ending.why
+    assert why in ending.why

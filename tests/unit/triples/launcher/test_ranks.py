@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import signal
@@ -15,7 +16,7 @@ from ranks import FOLLOW, RANK, Ranks, command, kill, living, wait_for
 from slurm_share.core.settings import Messages
 from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
-from slurm_share.triples import rendezvous_files
+from slurm_share.triples import rendezvous_files, run_folder
 from slurm_share.triples.launcher import rendezvous
 from slurm_share.triples.launcher.report import summarize
 from slurm_share.triples.records import Wait
@@ -77,6 +78,26 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
     assert "a run of ranks that talk is submitted anew" in said
     assert "--resume" not in said
     check_nothing_is_left(made)
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "sentence"),
+    [
+        ("say(wire.Abort(9, 'no data'))\n    sys.exit(9)", 9, "called abort(9): no data"),
+        ("say(wire.Mismatch(3, (1, 'none any more'), (0, 'bcast')))\n    say(wire.Bye(0))", 1, "collective call 3"),
+    ],
+    ids=["abort", "mismatch"],
+)
+def test_the_run_ends_with_the_code_of_its_reason(tmp_path: Path, last: str, code: int, sentence: str) -> None:
+    """Also where every rank ended with 0. The next start begins without it."""
+    text = RANK + f"if rank == 1 and not os.path.exists({str(tmp_path / 'again')!r}):\n    {last}\n"
+    made = Ranks(tmp_path, text, 2)
+    codes, said = made.go()
+    assert codes == [code], said
+    assert sentence in said
+    assert run_folder.read_exit_code(made.folder) == code
+    (tmp_path / "again").touch()
+    assert made.go()[0] == [0]
 
 
 def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
@@ -273,12 +294,29 @@ def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
     for pid in gone:
         kill(pid, signal.SIGSTOP)  # none of them acts on the end of another one
     for pid in gone:
-        kill(pid)
+        with contextlib.suppress(ProcessLookupError):  # the end of its launcher has ended it
+            kill(pid)
     codes, said = made.end()
     assert codes[0] == 1
     assert "127.0.0.2" in said
     assert made.outcomes()[:2] != ["done", "done"]
     assert "heard" in made.log(0)
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: Path, failed: int) -> None:
+    """At once, and not after START_S; here because its list of nodes is not that of the step."""
+    made = Ranks(tmp_path, FOLLOW, 2, 2)
+    began = time.monotonic()
+    made.start(only=(1 - failed,))
+    wait_for(lambda: made.log(2 * (1 - failed)) or list(made.folder.glob("p*/prog.py.log.*")))
+    codes, said = made.start(only=(failed,), SLURM_STEP_NODELIST="127.0.0.9,127.0.0.8").end()
+    assert codes == [1, 1]
+    assert time.monotonic() - began < 30
+    assert f"127.0.0.{failed + 1} is node {failed} of 2, and Slurm's list of the step's nodes says otherwise" in said
+    assert ("127.0.0.1 is lost: its launcher has ended", "rank 2 on 127.0.0.2 could not be started")[failed] in said
+    assert made.outcomes() == ["unfinished"] * 2
+    assert not (made.folder / "rendezvous").exists()
 
 
 def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
