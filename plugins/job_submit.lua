@@ -16,11 +16,12 @@ local M = {}
 
 -- The vocabulary of slurm_share/core/names.py; tests/plugins/test_job_submit.py compares.
 M.CONFIG = "/etc/slurm-share/config.toml"
+M.SETTINGS = "/etc/slurm-share/job_submit_settings.lua"
+M.WRITE = "slurm-share config write-lua"
 M.MODES = { off = true, observe = true, on = true }
 M.FIELDS = { extra = true, comment = true }
 M.VERDICT = "slurm-share"
 M.FIELD_MAX_BYTES = 1024
-M.SHARDS_MAX = 4294967293
 M.QUESTION = "slurm-share-doctor" -- the reservation that doctor names in the job by which it asks for the mode
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
@@ -444,315 +445,74 @@ local function hints(job, n, wish, shards_per_gpu)
   return lines
 end
 
--- The configuration ------------------------------------------------------------------------------------------------------
--- The part of TOML that a valid file can have: no key of ours is a date, or an array of tables. Where the hooks, which read
--- the same file with a library, refuse it as no TOML, it is refused here.
+-- The settings ----------------------------------------------------------------------------------------------------------
+-- `slurm-share config write-lua` writes SETTINGS from CONFIG, with the text of CONFIG in it. A CONFIG that has changed since
+-- counts as off until that command is run again: what the hooks on the nodes read is then not what is decided here.
 
-local OTHER = { kind = "other" } -- a number with a fraction
+local DEFAULTS = {
+  mode = "observe", shards_per_gpu = 0, verdict_field = "extra", node_feature = "", exclusive_user_partitions = {},
+  exclusive_user_nodes = {}, partitions = {}, config = "",
+}
+local ABSENT = 2 -- ENOENT
 
-local function fail() error("not understood", 0) end
-
--- The position behind blanks; behind newlines and comments too.
-local function blanks(text, at) return (string.match(text, "^[ \t]*()", at)) end
-local function gap(text, at)
-  repeat
-    local before = at
-    at = string.match(text, "^[ \t\n]*()", at)
-    at = string.match(text, "^#[^\n]*()", at) or at
-  until at == before
-  return at
+-- The text of a file: empty where there is none, nil where it cannot be read.
+local function text_of(path)
+  local file, _, problem = io.open(path, "rb")
+  if not file then return problem == ABSENT and "" or nil end
+  local text = file:read("*a")
+  file:close()
+  return text
 end
 
-local function character(text, at) return string.sub(text, at, at) end
-
-local function utf8_of(code)
-  if code > 1114111 or (code >= 55296 and code <= 57343) then fail() end
-  if code < 128 then return string.char(code) end
-  local tail, first, room = "", 192, 32
-  while true do
-    tail = string.char(128 + code % 64) .. tail
-    code = math.floor(code / 64)
-    if code < room then return string.char(first + code) .. tail end
-    first, room = first + room, room / 2
+-- Runs SETTINGS without any function of Lua's, and checks what it returns. Raises an error for anything else.
+local function run(text)
+  assert(string.byte(text) ~= 27) -- compiled
+  local chunk
+  if setfenv then -- Lua 5.1
+    chunk = setfenv(assert(loadstring(text)), {})
+  else
+    chunk = assert(load(text, text, "t", {}))
   end
-end
-
-local ESCAPES = { b = "\b", t = "\t", n = "\n", f = "\f", r = "\r", ['"'] = '"', ["\\"] = "\\" }
-
-local function read_escape(text, at) -- at the backslash
-  local plain = ESCAPES[character(text, at + 1)]
-  if plain then return plain, at + 2 end
-  local code = string.match(text, "^u(%x%x%x%x)", at + 1) or string.match(text, "^U(%x%x%x%x%x%x%x%x)", at + 1)
-  if not code then fail() end
-  return utf8_of(tonumber(code, 16)), at + 2 + #code
-end
-
--- The string that begins at `at`, and the position behind it.
-local function read_line(text, at)
-  local quoted, behind = string.match(text, "^'([^'\n]*)'()", at)
-  if quoted then return quoted, behind end
-  if character(text, at) ~= '"' then fail() end
-  local pieces = {}
-  at = at + 1
-  while true do
-    local piece, stop = string.match(text, '^([^"\\\n]*)()', at)
-    pieces[#pieces + 1], at = piece, stop
-    local c = character(text, at)
-    if c == '"' then return table.concat(pieces), at + 1 end
-    if c ~= "\\" then fail() end
-    pieces[#pieces + 1], at = read_escape(text, at)
-  end
-end
-
-local function read_lines(text, at, quote) -- behind the three quotes, which end it again; two more may stand before them
-  local pieces = {}
-  at = string.match(text, "^\n?()", at)
-  while true do
-    local piece, stop = string.match(text, quote == '"' and '^([^"\\]*)()' or "^([^']*)()", at)
-    pieces[#pieces + 1], at = piece, stop
-    local quotes = string.match(text, "^" .. quote .. "+", at) or ""
-    if #quotes >= 3 then
-      local kept = math.min(#quotes, 5) - 3
-      return table.concat(pieces) .. string.rep(quote, kept), at + kept + 3
-    elseif #quotes > 0 then
-      pieces[#pieces + 1], at = quotes, at + #quotes
-    elseif character(text, at) ~= "\\" then
-      fail()
-    elseif string.find(text, "^\\[ \t]*\n", at) then
-      at = string.match(text, "^\\[ \t\n]*()", at)
-    else
-      pieces[#pieces + 1], at = read_escape(text, at)
-    end
-  end
-end
-
-local DIGITS = { x = "[%x_]+", o = "[0-7_]+", b = "[01_]+" }
-local BASE = { x = 16, o = 8, b = 2 }
-
--- Digits, with single underscores between them, without these; nil: something else.
-local function digits_of(word, class)
-  if string.find(word, "^" .. class .. "$") and not string.find("_" .. word .. "_", "__", 1, true) then
-    return (string.gsub(word, "_", ""))
-  end
-end
-
-local function read_scalar(text, at)
-  local word, behind = string.match(text, "^([A-Za-z0-9_.+-]+)()", at)
-  if not word then fail() end
-  if word == "true" or word == "false" then return word == "true", behind end
-  local letter, rest = string.match(word, "^0([xob])(.+)$")
-  if letter then
-    local digits = digits_of(rest, DIGITS[letter])
-    if not digits then fail() end
-    return tonumber(digits, BASE[letter]), behind
-  end
-  local sign, number, tail = string.match(word, "^([+-]?)([0-9_]+)(.*)$")
-  local digits = number and digits_of(number, "[0-9_]+")
-  if not digits or (digits ~= "0" and character(digits, 1) == "0") then fail() end
-  if tail == "" then return tonumber(sign .. digits), behind end
-  local fraction, exponent = string.match(tail, "^%.([0-9_]+)(.*)$")
-  if fraction and not digits_of(fraction, "[0-9_]+") then fail() end
-  exponent = exponent or tail
-  if exponent ~= "" and not digits_of(string.match(exponent, "^[eE][+-]?(.+)$") or "", "[0-9_]+") then fail() end
-  return OTHER, behind
-end
-
--- a.b."c" as a list, and the position behind it and behind blanks
-local function read_key(text, at)
-  local path = {}
-  repeat
-    at = blanks(text, at)
-    local part, behind = string.match(text, "^([A-Za-z0-9_-]+)()", at)
-    if not part then part, behind = read_line(text, at) end
-    path[#path + 1] = part
-    at = blanks(text, behind) + 1
-  until character(text, at - 1) ~= "."
-  return path, at - 1
-end
-
--- The table that `part` names in `tree`, made where there is none.
-local function descend(tree, part)
-  local found = tree.has[part]
-  if found == nil then
-    found = { kind = "table", has = {} }
-    tree.has[part] = found
-  elseif type(found) ~= "table" or found.kind ~= "table" or found.is_whole then
-    fail()
-  end
-  return found
-end
-
-local read_value
-
--- KEY = VALUE into `tree`. A table that a dotted key opens is told in one piece: `opener` is what it is being told in.
-local function read_pair(text, at, tree, opener)
-  local path
-  path, at = read_key(text, at)
-  if character(text, at) ~= "=" then fail() end
-  for i = 1, #path - 1 do
-    tree = descend(tree, path[i])
-    if (tree.opener or opener) ~= opener then fail() end
-    tree.opener = opener
-  end
-  if tree.has[path[#path]] ~= nil then fail() end
-  tree.has[path[#path]], at = read_value(text, blanks(text, at + 1))
-  return at
-end
-
-local function read_array(text, at)
-  local array = { kind = "array" }
-  at = gap(text, at + 1)
-  while character(text, at) ~= "]" do
-    array[#array + 1], at = read_value(text, at)
-    at = gap(text, at)
-    if character(text, at) == "," then at = gap(text, at + 1) elseif character(text, at) ~= "]" then fail() end
-  end
-  return array, at + 1
-end
-
-local function read_inline_table(text, at)
-  local tree = { kind = "table", has = {} }
-  at = blanks(text, at + 1)
-  if character(text, at) ~= "}" then
-    repeat
-      at = blanks(text, read_pair(text, at, tree, tree)) + 1
-    until character(text, at - 1) ~= ","
-    at = at - 1
-  end
-  if character(text, at) ~= "}" then fail() end
-  return tree, at + 1
-end
-
--- Nobody may add to an inline table, nor to one in it.
-local function close(tree)
-  tree.is_whole = true
-  for _, value in pairs(tree.has) do
-    if type(value) == "table" and value.kind == "table" then close(value) end
-  end
-end
-
-function read_value(text, at)
-  local c = character(text, at)
-  if c == '"' or c == "'" then
-    if string.sub(text, at, at + 2) == string.rep(c, 3) then return read_lines(text, at + 3, c) end
-    return read_line(text, at)
-  end
-  if c == "[" then return read_array(text, at) end
-  if c ~= "{" then return read_scalar(text, at) end
-  local tree, behind = read_inline_table(text, at)
-  close(tree)
-  return tree, behind
-end
-
--- Whether the bytes of `text` are those that a TOML file may have: UTF-8, and of the control characters tab and newline.
-local function is_text(text)
-  if string.find(text, "[%z\1-\8\11-\31\127]") then return false end
-  text = string.gsub(text, "[\194-\223][\128-\191]", ".")
-  text = string.gsub(text, "[\224-\239][\128-\191][\128-\191]", ".")
-  text = string.gsub(text, "[\240-\244][\128-\191][\128-\191][\128-\191]", ".")
-  return not string.find(text, "[\128-\255]")
-end
-
-local function read_file(text)
-  text = string.gsub(text, "\r\n", "\n")
-  if not is_text(text) then fail() end
-  local root = { kind = "table", has = {} }
-  local tree = root
-  local at = gap(text, 1)
-  while at <= #text do
-    if character(text, at) == "[" then
-      local path
-      path, at = read_key(text, at + 1)
-      if character(text, at) ~= "]" then fail() end
-      at, tree = at + 1, root
-      for _, part in ipairs(path) do tree = descend(tree, part) end
-      if tree.opener then fail() end
-      tree.opener = tree
-    else
-      at = read_pair(text, at, tree, tree)
-    end
-    at = blanks(text, at)
-    if not string.find(text, "^[#\n]", at) and at <= #text then fail() end
-    at = gap(text, at)
-  end
-  return root.has
-end
-
-local function mode_in(has, default)
-  if has.mode == nil then return default end
-  if not M.MODES[has.mode] then fail() end
-  return has.mode
-end
-
-local function names_in(list)
-  local names = {}
-  if list == nil then return names end
-  if type(list) ~= "table" or list.kind ~= "array" then fail() end
-  for _, name in ipairs(list) do
-    if type(name) ~= "string" then fail() end
-    names[#names + 1] = name
-  end
-  return names
-end
-
-local function settings_in(has)
-  local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, partitions = {} }
-  settings.node_feature = has.node_feature or ""
-  if type(settings.node_feature) ~= "string" or not string.find(settings.node_feature, "^[A-Za-z0-9_.-]*$") then fail() end
-  local shards = has.shards_per_gpu
-  if shards ~= nil then
-    if type(shards) ~= "number" or shards < 0 or shards > M.SHARDS_MAX then fail() end
-    settings.shards_per_gpu = shards
-  end
-  settings.exclusive_user_partitions = names_in(has.exclusive_user_partitions)
-  settings.exclusive_user_nodes = names_in(has.exclusive_user_nodes)
-  settings.verdict_field = has.verdict_field or "extra"
-  if not M.FIELDS[settings.verdict_field] then fail() end
-  if has.switched_off ~= nil and type(has.switched_off) ~= "boolean" then fail() end
-  local partitions = has.partition
-  if partitions ~= nil then
-    if type(partitions) ~= "table" or partitions.kind ~= "table" then fail() end
-    for name, partition in pairs(partitions.has) do
-      if type(partition) ~= "table" or partition.kind ~= "table" then fail() end
-      settings.partitions[name] = mode_in(partition.has, settings.mode)
-    end
-  end
-  if has.switched_off then
-    settings.mode = "off"
-    for name in pairs(settings.partitions) do settings.partitions[name] = "off" end
-  end
+  local settings = chunk()
+  for key, default in pairs(DEFAULTS) do assert(type(settings[key]) == type(default)) end
+  assert(M.MODES[settings.mode] and M.FIELDS[settings.verdict_field])
+  for _, mode in pairs(settings.partitions) do assert(M.MODES[mode]) end
   return settings
 end
 
--- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, exclusive_user_nodes,
--- verdict_field, node_feature, partitions = { NAME = mode } }; nil where the text was not understood.
+-- What the text of SETTINGS says: { mode, shards_per_gpu, exclusive_user_partitions, exclusive_user_nodes, verdict_field,
+-- node_feature, partitions = { NAME = mode }, config = text of CONFIG }; nil where the text is not understood.
 function M.settings(text)
-  local understood, settings = pcall(function() return settings_in(read_file(text)) end)
+  if text == "" then return DEFAULTS end
+  local understood, settings = pcall(run, text)
   return understood and settings or nil
 end
 
-local known = { text = "", settings = M.settings("") }
-local ABSENT = 2 -- ENOENT
+-- Why these settings do not count; nil: they do.
+local function problem_of_settings(settings, config, text)
+  if not config then return M.CONFIG .. " cannot be read" end
+  if not settings then return M.SETTINGS .. " cannot be " .. (text and "understood" or "read") end
+  if text == "" and config ~= "" then return M.SETTINGS .. " is missing" end
+  if settings.config ~= config then return M.CONFIG .. " is not what " .. M.SETTINGS .. " was written from" end
+end
 
--- From the file, which is read for every job (microseconds) and understood where it has changed. Where there is none, the
--- defaults hold; one that cannot be read, or is not understood, changes nothing, and slurmctld's log says so.
+local known = { config = "", text = "", settings = DEFAULTS }
+
+-- Both files are read for every job (microseconds), and compared where one has changed.
 local function current_settings()
-  local file, _, problem = io.open(M.CONFIG, "r")
-  local text = problem == ABSENT and "" or nil
-  if file then
-    text = file:read("*a")
-    file:close()
-  end
-  if text == known.text then return known.settings end
-  known.text = text
+  local config, text = text_of(M.CONFIG), text_of(M.SETTINGS)
+  if config == known.config and text == known.text then return known.settings end
   local settings = text and M.settings(text)
-  if settings then
-    known.settings = settings
-  else
-    slurm.log_error("slurm-share: %s cannot be %s, so what it said before still holds; slurm-share config print says why",
-      M.CONFIG, text and "understood" or "read")
+  local problem = problem_of_settings(settings, config, text)
+  if problem then
+    slurm.log_error("slurm-share: %s: sharing is switched off until you run `%s` on this host", problem, M.WRITE)
+    local off = { is_outdated = true }
+    for key, value in pairs(settings or DEFAULTS) do off[key] = value end
+    off.mode, off.partitions = "off", {}
+    settings = off
   end
-  return known.settings
+  known = { config = config, text = text, settings = settings }
+  return settings
 end
 
 local function mode_of_partition(name, settings) return settings.partitions[name] or settings.mode end
@@ -918,7 +678,8 @@ function M.submit(job, partitions, _uid)
   end
   local no_effect = "slurm-share: --share-gpu=" .. text .. " has no effect"
   if mode == "off" then
-    local off = ": sharing is switched off in " .. place(names) .. "; the job runs as if it were not there"
+    local until_when = settings.is_outdated and " until an administrator runs `" .. M.WRITE .. "` on the controller" or ""
+    local off = ": sharing is switched off in " .. place(names) .. until_when .. "; the job runs as if it were not there"
     slurm.log_user("%s", no_effect .. off)
     return give_verdict(job, settings, mode) and slurm.SUCCESS or slurm.ERROR
   end

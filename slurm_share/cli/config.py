@@ -1,4 +1,4 @@
-"""`slurm-share config print`: all settings with their values and sources."""
+"""`slurm-share config`: the settings with their values and sources, and their copy for job_submit.lua."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ..core.config import load
 from ..core.nodelist import check_settings
 from ..core.paths import CONFIG_FILE
 from ..core.settings import PER_PARTITION, Messages
+from ..install import write_lua_settings
+from ..share import modes_text
 from ..slurm import pyslurm_jobs
 
 
@@ -26,6 +28,10 @@ def add_to(commands: Any) -> None:
     show.add_argument("--file", type=Path, help=f"another configuration file than {CONFIG_FILE}")
     show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=print_config)
+    write = actions.add_parser(
+        "write-lua", help=f"on the controller, after a change of {CONFIG_FILE.name}: write what job_submit.lua reads"
+    )
+    write.set_defaults(run=write_lua)
 
 
 def print_config(arguments: argparse.Namespace) -> int:
@@ -53,6 +59,20 @@ def print_config(arguments: argparse.Namespace) -> int:
     terminal.show(table)
     if pyslurm_jobs.is_wanted(os.environ):
         print(f"\n{pyslurm_jobs.backend(os.environ)}")
+    return names.EXIT_OK
+
+
+def write_lua(arguments: argparse.Namespace) -> int:
+    """Write the settings for job_submit.lua. Raises ConfigError for a wrong file, StateError where none can be
+    written."""
+    configuration = load()
+    check_settings(configuration)
+    file = write_lua_settings(CONFIG_FILE)
+    if file is None:
+        print(f"there is no {CONFIG_FILE}, and nothing is written: job_submit.lua has the same defaults")
+    else:
+        modes = modes_text(configuration.settings.mode, configuration.modes())
+        print(f"wrote {file}: mode {modes}, from the next job on")
     return names.EXIT_OK
 
 
