@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from rich.table import Table
 
 from ..core import names, terminal
 from ..core.config import load
 from ..core.nodelist import check_settings
 from ..core.paths import CONFIG_FILE
-from ..core.settings import PER_PARTITION, Messages
+from ..core.settings import PER_PARTITION
 from ..install import write_lua_settings
 from ..share import modes_text
-from ..slurm import pyslurm_jobs
+from ..slurm import backend
 
 
 def add_to(commands: Any) -> None:
@@ -41,7 +41,7 @@ def print_config(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, Any, str]] = []
     for key, source in configuration.sources.items():
         value = getattr(configuration.settings, key)
-        if isinstance(value, Messages):  # a table
+        if isinstance(value, Struct):  # a table
             rows += [(f"{key}.{name}", getattr(value, name), source) for name in value.__struct_fields__]
         else:
             rows.append((key, value, source))
@@ -57,8 +57,8 @@ def print_config(arguments: argparse.Namespace) -> int:
     for key, value, source in rows:
         table.add_row(key, _toml(value), source)
     terminal.show(table)
-    if pyslurm_jobs.is_wanted(os.environ):
-        print(f"\n{pyslurm_jobs.backend(os.environ)}")
+    if arguments.file is None:
+        print(f"\n{backend.describe()}")
     return names.EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""Read jobs, and the kinds of nodes, through Slurm's commands. Not for Prolog and Epilog, which must not call Slurm."""
+"""Read jobs, and the kinds of nodes, from Slurm. Not for Prolog and Epilog, which must not call Slurm."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import msgspec
 from ..core.errors import CommandError, SlurmSilentError
 from ..core.names import OPTION
 from ..core.process import Check, finish, run
-from . import controllers, pyslurm_jobs
+from . import backend, controllers, pyslurm_backend
 from .records import ClusterName, NodeKind, QueuedJob
+from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexes, parse_gpus, share_of
 
 DATA_PARSER = "v0.0.42"
 """The one JSON layout that Slurm 24.11 and 26.05 both write."""
@@ -76,11 +77,9 @@ def parse_job_ids(text: str) -> tuple[int, ...]:
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
-    """Return the caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises
-    CommandError when squeue does not answer."""
-    answer = pyslurm_jobs.read_where_wanted(os.environ)
-    if answer is not None:
-        return pyslurm_jobs.job_ids(answer, os.getuid(), node, ON_A_NODE)
+    """Return the caller's running jobs on `node`. Raises CommandError where Slurm does not answer."""
+    if answer := backend.ask("jobs"):
+        return pyslurm_backend.job_ids(answer, os.getuid(), node, ON_A_NODE)
     return parse_job_ids(_ask(squeue_argv(node), 10))
 
 
@@ -154,12 +153,6 @@ class _Kinds(msgspec.Struct):
     sinfo: list[_Kind]
 
 
-_SHARDS = re.compile(r"(?:^|,)shard:(?:[^:,()]+:)?[0-9]+\(([^)]*)\)")
-_INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
-_INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
-_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)(?=[,(]|$)")
-
-
 def sinfo_argv() -> list[str]:
     """Return the command that lists all nodes; equal ones come as one entry."""
     return ["sinfo", f"--json={DATA_PARSER}"]
@@ -212,24 +205,12 @@ def _node_kind(kind: _Kind, default: str | None) -> NodeKind:
     )
 
 
-def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
-    """Return (type, count) of each kind of GPU in a node's gres, such as gpu:a100:4(S:0-1),shard:16."""
-    return tuple((name or "", int(count)) for name, count in _GPUS.findall(gres))
-
-
-def count_gpus_in_parts(gres_used: str) -> int:
-    """Return how many GPUs of a node have some shards taken. shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
-    one that is taken has a dash, or a 0 (24.11)."""
-    return sum(
-        part.partition("/")[0].isdecimal() and int(part.partition("/")[0]) > 0
-        for each in _SHARDS.findall(gres_used)
-        for part in each.split(",")
-    )
-
-
 def read_node_kinds() -> tuple[NodeKind, ...]:
     """Return the kinds of nodes of the cluster, partition by partition. Raises CommandError where Slurm does not
     answer."""
+    answer = backend.ask("nodes", "partitions")
+    if answer and (found := pyslurm_backend.node_kinds(answer)) is not None:
+        return found
     default = parse_default_partition(_ask(partitions_argv(), 20))
     return parse_node_kinds(_ask(sinfo_argv(), 20), default)
 
@@ -289,8 +270,6 @@ class _AnyAnswer(msgspec.Struct):
 
 
 _ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]+)(?=,|$)")
-_SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
-"""As job_submit.lua writes it, behind what the site has there."""
 _NO_SUCH_JOB = "Invalid job id"
 
 
@@ -310,12 +289,11 @@ def places_argv(states: Sequence[str]) -> list[str]:
 def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
     """Return the folded node lists of all jobs in these states that Slurm shows the caller.
 
-    `read_queue` has them as well; for a thousand jobs it takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that
-    is wanted and works. Raises CommandError where squeue does not answer.
+    `read_queue` has them as well; for a thousand jobs it takes 0.4 s and 8 MB, this 0.01 s. Raises CommandError where
+    Slurm does not answer.
     """
-    answer = pyslurm_jobs.read_where_wanted(os.environ, timeout_s)
-    if answer is not None:
-        return pyslurm_jobs.places(answer, states)
+    if answer := backend.ask("jobs", timeout_s=timeout_s):
+        return pyslurm_backend.places(answer, states)
     text = _ask(places_argv(states), timeout_s)
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 
@@ -337,7 +315,9 @@ def parse_waiting(text: str) -> tuple[int, ...]:
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
     """Return the numbers of the jobs of `users`, or of everybody, that wait, highest priority first. For ten
-    thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError where squeue does not answer."""
+    thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError where Slurm does not answer."""
+    if answer := backend.ask("jobs", timeout_s=timeout_s):
+        return pyslurm_backend.waiting(answer, users)
     return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
@@ -366,7 +346,6 @@ def parse_queue(text: str) -> tuple[ClusterName, tuple[QueuedJob, ...]]:
 
 
 def _queued_job(job: _Queued) -> QueuedJob:
-    share = _SHARE.search(job.admin_comment)
     array = _known(job.array_job_id) or None
     het = _known(job.het_job_id) or None
     per_cpu = _known(job.memory_per_cpu)
@@ -390,50 +369,18 @@ def _queued_job(job: _Queued) -> QueuedJob:
         features=job.features,
         memory_mib=_known(job.memory_per_node) if per_cpu is None else per_cpu,
         memory_is_per_cpu=per_cpu is not None,
-        gpus=_granted_gpus(job) if job.nodes else _asked_gpus(job),
+        gpus=granted_gpus(job.gres_detail) if job.nodes else _asked_gpus(job),
         keeps_others_out=bool(job.shared),
         gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
         has_shards=any("shard" in text for text in (*job.gres_detail, job.tres_per_node)),
-        share=share[1] if share else None,
+        share=share_of(job.admin_comment),
         comment=job.comment,
         script=job.command,
     )
 
 
-def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[tuple[int, ...], ...] | None:
-    """Return the GPUs in `gres_detail`, which has an entry for each node of a job, or none at all.
-
-    An entry is gpu:a100:2(IDX:0,3) for whole GPUs; for parts it is shard:a100:4(0/8,4/8), where the place in the list
-    is the GPU's number.
-    """
-    if not details:
-        return ()
-    if node_count is not None and len(details) != node_count:
-        return None
-    found = []
-    for text in details:
-        indexes: set[int] = set()
-        for listed in _INDEXES.findall(text):
-            if not re.fullmatch(_INDEX_LIST, listed):
-                return None
-            for first, _, last in (part.partition("-") for part in listed.split(",")):
-                indexes.update(range(int(first), int(last or first) + 1))
-        for each in _SHARDS.findall(text):
-            used = [part.partition("/")[0] for part in each.split(",")]
-            indexes.update(number for number, taken in enumerate(used) if taken.isdecimal() and int(taken) > 0)
-        if len(indexes) < sum(count for _, count in parse_gpus(text)):
-            return None  # counted and not numbered: gres.conf names no device files
-        found.append(tuple(sorted(indexes)))
-    return tuple(found)
-
-
 def _known(number: _Number) -> int | None:
     return number.number if number.set and not number.infinite else None
-
-
-def _granted_gpus(job: _Queued) -> int:
-    """Return the job's GPUs: `gres_detail` has one entry for every node."""
-    return sum(count for node in job.gres_detail for _, count in parse_gpus(node))
 
 
 def _asked_gpus(job: _Queued) -> int | None:
@@ -463,8 +410,11 @@ def read_queue(
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
     """Return which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
 
-    (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where squeue does not answer.
+    (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where Slurm does not answer.
     """
+    answer = backend.ask("jobs", timeout_s=timeout_s)
+    if answer and (found := pyslurm_backend.queue(answer, users, jobs, states)):
+        return found
     try:
         argv = queue_argv(users=users, jobs=jobs, states=states)
         return parse_queue(_ask(argv, timeout_s))
@@ -476,6 +426,8 @@ def read_queue(
 
 def read_cluster() -> ClusterName:
     """Return which Slurm answers. Raises CommandError where none does."""
+    if answer := backend.ask():
+        return ClusterName(answer.cluster, answer.version)
     return parse_cluster(_ask(cluster_argv(), 20))
 
 

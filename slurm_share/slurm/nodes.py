@@ -13,8 +13,10 @@ from functools import lru_cache
 
 from ..core.errors import CommandError, shown
 from ..core.process import finish, run
-from .jobs import count_gpus_in_parts, parse_gpus, patience, queue_environment
+from . import backend, pyslurm_backend
+from .jobs import patience, queue_environment
 from .records import SlurmNode
+from .rules.resources import count_gpus_in_parts, parse_gpus, parse_node_states
 
 _BEGIN = "\nNodeName="
 _STATE = "State"
@@ -34,7 +36,6 @@ _BARE = re.compile(r"Reason=(.*?)(?=$| (?:Comment|Extra)=)", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^Node \S+ not found$", re.MULTILINE)
 _GPU = re.compile(r"(^|,)gpu\b")
 _NONE_THERE = "No nodes in the system"
-_SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE"}
 
 
 def nodes_argv(nodes: str = "") -> list[str]:
@@ -71,7 +72,7 @@ def _slurm_node(record: str) -> SlurmNode | None:
     head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
     fields = dict(_FIELD.findall(head))
     try:
-        states, heard = _states(fields[_STATE])
+        states, heard = parse_node_states(fields[_STATE])
         return SlurmNode(
             name=(name := head.partition(" ")[0]),
             address=address if (address := fields["NodeAddr"]) != name else "",
@@ -101,13 +102,6 @@ def _reason(text: str) -> str:
 
 
 @lru_cache
-def _states(text: str) -> tuple[tuple[str, ...], bool]:
-    """Return (Slurm's words, whether slurmd answers)."""
-    fields = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
-    return tuple(fields), not _SILENT & set(fields)
-
-
-@lru_cache
 def _count(gres: str) -> int:
     return sum(count for _, count in parse_gpus(gres))
 
@@ -125,6 +119,9 @@ def _partitions(text: str) -> tuple[str, ...]:
 def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ...]:
     """Return all nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among
     them. Raises CommandError where Slurm does not answer."""
+    answer = backend.ask("nodes", timeout_s=timeout_s)
+    if answer and (found := pyslurm_backend.nodes(answer, nodes)) is not None:
+        return found
     argv = nodes_argv(nodes)
     done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
     if done.code != 0 and not _NOT_FOUND.search(done.stdout):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..core.config import REMOTE_NODE
 from ..core.errors import CommandError
 from ..core.process import Deadline, finish
+from . import backend
 
 AT_ONCE = 32
 _ONE_S = 15.0
@@ -85,6 +86,8 @@ def environment() -> dict[str, str]:
 def read_hooks_in_force() -> frozenset[str] | None:
     """Return the values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
     try:
+        if answer := backend.ask():
+            return frozenset(answer.hooks)
         done = finish(["scontrol", "show", "config"], timeout_s=_SHOW_S)
     except CommandError:
         return None
