@@ -16,15 +16,15 @@ from .records import ClusterName, NodeKind, QueuedJob
 from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexes, parse_gpus, share_of
 
 DATA_PARSER = "v0.0.42"
-"""The one JSON layout that Slurm 24.11 and 26.05 both write."""
+"""The JSON layout that both Slurm 24.11 and 26.05 write."""
 
 
 LONG_S = 60.0
-"""For a controller that answers: the queue of a large cluster takes long to send."""
+"""Limit of a command while the controller answers: the queue of a large cluster takes long to send."""
 CHECK_AFTER_S = 5.0
 PING_S = 5.0
-"""Together with CHECK_AFTER_S ten seconds until a person is told that Slurm does not answer. Slurm's own commands retry
-for 20 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer if there are backup controllers."""
+"""With CHECK_AFTER_S ten seconds until the user is told that Slurm does not answer. Slurm's own commands retry for 20
+to 25 s (squeue of 26.05 with the controller stopped or gone), and longer with backup controllers."""
 
 
 def patience(argv: Sequence[str]) -> Check:
@@ -60,7 +60,7 @@ class _Answer(msgspec.Struct):
 
 
 ON_A_NODE = ("RUNNING", "COMPLETING")
-"""States of a job that has something on its nodes."""
+"""States in which a job has processes on its nodes."""
 
 
 def squeue_argv(node: str) -> list[str]:
@@ -83,7 +83,7 @@ def read_my_job_ids(node: str) -> tuple[int, ...]:
     return parse_job_ids(_ask(squeue_argv(node), 10))
 
 
-# --- What the cluster has --------------------------------------------------------------------------------------------
+# --- Kinds of nodes --------------------------------------------------------------------------------------------
 
 
 class _Range(msgspec.Struct):
@@ -154,7 +154,7 @@ class _Kinds(msgspec.Struct):
 
 
 def sinfo_argv() -> list[str]:
-    """Return the command that lists all nodes; equal ones come as one entry."""
+    """Return the command that lists all nodes, equal ones as one entry."""
     return ["sinfo", f"--json={DATA_PARSER}"]
 
 
@@ -164,7 +164,7 @@ def partitions_argv() -> list[str]:
 
 
 def parse_default_partition(text: str) -> str | None:
-    """Return the partition of jobs that name none, from scontrol's text; None: there is no such."""
+    """Return the partition of jobs that name none, from scontrol's text; None: there is no default."""
     for line in text.splitlines():
         values = line.split()
         if "Default=YES" in values and values[0].startswith("PartitionName="):
@@ -274,15 +274,15 @@ _NO_SUCH_JOB = "Invalid job id"
 
 
 def queue_argv(*, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = ()) -> list[str]:
-    """Return the command that lists the jobs that wait, run or end: those of `users` (names or numbers), those of
-    these numbers, or all that Slurm shows the caller. `states`: only jobs in one of them."""
+    """Return the command that lists the jobs that wait, run or complete: those of `users` (names or numbers), those
+    with these numbers, or all that Slurm shows the caller. `states`: only jobs in one of these."""
     which = [f"--user={','.join(users)}"] if users else []
     which += [f"--states={','.join(states)}"] if states else []
     return ["squeue", *which, *([f"--jobs={','.join(map(str, jobs))}"] if jobs else []), f"--json={DATA_PARSER}"]
 
 
 def places_argv(states: Sequence[str]) -> list[str]:
-    """Return the command that lists where jobs in these states are."""
+    """Return the command that lists the nodes of the jobs in these states."""
     return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
 
 
@@ -299,8 +299,8 @@ def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozense
 
 
 def waiting_argv(users: Sequence[str] = ()) -> list[str]:
-    """Return the command that lists the numbers of jobs that wait, highest priority first; an array's waiting
-    elements are one."""
+    """Return the command that lists the numbers of waiting jobs, highest priority first. The waiting elements of an
+    array are one job."""
     which = [f"--user={','.join(users)}"] if users else []
     return ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
 
@@ -314,20 +314,20 @@ def parse_waiting(text: str) -> tuple[int, ...]:
 
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
-    """Return the numbers of the jobs of `users`, or of everybody, that wait, highest priority first. For ten
-    thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError where Slurm does not answer."""
+    """Return the numbers of the waiting jobs of `users`, or of everybody, highest priority first. For ten thousand jobs
+    it takes as long as `read_queue` for a hundred. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask("jobs", timeout_s=timeout_s):
         return pyslurm_backend.waiting(answer, users)
     return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
 def cluster_argv() -> list[str]:
-    """Return the smallest command that is answered with the cluster's name."""
+    """Return the smallest command whose answer names the cluster."""
     return ["scontrol", f"--json={DATA_PARSER}", "ping"]
 
 
 def parse_cluster(text: str) -> ClusterName:
-    """Return which Slurm wrote this JSON. Raises CommandError for another program's."""
+    """Return the cluster that this JSON names. Raises CommandError for an answer that is not scontrol's."""
     try:
         version = msgspec.json.decode(text, type=_AnyAnswer).meta.slurm
     except msgspec.DecodeError as error:
@@ -385,7 +385,7 @@ def _known(number: _Number) -> int | None:
 
 def _asked_gpus(job: _Queued) -> int | None:
     if _ASKED_GPUS.search(job.tres_per_socket) or "none" in job.shared:
-        return None  # on how many sockets, on which nodes: Slurm has not chosen
+        return None  # Slurm has not chosen the nodes yet, on which it depends
     each = (
         (job.tres_per_job, 1),
         (job.tres_per_node, job.node_count.number),
@@ -398,9 +398,8 @@ _THEIRS = ("SQUEUE_", "SINFO_", "SCONTROL_", "SLURM_JSON", "SLURM_YAML", "SLURM_
 
 
 def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's environment without what he set for squeue, sinfo and scontrol themselves: SQUEUE_STATES
-    would hide jobs that are there, SINFO_PARTITION nodes. And lists of array elements are not cut off
-    (SLURM_BITSTR_LEN)."""
+    """Return the environment without options of squeue, sinfo and scontrol: SQUEUE_STATES would hide jobs,
+    SINFO_PARTITION nodes. With SLURM_BITSTR_LEN, so that lists of array elements are not cut off."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_THEIRS)}
     return {**kept, "SLURM_BITSTR_LEN": "0"}
 
@@ -408,7 +407,7 @@ def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def read_queue(
     *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = LONG_S
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
-    """Return which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
+    """Return the cluster, and the jobs of its queue as `queue_argv` chooses them.
 
     (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where Slurm does not answer.
     """
@@ -425,14 +424,14 @@ def read_queue(
 
 
 def read_cluster() -> ClusterName:
-    """Return which Slurm answers. Raises CommandError where none does."""
+    """Return the cluster that answers. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask():
         return ClusterName(answer.cluster, answer.version)
     return parse_cluster(_ask(cluster_argv(), 20))
 
 
 def read_has_share_option() -> bool:
-    """Return whether sbatch here knows --share-gpu: the site has the plugin. False as well where there is no sbatch."""
+    """Return whether sbatch knows --share-gpu, for which the site needs the plugin. False as well without sbatch."""
     try:
         return f"--{OPTION}" in run(["sbatch", "--help"], timeout_s=20)
     except CommandError:

@@ -145,7 +145,7 @@ class PyPartition(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What pyslurm told."""
+    """One answer of pyslurm."""
 
     pyslurm: str
     """Its own version."""

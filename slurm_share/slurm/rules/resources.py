@@ -1,4 +1,4 @@
-"""What Slurm's texts say of the GPUs of a job or a node, of a job's share, and of a node's state."""
+"""Parse Slurm's texts of GPUs, shares and node states."""
 
 from __future__ import annotations
 

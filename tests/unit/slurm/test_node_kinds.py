@@ -1,4 +1,4 @@
-"""What the cluster has, from what both Slurm releases really answered."""
+"""Kinds of nodes, from recorded answers of both Slurm releases."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CLUSTER, QUEUE = jobs.parse_queue(RECORDED["squeue"])
 
 
 def test_the_queue_is_squeues() -> None:
-    """Of two users: on one node and on two, an array, a heterogeneous job, a share, GPUs asked for in every form."""
+    """Jobs of two users on one node and on two, an array, a heterogeneous job, a share, every request for GPUs."""
     assert len(QUEUE) == 13
     assert pyslurm_backend.queue(ANSWER, (), (), ()) == (CLUSTER, QUEUE)
     assert pyslurm_backend.waiting(ANSWER, ()) == jobs.parse_waiting(RECORDED["waiting"])
@@ -73,7 +73,7 @@ def _by_node(kinds: tuple[NodeKind, ...]) -> dict[tuple[str, str], NodeKind]:
 
 
 def test_jobs_on_a_node_are_the_users_own() -> None:
-    """Not another's, and not those that wait; a folded list is looked into."""
+    """Other users' and waiting jobs are left out; folded lists are expanded."""
     own = [job.job_id for job in QUEUE if job.uid == 2002 and job.nodes in ("n2", "n[1-2]")]
     assert list(pyslurm_backend.job_ids(ANSWER, 2002, "n2", jobs.ON_A_NODE)) == own
     assert pyslurm_backend.job_ids(ANSWER, 2002, "n1", jobs.ON_A_NODE) == ()
@@ -93,7 +93,7 @@ SHARDS = replace(ANSWER, gres_types=["gpu", "shard"])
     ids=["completing", "requeued", "GPUs are not tracked", "shards"],
 )
 def test_a_queue_that_is_not_told_in_full_is_not_told(answer: Answer) -> None:
-    """squeue is asked then."""
+    """The caller asks squeue then."""
     assert pyslurm_backend.queue(answer, (), (), ()) is None
 
 
@@ -122,7 +122,7 @@ def test_kinds_that_only_sinfo_makes_are_not_told(fields) -> None:
 
 
 def test_a_node_that_is_silent_has_no_load() -> None:
-    """What its slurmd said last stays in Slurm's record."""
+    """Slurm's record keeps the last report of its slurmd."""
     (node,) = pyslurm_backend.nodes(_with_node(state="DOWN+NOT_RESPONDING"), "") or ()
     assert (node.load5, node.memory_free_mib, node.answers) == (None, None, False)
 
@@ -156,7 +156,7 @@ def test_what_is_no_answer_is_refused(text: str) -> None:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """What runs in Python's place. A pyslurm is installed that fits, and nobody else answers."""
+    """The program in the place of Python. A fitting pyslurm is installed, and commands fail the test."""
     file = tmp_path / "python"
     file.touch(0o755)
     monkeypatch.setattr(sys, "executable", str(file))
@@ -167,7 +167,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def set_backend(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """The site's setting."""
+    """Set slurm.backend of the site."""
     monkeypatch.setattr(backend, "_setting", lambda: value)
 
 
