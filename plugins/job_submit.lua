@@ -1,27 +1,29 @@
--- What a --share-gpu job is allocated, and which jobs have their nodes to themselves. Runs in slurmctld (Lua 5.1).
+-- Decides what a --share-gpu job is allocated, and which jobs have their nodes for one user. Runs in slurmctld (Lua 5.1 or
+-- later).
 --
 -- Use it as the site's job_submit.lua, or from the site's own:
---   local found, share = pcall(dofile, "/usr/lib/slurm-share/job_submit.lua")   -- first: it defines Slurm's two functions
---   function slurm_job_submit(job, partitions, uid)                              -- then yours, which replace them
+--   local found, share = pcall(dofile, "/usr/lib/slurm-share/job_submit.lua")   -- first, for it defines Slurm's two functions
+--   function slurm_job_submit(job, partitions, uid)                              -- then your own
 --     local code = found and share.submit(job, partitions, uid) or slurm.SUCCESS
 --     if code ~= slurm.SUCCESS then return code end
 --     ...
 --     return slurm.SUCCESS
 --   end
---   function slurm_job_modify(job, old, partitions, uid)              -- without it a user may change his job's verdict
+--   function slurm_job_modify(job, old, partitions, uid)              -- without it users can change the verdicts of their jobs
 --     return found and share.modify(job, old, partitions, uid) or slurm.SUCCESS
 --   end
 
 local M = {}
 
--- The vocabulary of slurm_share/core/names.py; tests/plugins/test_job_submit.py compares.
+-- The same names as in slurm_share/core/names.py; tests/plugins/test_job_submit.py compares them.
 M.CONFIG = "/etc/slurm-share/config.toml"
+M.SETTINGS = "/etc/slurm-share/job_submit_settings.lua"
+M.WRITE = "slurm-share config write-lua"
 M.MODES = { off = true, observe = true, on = true }
 M.FIELDS = { extra = true, comment = true }
 M.VERDICT = "slurm-share"
 M.FIELD_MAX_BYTES = 1024
-M.SHARDS_MAX = 4294967293
-M.QUESTION = "slurm-share-doctor" -- the reservation that doctor names in the job by which it asks for the mode
+M.QUESTION = "slurm-share-doctor" -- the reservation of the job by which `slurm-share doctor` asks for the mode
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
@@ -31,12 +33,11 @@ M.MEM_MIN_MIB = 64
 M.MEM_BARE_MIN_MIB = 512
 M.OPTION_MAX_BYTES = 64
 
--- job.shared
+-- values of job.shared
 local NODE, USER = 0, 2
 
 -- The share --------------------------------------------------------------------------------------------------------------
--- The plugin has checked a value that came through sbatch, salloc or srun. One that came through slurmrestd or a client of
--- somebody's own has been checked by nobody.
+-- The plugin has checked a value that came through sbatch, salloc or srun, but not one from slurmrestd or another client.
 
 local MIB_PER = { [""] = 1, m = 1, g = 1024, t = 1024 * 1024 }
 
@@ -57,7 +58,7 @@ local checks = {
   mps = function(value) return value == "on" or value == "off" end,
 }
 
--- N of a value, 0 for `off`, nil for anything that is not in the valid form.
+-- Returns N of a value, 0 for `off`, nil for a value that is not in the valid form.
 function M.tasks_per_gpu(text)
   if text == "off" then return 0 end
   if #text > M.OPTION_MAX_BYTES then return nil end
@@ -73,12 +74,13 @@ function M.tasks_per_gpu(text)
   return n
 end
 
--- A stranger's words for a line of a log or a terminal: bounded, printable.
-local function shown(words, most)
-  return (string.gsub(string.sub(words, 1, most), "[^ -~]", "?"))
+-- Returns a user's text for a log or a terminal: cut, and with a ? for what is not printable.
+local function shown(text, most)
+  return (string.gsub(string.sub(text, 1, most), "[^ -~]", "?"))
 end
 
--- N of a job's `spank_job_env` and the whole value; nil for a job without a share; or nil, what is there, and a sentence.
+-- Returns N and the whole value of the share in a job's `spank_job_env`; nil for a job without a share; nil, the value and a
+-- sentence for a wrong one.
 function M.share(spank_job_env)
   local found, text
   for _, setting in pairs(spank_job_env or {}) do
@@ -95,22 +97,22 @@ function M.share(spank_job_env)
   if found ~= 0 then return found, text end
 end
 
--- What was asked for -----------------------------------------------------------------------------------------------------
+-- The request ----------------------------------------------------------------------------------------------------------
 
 local GPU_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 
--- How many GPUs the text of a tres field names (nil: none), of what type, and the text without them.
+-- Returns how many GPUs the text of a tres field names (nil: none), their type, and the text without them.
 -- The forms: gres/gpu, gres/gpu:2, gres/gpu:h200:2, gres/gpu=1.
 local function gpus_in(tres)
   local count, kind
   local others = {}
   for item in string.gmatch(tres or "", "[^,]+") do
-    local name, words = string.match(item, "^gres[/:](%a+)(.*)$")
+    local name, rest = string.match(item, "^gres[/:](%a+)(.*)$")
     if name == "gpu" then
-      local number, unit = string.match(words, "[:=](%d+)([kKmMgGtTpP]?)$")
-      if number then words = string.sub(words, 1, -#number - #unit - 2) end
+      local number, unit = string.match(rest, "[:=](%d+)([kKmMgGtTpP]?)$")
+      if number then rest = string.sub(rest, 1, -#number - #unit - 2) end
       count = (count or 0) + (number and tonumber(number) * (unit == "" and 1 or 1024) or 1)
-      kind = kind or string.match(words, "^[:=](.+)$")
+      kind = kind or string.match(rest, "^[:=](.+)$")
     else
       others[#others + 1] = item
     end
@@ -118,7 +120,7 @@ local function gpus_in(tres)
   return count, kind, table.concat(others, ",")
 end
 
--- The GPUs a job asks for on each node. nil: none, by name. 0: in a form that does not say how many on a node.
+-- Returns the GPUs that a job asks for on each node; nil: none; 0: in a form that does not say how many on a node.
 function M.gpus_asked(job)
   for field = 2, #GPU_FIELDS do
     if gpus_in(job[GPU_FIELDS[field]]) then return 0 end
@@ -126,7 +128,7 @@ function M.gpus_asked(job)
   return (gpus_in(job.tres_per_node))
 end
 
--- Whether the job asks for one GPU of a node, and no more in any of the forms; and the GPU's type, if it says one.
+-- Returns whether the job asks for exactly one GPU, in whatever form, and the type of that GPU, if it names one.
 local function asks_one_gpu(job)
   local asked, kind = false, nil
   for _, field in ipairs(GPU_FIELDS) do
@@ -137,7 +139,7 @@ local function asks_one_gpu(job)
   return asked, kind
 end
 
--- min_nodes is NO_VAL where neither -N nor -n was given, and often with -n1 as well.
+-- min_nodes is NO_VAL without -N and -n, and often with -n1 as well.
 local function is_on_one_node(job)
   return job.min_nodes == nil or job.min_nodes == slurm.NO_VAL or job.min_nodes <= 1
 end
@@ -158,15 +160,16 @@ local function is_direct(job)
   return false
 end
 
--- Whether the share is a part of one GPU: N such jobs of a user are on it. The Prolog tells them by their one task, so that
--- every share with one task and one GPU must be a part. Of srun alone it is not: its step asks for the GPU that was written.
+-- Returns whether the share is a part of one GPU, which N such jobs of a user share. The Prolog recognizes them by their one
+-- task, so that every share with one task and one GPU is a part. An srun without an allocation has none: its step asks for
+-- the GPU as it was written.
 local function is_part(job, n)
   return n > 1 and job.shared ~= NODE and not is_direct(job) and has_one_task(job) and asks_one_gpu(job)
 end
 
--- What cannot be -------------------------------------------------------------------------------------------------------
+-- Refusals -------------------------------------------------------------------------------------------------------------
 
--- The line that works: what srun was told, and numbers for what it was not.
+-- Returns an srun command that works: the options that were given, and numbers for those that are missing.
 local function srun_line(job, n, text)
   local nodes = job.min_nodes and job.min_nodes ~= slurm.NO_VAL and math.max(job.min_nodes, 1) or 1
   local tasks = job.num_tasks ~= slurm.NO_VAL and job.num_tasks or nil
@@ -180,11 +183,11 @@ local function srun_line(job, n, text)
     gpus, tasks = "--gres=gpu:" .. k, tasks or n * k * nodes
   end
   if nodes == 1 then return string.format("srun --share-gpu=%s %s -n%d PROGRAM", text, gpus, tasks) end
-  -- Slurm deals -n8 over two nodes as 7 and 1 where one of them has the CPUs for it
+  -- Slurm distributes -n8 over two nodes as 7 and 1 if one of them has enough CPUs
   return string.format("srun --share-gpu=%s -N%d %s --ntasks-per-node=%d PROGRAM", text, nodes, gpus, math.ceil(tasks / nodes))
 end
 
--- A sentence for a part of a GPU that cannot be as asked; nil for all others.
+-- Returns why a part of a GPU is refused; nil: it is not.
 local function problem_of_part(job, n, text, shards_per_gpu)
   local one_task = job.num_tasks == 1 and "-n1" or "--ntasks-per-node=1"
   local this = "--share-gpu=" .. text .. " with " .. one_task .. " and one GPU is a part of a GPU"
@@ -195,7 +198,7 @@ local function problem_of_part(job, n, text, shards_per_gpu)
       .. " (COUNT = GPUs of the node x 720720; with the GPUs' type in both, where they have one), and"
       .. " shards_per_gpu = 720720 to " .. M.CONFIG .. "; " .. until_then
   end
-  if math.floor(shards_per_gpu / n) * (n + 1) <= shards_per_gpu then -- so few that n + 1 jobs would be put on a GPU
+  if math.floor(shards_per_gpu / n) * (n + 1) <= shards_per_gpu then -- n + 1 jobs would get a place on a GPU
     return "slurm-share: " .. this .. ", and here a GPU has no more than " .. shards_per_gpu .. " of them: your administrators"
       .. " raise shards_per_gpu in " .. M.CONFIG .. ", and the shards in slurm.conf and gres.conf, for example to 720720 for"
       .. " each GPU; " .. until_then
@@ -208,13 +211,13 @@ local function problem_of_part(job, n, text, shards_per_gpu)
     return "slurm-share: " .. this .. ", and " .. by_gpu[1] .. " speaks of whole ones; " .. by_gpu[2] .. ", for example sbatch"
       .. " --share-gpu=" .. text .. " --gres=gpu:1 -n1" .. by_gpu[3] .. " job.sh"
   end
-  if not job.script and M.gpus_asked(job) == 0 then -- salloc: its shell's environment is out of our reach
+  if not job.script and M.gpus_asked(job) == 0 then -- salloc, whose shell's environment cannot be changed here
     return "slurm-share: " .. this .. "; with salloc write the GPU as --gres, or each srun in it would ask for a whole one:"
       .. " salloc --share-gpu=" .. text .. " --gres=gpu:1 -n1"
   end
 end
 
--- A sentence for a share that cannot be as asked; nil for all others.
+-- Returns why a share is refused; nil: it is not.
 local function problem_of(job, n, text, shards_per_gpu)
   if job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
     return "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
@@ -252,8 +255,8 @@ end
 
 -- Nodes without slurm-share -----------------------------------------------------------------------------------------------
 
--- A job's constraint with the site's feature in it; nil and a sentence where Slurm has no form for both. Slurm takes no
--- parentheses in parentheses, and does not hold each of several counts ([a*2&b*2]) to a feature beside them (26.05 tried).
+-- Returns a job's constraint joined with the site's feature; nil and a sentence where Slurm has no form for both. Slurm takes
+-- no nested parentheses, and applies a feature outside [a*2&b*2] not to each of the counts (tried on 26.05).
 function M.with_feature(features, feature)
   if not features or features == "" or features == feature then return feature end
   local outside = string.gsub(string.gsub(features, "%b()", ""), "%b[]", "")
@@ -267,9 +270,9 @@ function M.with_feature(features, feature)
   return feature .. "&" .. features
 end
 
--- What the job gets ------------------------------------------------------------------------------------------------------
+-- The allocation -------------------------------------------------------------------------------------------------------
 
--- The names in job.partition ("a,b"), or the default partition of this user where the job names none.
+-- Returns the names in job.partition ("a,b"), or the user's default partition where the job names none.
 function M.partitions_of(job, partitions)
   local names = {}
   for name in string.gmatch(job.partition or "", "[^,]+") do names[#names + 1] = name end
@@ -281,8 +284,8 @@ function M.partitions_of(job, partitions)
   return names
 end
 
--- The CPUs of a node of the job's partitions, the least of them; nil where Slurm does not say. Nodes of one partition are
--- taken as alike: of unlike ones this is the average.
+-- Returns the CPUs of a node of the job's partitions, the lowest number of them; nil: not known. For a partition of unequal
+-- nodes it is the average.
 function M.cpus_of_a_node(job, partitions)
   local least
   for _, name in ipairs(M.partitions_of(job, partitions)) do
@@ -293,8 +296,8 @@ function M.cpus_of_a_node(job, partitions)
   return least
 end
 
--- What is to be set so that a job has 1/N of a GPU, as COUNT of its shards, and what that is called. It asks for no memory:
--- all of a node's, as for whole nodes, would keep the other parts out.
+-- Returns the fields that give a job 1/N of a GPU, as a number of its shards, and a text for the log. Memory is left as it
+-- is: all of a node's, as for whole nodes, would leave none for the other parts.
 local function part_of(job, n, shards_per_gpu)
   local _, kind = asks_one_gpu(job)
   local shard = string.format("gres/shard:%s%d", kind and kind .. ":" or "", math.floor(shards_per_gpu / n))
@@ -306,7 +309,7 @@ local function part_of(job, n, shards_per_gpu)
   local others = wish.tres_per_node or job.tres_per_node or ""
   wish.tres_per_node = others == "" and shard or shard .. "," .. others
   if job.script then
-    -- what sbatch says in the job's environment, each srun in it asks for again, and the job has no gres/gpu any more
+    -- each srun of the job would ask again for what sbatch put there, and the job has no gres/gpu any more
     wish.environment = {}
     for _, name in ipairs({ "GPUS", "GPUS_PER_NODE", "GPUS_PER_SOCKET", "GPUS_PER_TASK", "TRES_BIND" }) do
       if job.environment["SLURM_" .. name] then wish.environment["SLURM_" .. name] = "" end
@@ -317,19 +320,19 @@ local function part_of(job, n, shards_per_gpu)
   return wish, "a part of a GPU as " .. shard
 end
 
--- --gpus=1 and in no other form
+-- Returns whether the job asks for its GPU by --gpus=1 alone.
 local function is_one_gpu_of_the_job(job)
   return is_on_one_node(job) and gpus_in(job.tres_per_job) == 1
     and not (gpus_in(job.tres_per_node) or gpus_in(job.tres_per_task) or gpus_in(job.tres_per_socket))
 end
 
--- The GPUs that were asked for, on nodes of one user.
+-- Returns the fields of a job that gets the GPUs it asks for on nodes of one user, and a text for the log.
 local function gpus_of(job, n, cpus_of_a_node)
   local wish = { shared = job.shared ~= NODE and USER or nil }
   local k = M.gpus_asked(job)
   local told = job.cpus_per_tres ~= nil
   if tasks_are_open(job) and not told and is_one_gpu_of_the_job(job) then
-    -- one GPU is on one node, and there it is known how many tasks come to it
+    -- one GPU is on one node, so that the number of tasks there is known
     local _, kind, others = gpus_in(job.tres_per_job)
     local gpu = "gres/gpu:" .. (kind and kind .. ":" or "") .. "1"
     wish.tres_per_node = job.tres_per_node and gpu .. "," .. job.tres_per_node or gpu
@@ -338,7 +341,7 @@ local function gpus_of(job, n, cpus_of_a_node)
   end
   if k > 0 and tasks_are_open(job) then
     if cpus_of_a_node and n * k > cpus_of_a_node then
-      -- More slots than CPUs are allowed, the tasks then take turns on these too; to ask for a CPU each would wait for ever.
+      -- With more slots than CPUs the tasks take turns on the CPUs; a job that asked for a CPU each would wait for ever.
       wish.pn_min_cpus = cpus_of_a_node
     else
       wish.ntasks_per_node = n * k -- so that the job gets a CPU for each of them on its node
@@ -347,13 +350,12 @@ local function gpus_of(job, n, cpus_of_a_node)
     return wish, string.format("%d tasks per node on nodes of one user", n * k)
   end
   if job.tres_per_job and tasks_are_open(job) and not told and job.cpus_per_task == slurm.NO_VAL16 then
-    wish.cpus_per_tres = string.format("gres/gpu:%d", n) -- --gpus=2: only Slurm knows on which node; as --cpus-per-gpu=N
+    wish.cpus_per_tres = string.format("gres/gpu:%d", n) -- as --cpus-per-gpu=N: Slurm decides how many are on which node
   end
   return wish, "the GPUs it names on nodes of one user"
 end
 
--- What is to be set in a job that shares, as a table of its fields, and what that is called in a log. What the user said
--- about tasks, CPUs and memory stays. Changes nothing.
+-- Returns the fields to set in a job that shares, and a text for the log. Tasks, CPUs and memory that the user named stay.
 function M.wish_for(job, n, text, shards_per_gpu, cpus_of_a_node)
   local wish, what
   if is_part(job, n) then
@@ -362,11 +364,11 @@ function M.wish_for(job, n, text, shards_per_gpu, cpus_of_a_node)
     wish, what = gpus_of(job, n, cpus_of_a_node)
   else
     wish, what = { shared = NODE }, "whole nodes"
-    -- as --mem=0; pn_min_memory cannot be asked: unset, it is NO_VAL64, and --mem-per-cpu is a flag bit in it
+    -- as --mem=0; pn_min_memory does not tell: unset, it is NO_VAL64, and --mem-per-cpu is a flag in it
     if job.min_mem_per_node == nil and job.min_mem_per_cpu == nil then wish.min_mem_per_node = 0 end
   end
   local comment = job.admin_comment
-  -- sacct -o AdminComment shows it when the job is long gone
+  -- sacct -o AdminComment shows it after the end of the job
   wish.admin_comment = (comment and comment ~= "" and comment .. ";" or "") .. "share-gpu=" .. text
   return wish, what
 end
@@ -381,25 +383,25 @@ local function apply(job, wish)
   end
 end
 
--- "min_mem_per_node=0 shared=0"
+-- Returns fields as text: "min_mem_per_node=0 shared=0".
 local function render(wish)
-  local words = {}
+  local items = {}
   for field, value in pairs(wish) do
     if field == "environment" then
-      for name, text in pairs(value) do words[#words + 1] = name .. "=" .. text end
+      for name, text in pairs(value) do items[#items + 1] = name .. "=" .. text end
     else
-      words[#words + 1] = field .. "=" .. tostring(value)
+      items[#items + 1] = field .. "=" .. tostring(value)
     end
   end
-  table.sort(words)
-  return table.concat(words, " ")
+  table.sort(items)
+  return table.concat(items, " ")
 end
 
--- What a user should know --------------------------------------------------------------------------------------------------
+-- Hints ----------------------------------------------------------------------------------------------------------------
 
 local SCRIPT_BYTES = 256 * 1024
 
--- Words of programs that join all tasks they can see into one run. An underscore at the end: any ending.
+-- Words of frameworks that join all tasks of a job into one run. A word that ends in an underscore may go on.
 local FRAMEWORKS = {
   "torchrun", "torch.distributed", "init_process_group", "accelerate launch", "deepspeed", "lightning", "pytorch_lightning",
   "jax.distributed", "horovod", "horovodrun", "MASTER_ADDR", "NCCL_", "nccl",
@@ -416,7 +418,7 @@ local function has_word(text, word)
   end
 end
 
--- The first of FRAMEWORKS in the lines of a script that are no comments; nil: none.
+-- Returns the first of FRAMEWORKS in a script, outside its comments; nil: none.
 function M.framework_in(script)
   local lines = string.gsub("\n" .. string.sub(script, 1, SCRIPT_BYTES), "\n[ \t]*#[^\n]*", "\n")
   for _, word in ipairs(FRAMEWORKS) do
@@ -424,7 +426,7 @@ function M.framework_in(script)
   end
 end
 
--- Lines for a user whose job was accepted and will perhaps not do what was meant. `job` is as it was submitted.
+-- Returns lines for the user of an accepted job that may not do what was meant. `job` is as it was submitted.
 local function hints(job, n, wish, shards_per_gpu)
   local lines = {}
   local is_whole_node = wish.shared == NODE and job.shared ~= NODE
@@ -434,7 +436,7 @@ local function hints(job, n, wish, shards_per_gpu)
   end
   local tasks_of_a_node = wish.ntasks_per_node or job.ntasks_per_node
   local may_be_many = tasks_of_a_node ~= 1 and (wish.num_tasks or job.num_tasks) ~= 1
-  local script = may_be_many and job.script -- Slurm copies it for each look
+  local script = may_be_many and job.script -- Slurm copies it at each access
   local word = script and M.framework_in(script)
   if word then
     lines[#lines + 1] = "slurm-share: the script names " .. word .. ": a framework that sees SLURM_NTASKS joins the tasks of"
@@ -444,320 +446,79 @@ local function hints(job, n, wish, shards_per_gpu)
   return lines
 end
 
--- The configuration ------------------------------------------------------------------------------------------------------
--- The part of TOML that a valid file can have: no key of ours is a date, or an array of tables. Where the hooks, which read
--- the same file with a library, refuse it as no TOML, it is refused here.
+-- The settings ----------------------------------------------------------------------------------------------------------
+-- `slurm-share config write-lua` writes SETTINGS from CONFIG, with the text of CONFIG in it. If CONFIG has changed since then,
+-- the settings here are not those of the hooks on the nodes, and sharing counts as off until the command is run again.
 
-local OTHER = { kind = "other" } -- a number with a fraction
+local DEFAULTS = {
+  mode = "observe", shards_per_gpu = 0, verdict_field = "extra", node_feature = "", exclusive_user_partitions = {},
+  exclusive_user_nodes = {}, partitions = {}, config = "",
+}
+local ABSENT = 2 -- ENOENT
 
-local function fail() error("not understood", 0) end
-
--- The position behind blanks; behind newlines and comments too.
-local function blanks(text, at) return (string.match(text, "^[ \t]*()", at)) end
-local function gap(text, at)
-  repeat
-    local before = at
-    at = string.match(text, "^[ \t\n]*()", at)
-    at = string.match(text, "^#[^\n]*()", at) or at
-  until at == before
-  return at
+-- Returns the text of a file; empty: there is none; nil: it cannot be read.
+local function text_of(path)
+  local file, _, problem = io.open(path, "rb")
+  if not file then return problem == ABSENT and "" or nil end
+  local text = file:read("*a")
+  file:close()
+  return text
 end
 
-local function character(text, at) return string.sub(text, at, at) end
-
-local function utf8_of(code)
-  if code > 1114111 or (code >= 55296 and code <= 57343) then fail() end
-  if code < 128 then return string.char(code) end
-  local tail, first, room = "", 192, 32
-  while true do
-    tail = string.char(128 + code % 64) .. tail
-    code = math.floor(code / 64)
-    if code < room then return string.char(first + code) .. tail end
-    first, room = first + room, room / 2
+-- Runs SETTINGS without access to any function, and returns its table. Raises an error where a value is missing or wrong.
+local function run(text)
+  assert(string.byte(text) ~= 27) -- compiled
+  local chunk
+  if setfenv then -- Lua 5.1
+    chunk = setfenv(assert(loadstring(text)), {})
+  else
+    chunk = assert(load(text, text, "t", {}))
   end
-end
-
-local ESCAPES = { b = "\b", t = "\t", n = "\n", f = "\f", r = "\r", ['"'] = '"', ["\\"] = "\\" }
-
-local function read_escape(text, at) -- at the backslash
-  local plain = ESCAPES[character(text, at + 1)]
-  if plain then return plain, at + 2 end
-  local code = string.match(text, "^u(%x%x%x%x)", at + 1) or string.match(text, "^U(%x%x%x%x%x%x%x%x)", at + 1)
-  if not code then fail() end
-  return utf8_of(tonumber(code, 16)), at + 2 + #code
-end
-
--- The string that begins at `at`, and the position behind it.
-local function read_line(text, at)
-  local quoted, behind = string.match(text, "^'([^'\n]*)'()", at)
-  if quoted then return quoted, behind end
-  if character(text, at) ~= '"' then fail() end
-  local pieces = {}
-  at = at + 1
-  while true do
-    local piece, stop = string.match(text, '^([^"\\\n]*)()', at)
-    pieces[#pieces + 1], at = piece, stop
-    local c = character(text, at)
-    if c == '"' then return table.concat(pieces), at + 1 end
-    if c ~= "\\" then fail() end
-    pieces[#pieces + 1], at = read_escape(text, at)
-  end
-end
-
-local function read_lines(text, at, quote) -- behind the three quotes, which end it again; two more may stand before them
-  local pieces = {}
-  at = string.match(text, "^\n?()", at)
-  while true do
-    local piece, stop = string.match(text, quote == '"' and '^([^"\\]*)()' or "^([^']*)()", at)
-    pieces[#pieces + 1], at = piece, stop
-    local quotes = string.match(text, "^" .. quote .. "+", at) or ""
-    if #quotes >= 3 then
-      local kept = math.min(#quotes, 5) - 3
-      return table.concat(pieces) .. string.rep(quote, kept), at + kept + 3
-    elseif #quotes > 0 then
-      pieces[#pieces + 1], at = quotes, at + #quotes
-    elseif character(text, at) ~= "\\" then
-      fail()
-    elseif string.find(text, "^\\[ \t]*\n", at) then
-      at = string.match(text, "^\\[ \t\n]*()", at)
-    else
-      pieces[#pieces + 1], at = read_escape(text, at)
-    end
-  end
-end
-
-local DIGITS = { x = "[%x_]+", o = "[0-7_]+", b = "[01_]+" }
-local BASE = { x = 16, o = 8, b = 2 }
-
--- Digits, with single underscores between them, without these; nil: something else.
-local function digits_of(word, class)
-  if string.find(word, "^" .. class .. "$") and not string.find("_" .. word .. "_", "__", 1, true) then
-    return (string.gsub(word, "_", ""))
-  end
-end
-
-local function read_scalar(text, at)
-  local word, behind = string.match(text, "^([A-Za-z0-9_.+-]+)()", at)
-  if not word then fail() end
-  if word == "true" or word == "false" then return word == "true", behind end
-  local letter, rest = string.match(word, "^0([xob])(.+)$")
-  if letter then
-    local digits = digits_of(rest, DIGITS[letter])
-    if not digits then fail() end
-    return tonumber(digits, BASE[letter]), behind
-  end
-  local sign, number, tail = string.match(word, "^([+-]?)([0-9_]+)(.*)$")
-  local digits = number and digits_of(number, "[0-9_]+")
-  if not digits or (digits ~= "0" and character(digits, 1) == "0") then fail() end
-  if tail == "" then return tonumber(sign .. digits), behind end
-  local fraction, exponent = string.match(tail, "^%.([0-9_]+)(.*)$")
-  if fraction and not digits_of(fraction, "[0-9_]+") then fail() end
-  exponent = exponent or tail
-  if exponent ~= "" and not digits_of(string.match(exponent, "^[eE][+-]?(.+)$") or "", "[0-9_]+") then fail() end
-  return OTHER, behind
-end
-
--- a.b."c" as a list, and the position behind it and behind blanks
-local function read_key(text, at)
-  local path = {}
-  repeat
-    at = blanks(text, at)
-    local part, behind = string.match(text, "^([A-Za-z0-9_-]+)()", at)
-    if not part then part, behind = read_line(text, at) end
-    path[#path + 1] = part
-    at = blanks(text, behind) + 1
-  until character(text, at - 1) ~= "."
-  return path, at - 1
-end
-
--- The table that `part` names in `tree`, made where there is none.
-local function descend(tree, part)
-  local found = tree.has[part]
-  if found == nil then
-    found = { kind = "table", has = {} }
-    tree.has[part] = found
-  elseif type(found) ~= "table" or found.kind ~= "table" or found.is_whole then
-    fail()
-  end
-  return found
-end
-
-local read_value
-
--- KEY = VALUE into `tree`. A table that a dotted key opens is told in one piece: `opener` is what it is being told in.
-local function read_pair(text, at, tree, opener)
-  local path
-  path, at = read_key(text, at)
-  if character(text, at) ~= "=" then fail() end
-  for i = 1, #path - 1 do
-    tree = descend(tree, path[i])
-    if (tree.opener or opener) ~= opener then fail() end
-    tree.opener = opener
-  end
-  if tree.has[path[#path]] ~= nil then fail() end
-  tree.has[path[#path]], at = read_value(text, blanks(text, at + 1))
-  return at
-end
-
-local function read_array(text, at)
-  local array = { kind = "array" }
-  at = gap(text, at + 1)
-  while character(text, at) ~= "]" do
-    array[#array + 1], at = read_value(text, at)
-    at = gap(text, at)
-    if character(text, at) == "," then at = gap(text, at + 1) elseif character(text, at) ~= "]" then fail() end
-  end
-  return array, at + 1
-end
-
-local function read_inline_table(text, at)
-  local tree = { kind = "table", has = {} }
-  at = blanks(text, at + 1)
-  if character(text, at) ~= "}" then
-    repeat
-      at = blanks(text, read_pair(text, at, tree, tree)) + 1
-    until character(text, at - 1) ~= ","
-    at = at - 1
-  end
-  if character(text, at) ~= "}" then fail() end
-  return tree, at + 1
-end
-
--- Nobody may add to an inline table, nor to one in it.
-local function close(tree)
-  tree.is_whole = true
-  for _, value in pairs(tree.has) do
-    if type(value) == "table" and value.kind == "table" then close(value) end
-  end
-end
-
-function read_value(text, at)
-  local c = character(text, at)
-  if c == '"' or c == "'" then
-    if string.sub(text, at, at + 2) == string.rep(c, 3) then return read_lines(text, at + 3, c) end
-    return read_line(text, at)
-  end
-  if c == "[" then return read_array(text, at) end
-  if c ~= "{" then return read_scalar(text, at) end
-  local tree, behind = read_inline_table(text, at)
-  close(tree)
-  return tree, behind
-end
-
--- Whether the bytes of `text` are those that a TOML file may have: UTF-8, and of the control characters tab and newline.
-local function is_text(text)
-  if string.find(text, "[%z\1-\8\11-\31\127]") then return false end
-  text = string.gsub(text, "[\194-\223][\128-\191]", ".")
-  text = string.gsub(text, "[\224-\239][\128-\191][\128-\191]", ".")
-  text = string.gsub(text, "[\240-\244][\128-\191][\128-\191][\128-\191]", ".")
-  return not string.find(text, "[\128-\255]")
-end
-
-local function read_file(text)
-  text = string.gsub(text, "\r\n", "\n")
-  if not is_text(text) then fail() end
-  local root = { kind = "table", has = {} }
-  local tree = root
-  local at = gap(text, 1)
-  while at <= #text do
-    if character(text, at) == "[" then
-      local path
-      path, at = read_key(text, at + 1)
-      if character(text, at) ~= "]" then fail() end
-      at, tree = at + 1, root
-      for _, part in ipairs(path) do tree = descend(tree, part) end
-      if tree.opener then fail() end
-      tree.opener = tree
-    else
-      at = read_pair(text, at, tree, tree)
-    end
-    at = blanks(text, at)
-    if not string.find(text, "^[#\n]", at) and at <= #text then fail() end
-    at = gap(text, at)
-  end
-  return root.has
-end
-
-local function mode_in(has, default)
-  if has.mode == nil then return default end
-  if not M.MODES[has.mode] then fail() end
-  return has.mode
-end
-
-local function names_in(list)
-  local names = {}
-  if list == nil then return names end
-  if type(list) ~= "table" or list.kind ~= "array" then fail() end
-  for _, name in ipairs(list) do
-    if type(name) ~= "string" then fail() end
-    names[#names + 1] = name
-  end
-  return names
-end
-
-local function settings_in(has)
-  local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, partitions = {} }
-  settings.node_feature = has.node_feature or ""
-  if type(settings.node_feature) ~= "string" or not string.find(settings.node_feature, "^[A-Za-z0-9_.-]*$") then fail() end
-  local shards = has.shards_per_gpu
-  if shards ~= nil then
-    if type(shards) ~= "number" or shards < 0 or shards > M.SHARDS_MAX then fail() end
-    settings.shards_per_gpu = shards
-  end
-  settings.exclusive_user_partitions = names_in(has.exclusive_user_partitions)
-  settings.exclusive_user_nodes = names_in(has.exclusive_user_nodes)
-  settings.verdict_field = has.verdict_field or "extra"
-  if not M.FIELDS[settings.verdict_field] then fail() end
-  if has.switched_off ~= nil and type(has.switched_off) ~= "boolean" then fail() end
-  local partitions = has.partition
-  if partitions ~= nil then
-    if type(partitions) ~= "table" or partitions.kind ~= "table" then fail() end
-    for name, partition in pairs(partitions.has) do
-      if type(partition) ~= "table" or partition.kind ~= "table" then fail() end
-      settings.partitions[name] = mode_in(partition.has, settings.mode)
-    end
-  end
-  if has.switched_off then
-    settings.mode = "off"
-    for name in pairs(settings.partitions) do settings.partitions[name] = "off" end
-  end
+  local settings = chunk()
+  for key, default in pairs(DEFAULTS) do assert(type(settings[key]) == type(default)) end
+  assert(M.MODES[settings.mode] and M.FIELDS[settings.verdict_field])
+  for _, mode in pairs(settings.partitions) do assert(M.MODES[mode]) end
   return settings
 end
 
--- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, exclusive_user_nodes,
--- verdict_field, node_feature, partitions = { NAME = mode } }; nil where the text was not understood.
+-- Returns the settings in the text of SETTINGS: the keys of DEFAULTS, `partitions` with a mode for each name, `config` with the
+-- text of CONFIG. nil: the text is not understood.
 function M.settings(text)
-  local understood, settings = pcall(function() return settings_in(read_file(text)) end)
+  if text == "" then return DEFAULTS end
+  local understood, settings = pcall(run, text)
   return understood and settings or nil
 end
 
-local known = { text = "", settings = M.settings("") }
-local ABSENT = 2 -- ENOENT
+-- Returns why the settings are not used; nil: they are.
+local function problem_of_settings(settings, config, text)
+  if not config then return M.CONFIG .. " cannot be read" end
+  if not settings then return M.SETTINGS .. " cannot be " .. (text and "understood" or "read") end
+  if text == "" and config ~= "" then return M.SETTINGS .. " is missing" end
+  if settings.config ~= config then return M.CONFIG .. " is not what " .. M.SETTINGS .. " was written from" end
+end
 
--- From the file, which is read for every job (microseconds) and understood where it has changed. Where there is none, the
--- defaults hold; one that cannot be read, or is not understood, changes nothing, and slurmctld's log says so.
+local known = { config = "", text = "", settings = DEFAULTS }
+
+-- Returns the settings in force. Both files are read for every job, in microseconds, and compared when one has changed.
 local function current_settings()
-  local file, _, problem = io.open(M.CONFIG, "r")
-  local text = problem == ABSENT and "" or nil
-  if file then
-    text = file:read("*a")
-    file:close()
-  end
-  if text == known.text then return known.settings end
-  known.text = text
+  local config, text = text_of(M.CONFIG), text_of(M.SETTINGS)
+  if config == known.config and text == known.text then return known.settings end
   local settings = text and M.settings(text)
-  if settings then
-    known.settings = settings
-  else
-    slurm.log_error("slurm-share: %s cannot be %s, so what it said before still holds; slurm-share config print says why",
-      M.CONFIG, text and "understood" or "read")
+  local problem = problem_of_settings(settings, config, text)
+  if problem then
+    slurm.log_error("slurm-share: %s: sharing is switched off until you run `%s` on this host", problem, M.WRITE)
+    local off = { is_outdated = true }
+    for key, value in pairs(settings or DEFAULTS) do off[key] = value end
+    off.mode, off.partitions = "off", {}
+    settings = off
   end
-  return known.settings
+  known = { config = config, text = text, settings = settings }
+  return settings
 end
 
 local function mode_of_partition(name, settings) return settings.partitions[name] or settings.mode end
 
--- The mode for a job that names these partitions: of unlike ones the one that does more.
+-- Returns the mode of a job in these partitions: of several, the one that does more.
 function M.mode_for(names, settings)
   if #names == 0 then return settings.mode end
   local mode = "off"
@@ -770,15 +531,15 @@ function M.mode_for(names, settings)
 end
 
 -- The verdict ---------------------------------------------------------------------------------------------------------
--- What the hooks on the nodes are told about the job's share: slurm_share/share/rules/verdict.py has the form. It is the last item
--- of `extra` or `comment`. A user's own is taken out: of all jobs, since an ordinary one's counts on the nodes of
--- exclusive_user_nodes.
+-- The controller's word on the job's share, for the hooks on the nodes (slurm_share/share/rules/verdict.py): the last item of
+-- `extra` or `comment`. Verdicts that a user wrote are removed from every job, since on exclusive_user_nodes that of an
+-- ordinary job counts, too.
 
 local ITEM = M.VERDICT .. "="
--- slurm-share off and on write others in its place later: there is room for each.
+-- `slurm-share off` and `on` may replace it by the longest one.
 local ROOM = #ITEM + #"on,runs=999999"
 
--- The items of a text that are verdicts, and those that are not, each joined again; nil for none.
+-- Returns the verdicts among the items of a text (nil: none), and the other items, each joined again.
 local function parted(text)
   local verdicts, others = {}, {}
   for part in string.gmatch((text or "") .. ";", "([^;]*);") do
@@ -806,9 +567,9 @@ local function forget_verdicts(job)
   end
 end
 
--- Whether the field had room for the verdict; its user is told where it had none.
-local function give_verdict(job, settings, words)
-  local text, problem = with_verdict(job[settings.verdict_field], ITEM .. words, settings.verdict_field)
+-- Writes the verdict, and returns true. Where the field has no room for it, tells the user and returns false.
+local function give_verdict(job, settings, verdict)
+  local text, problem = with_verdict(job[settings.verdict_field], ITEM .. verdict, settings.verdict_field)
   if not text then
     slurm.log_user("%s", problem)
     return false
@@ -817,29 +578,29 @@ local function give_verdict(job, settings, words)
   return true
 end
 
--- An ordinary job is not refused where the field has no room: each node's own settings count for it then.
-local function give_ordinary_verdict(job, settings, words)
+-- Writes the verdict of an ordinary job. Where the field has no room, the job is not refused: the nodes' own settings count.
+local function give_ordinary_verdict(job, settings, verdict)
   local field = settings.verdict_field
-  local text = with_verdict(job[field], ITEM .. words, field)
+  local text = with_verdict(job[field], ITEM .. verdict, field)
   if text then
     job[field] = text
   else
     slurm.log_info("slurm-share: the job of uid %s has no room in its %s for %s; the nodes go by their own settings",
-      tostring(job.user_id), field, ITEM .. words)
+      tostring(job.user_id), field, ITEM .. verdict)
   end
 end
 
--- What the hooks need to know to say what they would do with a job that is left as it was.
+-- Returns the verdict of a job that is only observed: it tells the hooks what the job would have been given.
 local function observed(wish)
   if not wish then return "observe,refused" end
-  local words = { "observe" }
-  if wish.shared == NODE then words[#words + 1] = "whole" end
-  if string.find(wish.tres_per_node or "", "gres/shard", 1, true) then words[#words + 1] = "part" end
-  if wish.ntasks_per_node then words[#words + 1] = "tasks=" .. wish.ntasks_per_node end
-  return table.concat(words, ",")
+  local items = { "observe" }
+  if wish.shared == NODE then items[#items + 1] = "whole" end
+  if string.find(wish.tres_per_node or "", "gres/shard", 1, true) then items[#items + 1] = "part" end
+  if wish.ntasks_per_node then items[#items + 1] = "tasks=" .. wish.ntasks_per_node end
+  return table.concat(items, ",")
 end
 
--- slurmctld's own user, which is SlurmUser: slurm.conf is not told to a script.
+-- Returns slurmctld's own user, which is SlurmUser. A script is not told slurm.conf.
 function M.controllers_uid()
   local status = io.open("/proc/self/status", "r")
   local uid = status and string.match(status:read("*a"), "\nUid:%s+(%d+)")
@@ -851,10 +612,10 @@ local function may_administer(uid) return uid == 0 or uid == M.controllers_uid()
 
 local function is_pending(old) return old.job_state % 256 == 0 end
 
--- A verdict without the number of runs that it holds for.
+-- Returns a verdict without the number of runs for which it is valid.
 local function of_all_runs(verdict) return (string.gsub(verdict or "", ",runs=%d+", "")) end
 
--- A sentence for a change of the verdict that cannot be; nil for all others. A text without one keeps the job's.
+-- Returns why a change of the verdict is refused; nil: it is not. A new text without a verdict gets that of the job.
 local function problem_of_verdict(job, old, uid)
   for field in pairs(M.FIELDS) do
     if job[field] ~= nil then
@@ -874,21 +635,21 @@ local function problem_of_verdict(job, old, uid)
   end
 end
 
--- What Slurm calls ---------------------------------------------------------------------------------------------------------
+-- The functions that Slurm calls ---------------------------------------------------------------------------------------
 
--- For a sentence; a user without a default partition may have named none.
+-- Returns the partitions for a sentence. A user without a default partition may have named none.
 local function place(names)
   if #names == 0 then return "this cluster" end
   return "partition " .. shown(table.concat(names, ","), 80)
 end
 
--- Not for the question of `slurm-share doctor`, which every node asks: an administrator reads these lines to decide.
+-- Logs what would be done. Not for the question of `slurm-share doctor`, which every node asks.
 local function log_would(job, names, what)
   if job.reservation == M.QUESTION then return end
   slurm.log_info("slurm-share: would: for the job of uid %s in %s: %s", tostring(job.user_id), place(names), shown(what, 2048))
 end
 
--- An ordinary job in a partition whose nodes belong to one user at a time.
+-- Keeps the nodes of an ordinary job to its user in the partitions of exclusive_user_partitions.
 local function keep_to_one_user(job, names, settings)
   if job.shared == NODE or job.shared == USER then return end
   local listed, observed = {}, false
@@ -918,7 +679,8 @@ function M.submit(job, partitions, _uid)
   end
   local no_effect = "slurm-share: --share-gpu=" .. text .. " has no effect"
   if mode == "off" then
-    local off = ": sharing is switched off in " .. place(names) .. "; the job runs as if it were not there"
+    local until_when = settings.is_outdated and " until an administrator runs `" .. M.WRITE .. "` on the controller" or ""
+    local off = ": sharing is switched off in " .. place(names) .. until_when .. "; the job runs as if it were not there"
     slurm.log_user("%s", no_effect .. off)
     return give_verdict(job, settings, mode) and slurm.SUCCESS or slurm.ERROR
   end
@@ -950,9 +712,9 @@ function M.submit(job, partitions, _uid)
   return slurm.SUCCESS
 end
 
--- What `scontrol update` changes of a job that shares was worked out from the share: a part with four tasks would have four
--- slots, and one that moves to another partition may come to a node that is not kept for its user. root may. A job without a
--- share that is moved to a listed partition is not made exclusive: the hooks on the node look at who is there.
+-- Refuses changes by `scontrol update` to fields of a job that follow from its share. A part with four tasks would have four
+-- slots, and in another partition a node may not be kept to its user. root may change them. A job without a share that moves
+-- to a partition of exclusive_user_partitions is not made exclusive: the hooks on the node check who is there.
 function M.modify(job, old, _partitions, uid)
   local wrong = problem_of_verdict(job, old, uid)
   if wrong then

@@ -133,9 +133,9 @@ def sites(name: str, release: str, *, accounting: bool) -> Iterator[Sequence[Sit
             )
             stack.enter_context(cluster)
             # Whole nodes for one user are a choice of the site's for its ordinary jobs, too.
-            config = cluster.site / "config.toml"
-            text = re.sub(r"(?m)^exclusive_user_partitions.*\n", "", config.read_text())
-            config.write_text(text.replace('mode = "on"', f'mode = "{kind}"') if kind != PLAIN else text)
+            text = (cluster.site / "config.toml").read_text()
+            text = re.sub(r"(?m)^exclusive_user_partitions.*\n", "", text)
+            cluster.write_config(text.replace('mode = "on"', f'mode = "{kind}"') if kind != PLAIN else text)
             found.append(Site(kind, cluster))
         yield found
 

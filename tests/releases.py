@@ -102,7 +102,10 @@ def page(found: dict[str, str]) -> str:
     lines += ["", "| beside it | |", "|---|---|"]
     for file, text in (
         ("test_rolling_upgrade", "rolling upgrade 24.11 to 26.05 under shared jobs, both plugin objects installed"),
-        ("test_pyslurm", "where jobs are and whose, through pyslurm, as through squeue (26.05)"),
+        (
+            "test_pyslurm",
+            "jobs, nodes and the hooks in force through pyslurm, the same records as through Slurm's commands (26.05)",
+        ),
     ):
         counts = Counter(word for name, word in found.items() if name.startswith(f"{file}::"))
         lines.append(f"| {text} | {_counted(counts)} |")

@@ -1,21 +1,23 @@
-"""`slurm-share config print`: all settings with their values and sources."""
+"""`slurm-share config`: the settings with their values and sources, and their copy for job_submit.lua."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from rich.table import Table
 
 from ..core import names, terminal
 from ..core.config import load
 from ..core.nodelist import check_settings
 from ..core.paths import CONFIG_FILE
-from ..core.settings import PER_PARTITION, Messages
-from ..slurm import pyslurm_jobs
+from ..core.settings import PER_PARTITION
+from ..install import write_lua_settings
+from ..share import modes_text
+from ..slurm import backend
 
 
 def add_to(commands: Any) -> None:
@@ -26,6 +28,10 @@ def add_to(commands: Any) -> None:
     show.add_argument("--file", type=Path, help=f"another configuration file than {CONFIG_FILE}")
     show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=print_config)
+    write = actions.add_parser(
+        "write-lua", help=f"on the controller, after a change of {CONFIG_FILE.name}: write what job_submit.lua reads"
+    )
+    write.set_defaults(run=write_lua)
 
 
 def print_config(arguments: argparse.Namespace) -> int:
@@ -35,7 +41,7 @@ def print_config(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, Any, str]] = []
     for key, source in configuration.sources.items():
         value = getattr(configuration.settings, key)
-        if isinstance(value, Messages):  # a table
+        if isinstance(value, Struct):  # a table
             rows += [(f"{key}.{name}", getattr(value, name), source) for name in value.__struct_fields__]
         else:
             rows.append((key, value, source))
@@ -51,8 +57,22 @@ def print_config(arguments: argparse.Namespace) -> int:
     for key, value, source in rows:
         table.add_row(key, _toml(value), source)
     terminal.show(table)
-    if pyslurm_jobs.is_wanted(os.environ):
-        print(f"\n{pyslurm_jobs.backend(os.environ)}")
+    if arguments.file is None:
+        print(f"\n{backend.describe()}")
+    return names.EXIT_OK
+
+
+def write_lua(arguments: argparse.Namespace) -> int:
+    """Write the settings for job_submit.lua. Raises ConfigError for a wrong file, StateError where none can be
+    written."""
+    configuration = load()
+    check_settings(configuration)
+    file = write_lua_settings(CONFIG_FILE)
+    if file is None:
+        print(f"there is no {CONFIG_FILE}, and nothing is written: job_submit.lua has the same defaults")
+    else:
+        modes = modes_text(configuration.settings.mode, configuration.modes())
+        print(f"wrote {file}: mode {modes}, from the next job on")
     return names.EXIT_OK
 
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -57,6 +56,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "everything": status.everything,
         "mode": status.modes[""],
         "partition_modes": {name: mode for name, mode in status.modes.items() if name},
+        "lua_problem": status.lua_problem or None,
         "problems": list(status.problems),
         "jobs": [
             {
@@ -105,7 +105,7 @@ def as_tables(status: Status) -> list[Any]:
     parts: list[Any] = []
     if any(reading.gpu.simulated for reading in status.gpus):
         parts.append(Text(SIMULATED, style="bold reverse"))
-    parts += [Text(line) for line in _mode_lines(status.modes)]
+    parts += [Text(line) for line in _mode_lines(status)]
     of_user = "" if status.everything else " of yours"
     if not status.jobs:
         parts.append(Text(f"{status.node}: no shared job{of_user}"))
@@ -116,14 +116,16 @@ def as_tables(status: Status) -> list[Any]:
     return parts
 
 
-def _mode_lines(modes: Mapping[str, str]) -> list[str]:
+def _mode_lines(status: Status) -> list[str]:
     """Return where jobs are not shared, and why; empty if all may share."""
+    modes = status.modes
     said = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
-    return [
+    lines = [
         said[mode] + (f" in partition {name}" if name else "") + " (mode in the configuration)"
         for name, mode in modes.items()
         if mode != "on" and (not name or mode != modes[""])
     ]
+    return [*lines, status.lua_problem] if status.lua_problem else lines
 
 
 def _job_table(status: Status) -> Table:

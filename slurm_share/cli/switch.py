@@ -6,14 +6,15 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..core import config, names
-from ..core.errors import CommandError, ConfigError, UsageError
+from ..core.errors import CommandError, ConfigError, StateError, UsageError
 from ..core.paths import CONFIG_FILE
 from ..core.settings import Configuration
-from ..install import write_switched_off
-from ..share import QueueSwitched, mode_file, queue_verdicts, switch
+from ..install import write_lua_settings, write_switched_off
+from ..share import QueueSwitched, lua_settings, mode_file, queue_verdicts, switch
 from ..slurm.controllers import read_controllers, short_name
 
 EXIT_NOT_ALL = 1
@@ -51,17 +52,24 @@ def _switch(*, off: bool, cluster: bool) -> int:
     before = _load(off=off, cluster=cluster)
     after = write_switched_off(before, off=off)
     _say_modes(before, after, off=off)
+    unwritten = _write_lua(after, off=off, is_controller=cluster)
     if not cluster:
+        _say_problems(unwritten)
         if off:
             print("jobs that run here keep what they have; jobs that come run unshared")
-        return _code(after, off=off)
+        return EXIT_NOT_ALL if unwritten else _code(after, off=off)
     others = [name for name in controllers if short_name(name) != _here()]
     if others:
         print(
             f"other controllers: {', '.join(others)}. One whose config.toml is not this file has its old mode when it "
             f"takes over: run `slurm-share {_mode(off)}` there as well"
         )
-    problems = [*_other_serves(controllers, off=off), *_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
+    problems = [
+        *unwritten,
+        *_other_serves(controllers, off=off),
+        *_untold_nodes(after, off=off),
+        *_write_mode_file(after, off=off),
+    ]
     _say_problems(problems)  # first, because squeue may not answer
     left = _change_jobs(after, off=off)
     _say_problems(left)
@@ -77,10 +85,24 @@ def _load(*, off: bool, cluster: bool) -> Configuration:
         emergency = '; or keep a copy, and make `mode = "off"` its only line' if off else ""
         raise ConfigError(
             error.file,
-            f"{error.why}. Nothing is changed, and slurmctld goes on with what it last understood: mend the file "
-            f"(`slurm-share config print` says what is wrong) and run {again}{emergency}",
+            f"{error.why}. Nothing is changed; job_submit.lua treats a config.toml that has changed as off. Mend the "
+            f"file (`slurm-share config print` says what is wrong) and run {again}{emergency}",
             error.key,
         ) from error
+
+
+def _write_lua(after: Configuration, *, off: bool, is_controller: bool) -> list[str]:
+    """Write the settings for job_submit.lua, where it reads them; return what went wrong. Without them it treats
+    sharing as switched off."""
+    file = Path(after.file or CONFIG_FILE)
+    if not is_controller and not file.with_name(lua_settings.NAME).exists():
+        return []
+    try:
+        write_lua_settings(file)
+    except StateError as error:
+        what = "sharing is switched off all the same" if off else "sharing stays switched off"
+        return [f"{error}. {what}; run `{lua_settings.COMMAND}` when that is settled"]
+    return []
 
 
 def _mode(off: bool) -> str:

@@ -18,7 +18,7 @@ from . import names
 from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
 from .settings import DEFAULT as DEFAULT
-from .settings import PER_PARTITION, Messages, Settings, parse_sm
+from .settings import PER_PARTITION, Messages, Settings, Slurm, parse_sm
 from .settings import Configuration as Configuration
 
 Values = TypeVar("Values", bound=Struct)
@@ -42,7 +42,8 @@ REMOTE_NODE = "NODE"
 PARTITION = "partition"
 """The table of tables: `[partition.NAME]`."""
 MESSAGES = "messages"
-"""The table of that name in Settings."""
+_TABLES: Mapping[str, type[Struct]] = MappingProxyType({MESSAGES: Messages, "slurm": Slurm})
+"""The tables of those names in Settings."""
 
 
 def load(file: Path | None = None) -> Configuration:
@@ -127,8 +128,10 @@ def typed(
 
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's."""
-    _check_messages(given.get(MESSAGES, {}), file)
+    for name, kind in _TABLES.items():
+        _check_table(name, kind, given.get(name, {}), file)
     settings = typed(given, Settings, file, where)
+    _check_messages(settings.messages, file)
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
             raise ConfigError(file, f"must be from {low:.12g} to {high:.12g}; it says {given[key]!r}", where + key)
@@ -163,13 +166,17 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     return settings
 
 
-def _check_messages(table: object, file: str) -> None:
-    """Raise ConfigError for a table `[messages]` with an unknown key or a wrong value."""
+def _check_table(name: str, kind: type[Struct], table: object, file: str) -> None:
+    """Raise ConfigError for a table with an unknown key or a value of a wrong kind."""
     if not isinstance(table, dict):
-        raise ConfigError(file, f"wants a table: [{MESSAGES}]", MESSAGES)
+        raise ConfigError(file, f"wants a table: [{name}]", name)
+    know_all(table, kind.__struct_fields__, file, f"{name}.")
+    typed(table, kind, file, f"{name}.")
+
+
+def _check_messages(found: Messages, file: str) -> None:
+    """Raise ConfigError for a wrong value in the table `[messages]`."""
     where = f"{MESSAGES}."
-    know_all(table, Messages.__struct_fields__, file, where)
-    found = typed(table, Messages, file, where)
     if not re.fullmatch(r"[A-Za-z0-9_.:@-]{0,15}", found.interface):  # IFNAMSIZ of linux/if.h, with its NUL
         raise ConfigError(
             file, f"must be the name of a network interface, or empty; it says {found.interface!r}", where + "interface"

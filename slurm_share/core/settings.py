@@ -32,6 +32,15 @@ class Messages(Struct, frozen=True):
     (MpiParams=ports=...), else any."""
 
 
+class Slurm(Struct, frozen=True):
+    """The table `[slurm]`: how commands ask Slurm."""
+
+    backend: Literal["auto", "cli", "pyslurm"] = "auto"
+    """`cli`: by squeue, sinfo and scontrol. `pyslurm`: by pyslurm for all that it tells; a command ends with a sentence
+    where pyslurm cannot be used. `auto`: as `pyslurm` where one is installed that is of the release of Slurm on the
+    host, else as `cli`."""
+
+
 class Settings(Struct, frozen=True):
     """Settings of /etc/slurm-share/config.toml. Keys are the field names; those of PER_PARTITION may also be in a table
     `[partition.NAME]`, for the jobs of that partition."""
@@ -188,6 +197,9 @@ class Settings(Struct, frozen=True):
 
     messages: Messages = Messages()
     """The table `[messages]`, for `llsub --spmd`. llsub also reads `between_nodes`, on the host where it is called."""
+
+    slurm: Slurm = Slurm()
+    """The table `[slurm]`, read where a command of slurm-share is called."""
 
 
 PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")

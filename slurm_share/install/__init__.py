@@ -7,7 +7,7 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import apply, text, undo
-    from .config_file import write_switched_off
+    from .config_file import write_lua_settings, write_switched_off
     from .present import named_hooks, named_lua
     from .report import Action, InstallReport, Report
     from .rules import choices
@@ -18,7 +18,7 @@ __getattr__, __all__ = exports(
     __name__,
     modules=["apply", "rules.choices", "text", "undo"],
     names={
-        "config_file": ["write_switched_off"],
+        "config_file": ["write_lua_settings", "write_switched_off"],
         "present": ["named_hooks", "named_lua"],
         "report": ["Action", "InstallReport", "Report"],
         "rules.shards": ["SHARDS_PER_GPU"],

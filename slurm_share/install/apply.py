@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from ..core.errors import UsageError
+from ..core.errors import ConfigError, UsageError
 from ..core.installed import EPILOG, LUA, PROLOG
+from ..core.paths import CONFIG_FILE
+from ..share import lua_settings
 from ..slurm.conf import read_conf
 from ..slurm.conf_text import Edit
 from . import files as install_files
 from . import text as install_text
+from .config_file import write_lua_settings
 from .journal import NAME, Change, copy_of
 from .nodes import nodes_with, see_controllers, see_nodes
 from .present import known_files, read_present, read_shares, without_lua
@@ -49,11 +52,14 @@ def check(conf: Path, wanted: Wanted, report: Report) -> bool:
         raise report.refuse("nothing can be written before this is settled:", refusals)
     if journal is not None:
         report.say(install_text.shares_now(read_shares()))
+    outdated = lua_settings.problem(CONFIG_FILE)
+    if outdated:
+        report.note(f"{outdated}: --apply writes it, and so does `{lua_settings.COMMAND}`")
     if lines.edits:
         report.say(f"to write these lines:  {wanted.command(lines)}")
     else:
         report.say("no line is missing")
-    return bool(lines.edits)
+    return bool(lines.edits or outdated)
 
 
 def apply(conf: Path, wanted: Wanted, report: Report) -> None:
@@ -73,6 +79,7 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
             refusals.append(f"this is for you to choose, see above; if it may:  {wanted.command(lines)}")
         if refusals:
             raise report.refuse("nothing was written:", refusals)
+        _write_lua_settings(report)
         if not lines.edits:
             report.say("no line is missing; nothing was written")
             return
@@ -86,6 +93,18 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
         report.say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
     does_without = WRAPPERS["Prolog"] in read_conf(conf).values("Prolog")
     report.say(install_text.done(does_without=does_without))
+
+
+def _write_lua_settings(report: Report) -> None:
+    """Write the settings for job_submit.lua where they are not those of config.toml. Raises StateError."""
+    if not lua_settings.problem(CONFIG_FILE):
+        return
+    try:
+        file = write_lua_settings(CONFIG_FILE)
+    except ConfigError as error:
+        report.note(f"{error}; until it is right, and `{lua_settings.COMMAND}` was run, no job is shared")
+    else:
+        report.say(f"wrote {file}")
 
 
 def _refuse_a_copy(conf: Path) -> None:

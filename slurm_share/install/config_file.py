@@ -1,4 +1,4 @@
-"""Writes the line of `slurm-share off` into config.toml, and takes it out again."""
+"""Changes to config.toml by `slurm-share off` and `on`, and the file that job_submit.lua reads in its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..core import config
 from ..core.errors import UsageError
 from ..core.paths import CONFIG_FILE
 from ..core.settings import Configuration
-from ..share import switch
+from ..share import lua_settings, switch
 from . import files
 
 
@@ -29,3 +29,16 @@ def write_switched_off(before: Configuration, *, off: bool) -> Configuration:
         )
     files.replace(str(file), old, new.encode())
     return config.load()
+
+
+def write_lua_settings(config_file: Path = CONFIG_FILE) -> Path | None:
+    """Write the settings for job_submit.lua and return their file; None: without a config.toml the defaults count.
+
+    Raises ConfigError for a config.toml that is wrong, StateError where the file cannot be written.
+    """
+    text = lua_settings.expected(config_file)
+    file = config_file.with_name(lua_settings.NAME)
+    if not config_file.exists() and not file.exists():
+        return None
+    files.write(str(file), text.encode("ascii"))
+    return file

@@ -191,6 +191,14 @@ def replace(name: str, before: bytes | None, after: bytes | None) -> None:
         _put(name, after)
 
 
+def write(name: str, data: bytes) -> None:
+    """Write one file, whole, that everybody may read. Raises StateError where it cannot be written, or is being written
+    by another process."""
+    file = _target(name)
+    with alone(file.parent):
+        _write_whole(file, data)
+
+
 def _expect(name: str, data: bytes | None) -> None:
     if _read(Path(name)) != data:
         raise StateError(name, "was changed by somebody else at this moment; nothing was done, write this again")

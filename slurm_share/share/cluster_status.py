@@ -15,7 +15,7 @@ from ..core.text import natural
 from ..slurm import nodes as slurm_nodes
 from ..slurm.controllers import short_name
 from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
-from . import mode_file, queue_verdicts
+from . import lua_settings, mode_file, queue_verdicts
 from .records import ClusterShares, NodeShares
 from .rules import cluster_status as rules
 from .rules.verdict import mode_of_file
@@ -100,7 +100,7 @@ def read() -> ClusterShares:
         mode_file=value,
         states={node: known[node][1] for node in names},
         nodes={node: rules.without_gpus(found[node], has_gpus=known[node][0]) for node in names},
-        problems=() if problem is None else (problem,),
+        problems=tuple(said for said in (problem, lua_settings.outdated(here)) if said),
     )
 
 

@@ -17,7 +17,7 @@ from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..slurm import jobs as slurm_jobs
-from . import leases, ledger_file
+from . import leases, ledger_file, lua_settings
 from .backends import registry
 from .backends.base import Host
 from .records import LedgerJob, Plan
@@ -43,6 +43,8 @@ class Status(Struct, frozen=True):
     problems: tuple[str, ...]
     modes: Mapping[str, str]
     """The mode of each partition that has its own; the empty name stands for all others."""
+    lua_problem: str = ""
+    """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
 
 
 def read_status() -> Status:
@@ -80,6 +82,7 @@ def read_status() -> Status:
         everything=everything,
         problems=tuple(problems),
         modes=configuration.modes(),
+        lua_problem=lua_settings.outdated(configuration),
     )
 
 

@@ -1,4 +1,4 @@
-"""Cancel jobs."""
+"""Cancel jobs with scancel."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ..core.process import finish
 
 TIMEOUT_S = 120
 AT_ONCE = 500
-"""Jobs for one scancel: what is refused is found out one by one afterwards."""
+"""Jobs of one scancel. If it refuses any, each is tried by itself."""
 
 
 def cancel(ids: Sequence[str]) -> dict[str, str]:
-    """Tell Slurm to end jobs, `ids` as scancel takes them; what it says against those that it does not end.
+    """Cancel jobs, in scancel's notation. Return why for each that was refused; a job that has ended is not refused.
 
-    A job that has ended meanwhile is no refusal. Raises CommandError when scancel is not there or hangs.
+    Raises CommandError where scancel does not exist or hangs.
     """
     refused: dict[str, str] = {}
     for start in range(0, len(ids), AT_ONCE):
         some = ids[start : start + AT_ONCE]
         if not _cancel(some):
             continue
-        # Once more, each for itself: one that has been ended already is ended again, which does nothing.
+        # To cancel a job twice does nothing.
         refused |= {one: why for one in some if (why := _cancel([one]))}
     return refused
 
 
 def _cancel(ids: Sequence[str]) -> str:
-    """Cancel the jobs; return what scancel says against it, empty if nothing."""
-    # Not what the caller has set for scancel itself: SCANCEL_INTERACTIVE would ask, SCANCEL_STATE leave some alive.
+    """Cancel the jobs. Return why scancel refused; empty: it did not."""
+    # SCANCEL_INTERACTIVE of the caller would ask questions, SCANCEL_STATE leave some jobs alive.
     env = {name: value for name, value in os.environ.items() if not name.startswith("SCANCEL_")}
     done = finish(["scancel", "--", *ids], timeout_s=TIMEOUT_S, env=env)
     said = done.stderr.strip()

@@ -1,4 +1,4 @@
-"""slurm.conf, gres.conf, cgroup.conf and plugstack.conf with what they include, read as Slurm reads them."""
+"""Read slurm.conf, gres.conf, cgroup.conf and plugstack.conf with the files they include, as Slurm does."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _PLACES = tuple(
         "/cm/shared/apps/slurm/var/etc/slurm",
     )
 )
-"""Where Debian and SchedMD's packages have it, a configless slurmd or sackd puts it, Debian had it before bullseye,
-where a Slurm looks that was built into /usr/local or /opt/slurm, and where Bright has its first cluster's."""
+"""In this order: Debian's and SchedMD's packages, a configless slurmd or sackd, Debian before bullseye, builds into
+/usr/local and /opt/slurm, the first cluster of Bright."""
 
 
 def slurm_conf_path(
     given: Path | None = None, environ: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> Path:
-    """Return where slurm.conf is, or would be. `root`: of the file system to read; the path does not include it.
+    """Return where slurm.conf is, or would be: `given`, else SLURM_CONF, else etc in the folder that SLURM_SHARE_SLURM
+    names (slurm_home.py), else the first usual place that has one.
 
-    The first of: what the caller says, what SLURM_CONF says, etc in the folder that SLURM_SHARE_SLURM names
-    (slurm_home.py), the first usual place that has one.
+    `root`: the root of the file system to read; it is no part of the returned path.
     """
     if given is not None:
         return given
@@ -49,7 +49,7 @@ def slurm_conf_path(
 
 
 def is_there(file: Path) -> bool:
-    """Return whether it is a file, or may be one: for a path without access, the reader reports the error."""
+    """Return whether a path is a file. True as well without access to it: the reader reports that."""
     try:
         return stat.S_ISREG(file.stat().st_mode)
     except PermissionError:
@@ -59,17 +59,15 @@ def is_there(file: Path) -> bool:
 
 
 def included_path(conf: Path, name: str) -> Path:
-    """Return the path of a file that slurm.conf names: relative names are in slurm.conf's folder."""
+    """Return the path of a file that slurm.conf names. A relative name is in the folder of slurm.conf."""
     return conf.parent / name
 
 
 def read_conf(file: Path, instead: Mapping[str, str] | None = None) -> ConfText:
     """Read a file and everything it includes, in Slurm's order.
 
-    For all of Slurm's files; a gres.conf has lines of its own for nodes, a plugstack.conf has no pairs and may include
-    a pattern (`include plugstack.conf.d/*.conf`).
-    `instead`: texts, by `str(path)`, that files are to be read as if they held. Raises ConfigError where a file is not
-    to be read; an included one that is not there is in `missing`.
+    `instead`: texts by `str(path)`, which are taken for the contents of those files. Raises ConfigError for a file that
+    cannot be read. An included file that does not exist is in `missing`.
     """
     lines: list[ConfLine] = []
     missing: list[Path] = []
@@ -102,11 +100,8 @@ def _read(file: Path, lines: list[ConfLine], missing: list[Path], depth: int, in
 
 
 def read_text(file: Path) -> str:
-    """Return a configuration file's text; bytes that are not UTF-8 come back unchanged when written
-    (surrogateescape).
-
-    Raises ConfigError where it cannot be read.
-    """
+    """Return a configuration file's text. Bytes that are not UTF-8 become lone surrogates (surrogateescape). Raises
+    ConfigError where it cannot be read."""
     try:
         seen = file.stat()
         if not stat.S_ISREG(seen.st_mode):

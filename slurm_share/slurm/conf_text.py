@@ -9,15 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 _PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|([^\s"]\S*))(?=\s|$)')
-"""One `Key=value` as the pattern of parse_config.c has it: blanks around the sign, an operator before it, quotes."""
+"""One `Key=value`, as the pattern of parse_config.c: blanks around the sign, an operator before it, quotes."""
 _INCLUDE = re.compile(r"\s*include\s+(\S+).*", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(.)")
 _BLOCKS = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "name"})
-"""Keys that begin a line about one thing: the rest of the line belongs to it, and says nothing of the whole file."""
+"""Keys that begin a line about one node, partition or resource. The other keys of such a line are about that one."""
 
 
 class ConfLine(Struct, frozen=True):
-    """One line as Slurm sees it: without comment, with the lines it goes on in."""
+    """One line as Slurm reads it: without comment, joined with the lines that continue it."""
 
     file: Path
     number: int
@@ -25,19 +25,19 @@ class ConfLine(Struct, frozen=True):
     last: int
     """The number of its last line: more than `number` where a backslash continues the line."""
     text: str
-    """What Slurm reads: no comment, no continuation, no newline. Never empty."""
+    """The text without comment, continuation and newline. Never empty."""
     pairs: tuple[tuple[str, str], ...] = ()
-    """(key as it is written, value without its quotes), in order; empty for `Include x` and for plugstack.conf."""
+    """(key as written, value without quotes), in order. Empty for `Include x` and in plugstack.conf."""
 
     @property
     def include(self) -> str | None:
-        """What the line includes; None: it is no such line."""
+        """The file or pattern that the line includes; None: it includes nothing."""
         match = _INCLUDE.fullmatch(self.text)
         return match[1].strip('"') if match else None
 
     @property
     def is_block(self) -> bool:
-        """Whether the line is about one node, partition or gres."""
+        """Whether the line is about one node, partition or resource."""
         return bool(self.pairs) and self.pairs[0][0].lower() in _BLOCKS
 
     def get(self, key: str) -> str | None:
@@ -51,15 +51,15 @@ class ConfText(Struct, frozen=True):
     file: Path
     lines: tuple[ConfLine, ...]
     missing: tuple[Path, ...] = ()
-    """Included by name, and not there: Slurm would not start."""
+    """Files that are included by name and do not exist: Slurm would not start."""
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return every value of a key, whatever its case. For `NodeName` and its like it is that of each line; what
-        follows on such a line is of that node, and found with `line.get`."""
+        """Return every value of a key, in either case. Other keys of a line about one node, partition or resource are
+        not found here, but by `line.get`."""
         return tuple(value for _, value in self._found(key))
 
     def value(self, key: str) -> str | None:
-        """Return the last value of a key, which is the one that counts; None: nobody wrote it."""
+        """Return the last value of a key, which is the one in force; None: the key is not there."""
         return next((value for _, value in reversed(list(self._found(key)))), None)
 
     def lines_of(self, key: str) -> tuple[ConfLine, ...]:
@@ -67,7 +67,7 @@ class ConfText(Struct, frozen=True):
         return tuple(dict.fromkeys(line for line, _ in self._found(key)))
 
     def listed(self, key: str) -> tuple[str, ...]:
-        """Return the value that counts, as a list at its commas."""
+        """Return the value in force, split at its commas."""
         return tuple(value.strip() for value in (self.value(key) or "").split(",") if value.strip())
 
     @property
@@ -83,19 +83,19 @@ class ConfText(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """One change to a file's text, told so that it can be taken back when other lines have changed since."""
+    """One change to a file's text, with all that is needed to undo it after other lines have changed."""
 
     file: str
     add: str
-    """The line that is to be there, without a newline."""
+    """The new line, without a newline."""
     key: str = ""
-    """The keyword it is about; empty: a comment, or a file without keywords."""
+    """The keyword that the line sets; empty: a comment, or a file without keywords."""
     word: str = ""
-    """What in the key's value, or in the line, is ours: where nothing says it any more, it has been taken back."""
+    """The part of the value, or of the line, that is ours. Where no line has it any more, the change was undone."""
     instead: tuple[str, ...] = ()
-    """The lines it takes the place of; none: it is a line more."""
+    """The lines that it replaces; none: the line is added."""
     at: int = 0
-    """Before, or in the place of, the line of this number; 0: at the end."""
+    """Number of the line that it goes before, or replaces; 0: at the end."""
 
 
 def parse(text: str, file: Path) -> tuple[ConfLine, ...]:
@@ -120,7 +120,7 @@ def parse_named(text: str, name: str = "") -> tuple[ConfLine, ...]:
 
 
 def _add(lines: list[ConfLine], parts: list[str], file: Path, first: int, last: int) -> None:
-    """Put what was collected among the lines, unless there is nothing but blanks, and begin anew."""
+    """Append the collected parts as one line, unless they are blank, and empty the list of parts."""
     whole = _ESCAPE.sub(r"\1", "".join(parts)).strip()
     parts.clear()
     if whole:
@@ -141,7 +141,7 @@ def _without_comment(line: str) -> str:
 
 
 def _continued(line: str) -> tuple[str, bool]:
-    """Return (the line, whether it goes on): by an odd number of backslashes at its end (_strip_continuation)."""
+    """Return the line, and whether an odd number of backslashes at its end continues it (_strip_continuation)."""
     bare = line.rstrip()
     backslashes = len(bare) - len(bare.rstrip("\\"))
     return (bare[:-1], True) if backslashes % 2 else (line.rstrip("\r"), False)

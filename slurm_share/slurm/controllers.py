@@ -1,4 +1,4 @@
-"""The hosts of slurmctld: those that slurm.conf names, and whether each answers."""
+"""Read the hosts of slurmctld: those that slurm.conf names, and whether each answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 
 
 def named_in(slurm: ConfText) -> tuple[str, ...]:
-    """Return the hosts of every SlurmctldHost line, the primary first: `ctl2(10.0.0.2)` is ctl2."""
+    """Return the hosts of the SlurmctldHost lines, the primary first, without addresses: `ctl2(10.0.0.2)` is ctl2."""
     return tuple(dict.fromkeys(value.partition("(")[0].strip() for value in slurm.values("SlurmctldHost")))
 
 
@@ -23,7 +23,7 @@ def short_name(host: str) -> str:
 
 
 def is_same_host(one: str, other: str) -> bool:
-    """Return whether two names are one host's, with its domain or without."""
+    """Return whether two names are of one host, with its domain or without."""
     return one == other or (short_name(one) == short_name(other) and ("." in one) != ("." in other))
 
 
@@ -38,11 +38,11 @@ def parse_ping(text: str) -> dict[str, bool]:
 
 
 def are_all_down(found: Mapping[str, bool]) -> bool:
-    """Return whether no controller is up; False where none is named."""
+    """Return whether every controller is down; False where there is none."""
     return bool(found) and not any(found.values())
 
 
 def read_controllers(environ: Mapping[str, str]) -> dict[str, bool]:
-    """Return the same as `parse_ping` from Slurm, of the cluster that `environ` leads to. Raises CommandError where
-    there is no scontrol."""
+    """Return the controllers of the cluster that `environ` leads to, as `parse_ping`. Raises CommandError without
+    scontrol."""
     return parse_ping(finish(ping_argv(), timeout_s=_PING_S, env=environ).stdout)

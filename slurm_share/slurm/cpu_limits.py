@@ -1,4 +1,4 @@
-"""How many CPUs the site lets a user have: the limits of the user's associations, where there is accounting."""
+"""Read how many CPUs a user may have: the limits of the user's associations, where there is accounting."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def sacctmgr_argv(user: str) -> list[str]:
 
 
 def parse_cpu_limit(text: str, partition: str | None) -> int | None:
-    """Return the CPUs of the association that allows the most, of those that hold in `partition`; None: no limit is
-    set."""
+    """Return the highest limit of the associations that apply in `partition`; None: one of them has no limit, or there
+    is none."""
     limits: list[int] = []
     for line in text.splitlines():
         where, _, tres = line.partition("|")

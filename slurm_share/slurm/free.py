@@ -15,8 +15,8 @@ from .rules.free import FreeKind
 
 
 def read_free(partitions: Sequence[str] | None = None) -> tuple[ClusterName, tuple[FreeKind, ...]]:
-    """Return which Slurm answered, and the kinds of nodes of these partitions, or of all, with what of them is free for
-    the caller. Raises UsageError for a partition that is not there, CommandError."""
+    """Return the cluster, and the kinds of nodes of these partitions, or of all, with what is free for the caller.
+    Raises UsageError for a partition that does not exist, CommandError where Slurm does not answer."""
     held = free.held_by_others(jobs.read_queue()[1], os.getuid())
     kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
     if partitions is not None:

@@ -1,8 +1,8 @@
-"""Read a hook's environment, as untrusted input.
+"""Read the environment of a hook as untrusted input.
 
-SLURM_* and the GPU variables are slurmd's own: it sets them after, and so over, anything that came along with the job
-(Slurm 22.05 to 26.05, src/slurmd/common/ prep and run_script code). SPANK_* come from the user. The length and the form
-of each value are checked; none of them ever reaches a shell.
+slurmd sets SLURM_* and the GPU variables itself, after those that came with the job, which it replaces (Slurm 22.05 to
+26.05, src/slurmd/common/ prep and run_script code). SPANK_* come from the user. The length and the form of each value
+are checked, and none reaches a shell.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _IN_VALUE = _ALNUM | frozenset("_.@+-")
 _NAME_MOST = 255
 _UINT32_MAX = 2**32 - 1
 _NO_GPUS = ("", "NoDevFiles")
-"""NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
+"""Slurm writes NoDevFiles for a gres that was granted without device files (gres_common.c)."""
 
 
 def read(environ: Mapping[str, str], parse_share: Callable[[str], ShareRequest | None]) -> JobContext:
     """Return the job that slurmd describes. `parse_share` reads the text of `--share-gpu`, and raises OptionError.
 
-    Raises HookEnvError where Slurm's own variables are missing or are not what Slurm writes. A bad share value raises
-    nothing: it comes from the user's side, and is answered with `share_problem`.
+    Raises HookEnvError where Slurm's own variables are missing or are not what Slurm writes. A bad share value comes
+    from the user, raises nothing, and is in `share_problem`.
     """
     share, problem = _share(environ, parse_share)
     return JobContext(
@@ -68,7 +68,7 @@ def _share(
 
 
 def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
-    """Return whether the job has its nodes, or its user has them, alone; None: neither, or not known.
+    """Return whether the nodes are the job's, or its user's, alone; None: neither, or not known.
 
     26.05 sets SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE is USER; its NO is also set for jobs
     that merely do not share cores, so it proves nothing.
@@ -80,8 +80,8 @@ def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
 
 
 def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the job's GPUs: indices, or UUIDs since Slurm 25.11; both are in CUDA_VISIBLE_DEVICES, node-level in a
-    hook."""
+    """Return the job's GPUs on this node: indices, or UUIDs since Slurm 25.11. A hook finds either in
+    CUDA_VISIBLE_DEVICES."""
     variable = "CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in environ else "SLURM_JOB_GPUS"
     text = environ.get(variable, "")
     if text in _NO_GPUS:
@@ -100,7 +100,7 @@ def _number(environ: Mapping[str, str], variable: str) -> int:
 
 
 def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
-    """Return a number that slurmd leaves out where it has no credential at hand, or where nobody gave it to the job."""
+    """Return a number, or None where slurmd leaves it out: it has no credential, or the job has no such number."""
     return _number(environ, variable) if variable in environ else None
 
 
@@ -113,7 +113,7 @@ def _is_node(text: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Return whether it may be the name of a user or of a partition."""
+    """Return whether a text can be the name of a user or of a partition."""
     return 1 <= len(text) <= _NAME_MOST and (text[0] in _ALNUM or text[0] == "_") and _IN_VALUE.issuperset(text)
 
 
@@ -125,6 +125,6 @@ def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str
 
 
 def _optional(environ: Mapping[str, str], variable: str) -> str | None:
-    """Return a variable that slurmd leaves out when it has no credential at hand, and that only people read."""
+    """Return a text that is shown to people only, or None where slurmd leaves it out or it is no name."""
     value = environ.get(variable)
     return value if value is not None and _is_value(value) else None

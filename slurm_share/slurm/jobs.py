@@ -1,4 +1,4 @@
-"""Read jobs, and the kinds of nodes, through Slurm's commands. Not for Prolog and Epilog, which must not call Slurm."""
+"""Read jobs, and the kinds of nodes, from Slurm. Not for Prolog and Epilog, which must not call Slurm."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import msgspec
 from ..core.errors import CommandError, SlurmSilentError
 from ..core.names import OPTION
 from ..core.process import Check, finish, run
-from . import controllers, pyslurm_jobs
+from . import backend, controllers, pyslurm_backend
 from .records import ClusterName, NodeKind, QueuedJob
+from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexes, parse_gpus, share_of
 
 DATA_PARSER = "v0.0.42"
-"""The one JSON layout that Slurm 24.11 and 26.05 both write."""
+"""The JSON layout that both Slurm 24.11 and 26.05 write."""
 
 
 LONG_S = 60.0
-"""For a controller that answers: the queue of a large cluster takes long to send."""
+"""Limit of a command while the controller answers: the queue of a large cluster takes long to send."""
 CHECK_AFTER_S = 5.0
 PING_S = 5.0
-"""Together with CHECK_AFTER_S ten seconds until a person is told that Slurm does not answer. Slurm's own commands retry
-for 20 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer if there are backup controllers."""
+"""With CHECK_AFTER_S ten seconds until the user is told that Slurm does not answer. Slurm's own commands retry for 20
+to 25 s (squeue of 26.05 with the controller stopped or gone), and longer with backup controllers."""
 
 
 def patience(argv: Sequence[str]) -> Check:
@@ -59,7 +60,7 @@ class _Answer(msgspec.Struct):
 
 
 ON_A_NODE = ("RUNNING", "COMPLETING")
-"""States of a job that has something on its nodes."""
+"""States in which a job has processes on its nodes."""
 
 
 def squeue_argv(node: str) -> list[str]:
@@ -76,15 +77,13 @@ def parse_job_ids(text: str) -> tuple[int, ...]:
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
-    """Return the caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises
-    CommandError when squeue does not answer."""
-    answer = pyslurm_jobs.read_where_wanted(os.environ)
-    if answer is not None:
-        return pyslurm_jobs.job_ids(answer, os.getuid(), node, ON_A_NODE)
+    """Return the caller's running jobs on `node`. Raises CommandError where Slurm does not answer."""
+    if answer := backend.ask("jobs"):
+        return pyslurm_backend.job_ids(answer, os.getuid(), node, ON_A_NODE)
     return parse_job_ids(_ask(squeue_argv(node), 10))
 
 
-# --- What the cluster has --------------------------------------------------------------------------------------------
+# --- Kinds of nodes --------------------------------------------------------------------------------------------
 
 
 class _Range(msgspec.Struct):
@@ -154,14 +153,8 @@ class _Kinds(msgspec.Struct):
     sinfo: list[_Kind]
 
 
-_SHARDS = re.compile(r"(?:^|,)shard:(?:[^:,()]+:)?[0-9]+\(([^)]*)\)")
-_INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
-_INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
-_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)(?=[,(]|$)")
-
-
 def sinfo_argv() -> list[str]:
-    """Return the command that lists all nodes; equal ones come as one entry."""
+    """Return the command that lists all nodes, equal ones as one entry."""
     return ["sinfo", f"--json={DATA_PARSER}"]
 
 
@@ -171,7 +164,7 @@ def partitions_argv() -> list[str]:
 
 
 def parse_default_partition(text: str) -> str | None:
-    """Return the partition of jobs that name none, from scontrol's text; None: there is no such."""
+    """Return the partition of jobs that name none, from scontrol's text; None: there is no default."""
     for line in text.splitlines():
         values = line.split()
         if "Default=YES" in values and values[0].startswith("PartitionName="):
@@ -212,24 +205,12 @@ def _node_kind(kind: _Kind, default: str | None) -> NodeKind:
     )
 
 
-def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
-    """Return (type, count) of each kind of GPU in a node's gres, such as gpu:a100:4(S:0-1),shard:16."""
-    return tuple((name or "", int(count)) for name, count in _GPUS.findall(gres))
-
-
-def count_gpus_in_parts(gres_used: str) -> int:
-    """Return how many GPUs of a node have some shards taken. shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
-    one that is taken has a dash, or a 0 (24.11)."""
-    return sum(
-        part.partition("/")[0].isdecimal() and int(part.partition("/")[0]) > 0
-        for each in _SHARDS.findall(gres_used)
-        for part in each.split(",")
-    )
-
-
 def read_node_kinds() -> tuple[NodeKind, ...]:
     """Return the kinds of nodes of the cluster, partition by partition. Raises CommandError where Slurm does not
     answer."""
+    answer = backend.ask("nodes", "partitions")
+    if answer and (found := pyslurm_backend.node_kinds(answer)) is not None:
+        return found
     default = parse_default_partition(_ask(partitions_argv(), 20))
     return parse_node_kinds(_ask(sinfo_argv(), 20), default)
 
@@ -289,40 +270,37 @@ class _AnyAnswer(msgspec.Struct):
 
 
 _ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]+)(?=,|$)")
-_SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
-"""As job_submit.lua writes it, behind what the site has there."""
 _NO_SUCH_JOB = "Invalid job id"
 
 
 def queue_argv(*, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = ()) -> list[str]:
-    """Return the command that lists the jobs that wait, run or end: those of `users` (names or numbers), those of
-    these numbers, or all that Slurm shows the caller. `states`: only jobs in one of them."""
+    """Return the command that lists the jobs that wait, run or complete: those of `users` (names or numbers), those
+    with these numbers, or all that Slurm shows the caller. `states`: only jobs in one of these."""
     which = [f"--user={','.join(users)}"] if users else []
     which += [f"--states={','.join(states)}"] if states else []
     return ["squeue", *which, *([f"--jobs={','.join(map(str, jobs))}"] if jobs else []), f"--json={DATA_PARSER}"]
 
 
 def places_argv(states: Sequence[str]) -> list[str]:
-    """Return the command that lists where jobs in these states are."""
+    """Return the command that lists the nodes of the jobs in these states."""
     return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
 
 
 def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
     """Return the folded node lists of all jobs in these states that Slurm shows the caller.
 
-    `read_queue` has them as well; for a thousand jobs it takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that
-    is wanted and works. Raises CommandError where squeue does not answer.
+    `read_queue` has them as well; for a thousand jobs it takes 0.4 s and 8 MB, this 0.01 s. Raises CommandError where
+    Slurm does not answer.
     """
-    answer = pyslurm_jobs.read_where_wanted(os.environ, timeout_s)
-    if answer is not None:
-        return pyslurm_jobs.places(answer, states)
+    if answer := backend.ask("jobs", timeout_s=timeout_s):
+        return pyslurm_backend.places(answer, states)
     text = _ask(places_argv(states), timeout_s)
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 
 
 def waiting_argv(users: Sequence[str] = ()) -> list[str]:
-    """Return the command that lists the numbers of jobs that wait, highest priority first; an array's waiting
-    elements are one."""
+    """Return the command that lists the numbers of waiting jobs, highest priority first. The waiting elements of an
+    array are one job."""
     which = [f"--user={','.join(users)}"] if users else []
     return ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
 
@@ -336,18 +314,20 @@ def parse_waiting(text: str) -> tuple[int, ...]:
 
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
-    """Return the numbers of the jobs of `users`, or of everybody, that wait, highest priority first. For ten
-    thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError where squeue does not answer."""
+    """Return the numbers of the waiting jobs of `users`, or of everybody, highest priority first. For ten thousand jobs
+    it takes as long as `read_queue` for a hundred. Raises CommandError where Slurm does not answer."""
+    if answer := backend.ask("jobs", timeout_s=timeout_s):
+        return pyslurm_backend.waiting(answer, users)
     return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
 def cluster_argv() -> list[str]:
-    """Return the smallest command that is answered with the cluster's name."""
+    """Return the smallest command whose answer names the cluster."""
     return ["scontrol", f"--json={DATA_PARSER}", "ping"]
 
 
 def parse_cluster(text: str) -> ClusterName:
-    """Return which Slurm wrote this JSON. Raises CommandError for another program's."""
+    """Return the cluster that this JSON names. Raises CommandError for an answer that is not scontrol's."""
     try:
         version = msgspec.json.decode(text, type=_AnyAnswer).meta.slurm
     except msgspec.DecodeError as error:
@@ -366,7 +346,6 @@ def parse_queue(text: str) -> tuple[ClusterName, tuple[QueuedJob, ...]]:
 
 
 def _queued_job(job: _Queued) -> QueuedJob:
-    share = _SHARE.search(job.admin_comment)
     array = _known(job.array_job_id) or None
     het = _known(job.het_job_id) or None
     per_cpu = _known(job.memory_per_cpu)
@@ -390,55 +369,23 @@ def _queued_job(job: _Queued) -> QueuedJob:
         features=job.features,
         memory_mib=_known(job.memory_per_node) if per_cpu is None else per_cpu,
         memory_is_per_cpu=per_cpu is not None,
-        gpus=_granted_gpus(job) if job.nodes else _asked_gpus(job),
+        gpus=granted_gpus(job.gres_detail) if job.nodes else _asked_gpus(job),
         keeps_others_out=bool(job.shared),
         gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
         has_shards=any("shard" in text for text in (*job.gres_detail, job.tres_per_node)),
-        share=share[1] if share else None,
+        share=share_of(job.admin_comment),
         comment=job.comment,
         script=job.command,
     )
-
-
-def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[tuple[int, ...], ...] | None:
-    """Return the GPUs in `gres_detail`, which has an entry for each node of a job, or none at all.
-
-    An entry is gpu:a100:2(IDX:0,3) for whole GPUs; for parts it is shard:a100:4(0/8,4/8), where the place in the list
-    is the GPU's number.
-    """
-    if not details:
-        return ()
-    if node_count is not None and len(details) != node_count:
-        return None
-    found = []
-    for text in details:
-        indexes: set[int] = set()
-        for listed in _INDEXES.findall(text):
-            if not re.fullmatch(_INDEX_LIST, listed):
-                return None
-            for first, _, last in (part.partition("-") for part in listed.split(",")):
-                indexes.update(range(int(first), int(last or first) + 1))
-        for each in _SHARDS.findall(text):
-            used = [part.partition("/")[0] for part in each.split(",")]
-            indexes.update(number for number, taken in enumerate(used) if taken.isdecimal() and int(taken) > 0)
-        if len(indexes) < sum(count for _, count in parse_gpus(text)):
-            return None  # counted and not numbered: gres.conf names no device files
-        found.append(tuple(sorted(indexes)))
-    return tuple(found)
 
 
 def _known(number: _Number) -> int | None:
     return number.number if number.set and not number.infinite else None
 
 
-def _granted_gpus(job: _Queued) -> int:
-    """Return the job's GPUs: `gres_detail` has one entry for every node."""
-    return sum(count for node in job.gres_detail for _, count in parse_gpus(node))
-
-
 def _asked_gpus(job: _Queued) -> int | None:
     if _ASKED_GPUS.search(job.tres_per_socket) or "none" in job.shared:
-        return None  # on how many sockets, on which nodes: Slurm has not chosen
+        return None  # Slurm has not chosen the nodes yet, on which it depends
     each = (
         (job.tres_per_job, 1),
         (job.tres_per_node, job.node_count.number),
@@ -451,9 +398,8 @@ _THEIRS = ("SQUEUE_", "SINFO_", "SCONTROL_", "SLURM_JSON", "SLURM_YAML", "SLURM_
 
 
 def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's environment without what he set for squeue, sinfo and scontrol themselves: SQUEUE_STATES
-    would hide jobs that are there, SINFO_PARTITION nodes. And lists of array elements are not cut off
-    (SLURM_BITSTR_LEN)."""
+    """Return the environment without options of squeue, sinfo and scontrol: SQUEUE_STATES would hide jobs,
+    SINFO_PARTITION nodes. With SLURM_BITSTR_LEN, so that lists of array elements are not cut off."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_THEIRS)}
     return {**kept, "SLURM_BITSTR_LEN": "0"}
 
@@ -461,10 +407,13 @@ def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def read_queue(
     *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = LONG_S
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
-    """Return which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
+    """Return the cluster, and the jobs of its queue as `queue_argv` chooses them.
 
-    (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where squeue does not answer.
+    (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where Slurm does not answer.
     """
+    answer = backend.ask("jobs", timeout_s=timeout_s)
+    if answer and (found := pyslurm_backend.queue(answer, users, jobs, states)):
+        return found
     try:
         argv = queue_argv(users=users, jobs=jobs, states=states)
         return parse_queue(_ask(argv, timeout_s))
@@ -475,12 +424,14 @@ def read_queue(
 
 
 def read_cluster() -> ClusterName:
-    """Return which Slurm answers. Raises CommandError where none does."""
+    """Return the cluster that answers. Raises CommandError where Slurm does not answer."""
+    if answer := backend.ask():
+        return ClusterName(answer.cluster, answer.version)
     return parse_cluster(_ask(cluster_argv(), 20))
 
 
 def read_has_share_option() -> bool:
-    """Return whether sbatch here knows --share-gpu: the site has the plugin. False as well where there is no sbatch."""
+    """Return whether sbatch knows --share-gpu, for which the site needs the plugin. False as well without sbatch."""
     try:
         return f"--{OPTION}" in run(["sbatch", "--help"], timeout_s=20)
     except CommandError:

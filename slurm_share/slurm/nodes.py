@@ -1,7 +1,7 @@
-"""The nodes of the cluster as slurmctld has them, each by itself, and sinfo's one word for the state of each.
+"""Read the nodes of the cluster one by one, and sinfo's one word for the state of each.
 
-The text of scontrol is read and not its JSON, which for 10,000 nodes takes scontrol 1.4 s and 24 MB; the text, 0.1 s
-and 5 MB. Nodes of one kind together, as sinfo groups them, are in jobs.py (`read_node_kinds`).
+For 10,000 nodes the JSON of scontrol takes 1.4 s and 24 MB, its text 0.1 s and 5 MB, so the text is read. Nodes of one
+kind together, as sinfo groups them, are in jobs.py (`read_node_kinds`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from functools import lru_cache
 
 from ..core.errors import CommandError, shown
 from ..core.process import finish, run
-from .jobs import count_gpus_in_parts, parse_gpus, patience, queue_environment
+from . import backend, pyslurm_backend
+from .jobs import patience, queue_environment
 from .records import SlurmNode
+from .rules.resources import count_gpus_in_parts, parse_gpus, parse_node_states
 
 _BEGIN = "\nNodeName="
 _STATE = "State"
@@ -24,21 +26,20 @@ _FIELDS = (
 )
 _FIELD = re.compile(rf" ({'|'.join(_FIELDS)})=(\S*)")
 _FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
-"""What follows has blanks, and whatever an administrator wrote, such as State=DOWN. These come last in a record."""
+"""The last fields of a record. They hold whatever an administrator wrote, such as State=DOWN."""
 _STAMP = r" \[[^\[\]]*@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\]"
 _STAMPED = re.compile(rf"Reason=(.*?){_STAMP}(?=$| {{8}}| [A-Z][A-Za-z_]*=)", re.MULTILINE)
-"""A reason, and by whom and when. Of several lines scontrol puts that behind the first, then eight blanks and the rest,
-which is left out."""
+"""A reason with user and time. scontrol puts these after its first line; the other lines follow after eight blanks and
+are left out."""
 _BARE = re.compile(r"Reason=(.*?)(?=$| (?:Comment|Extra)=)", re.MULTILINE)
-"""The same, of slurm.conf: nobody's."""
+"""A reason from slurm.conf, without user and time."""
 _NOT_FOUND = re.compile(r"^Node \S+ not found$", re.MULTILINE)
 _GPU = re.compile(r"(^|,)gpu\b")
 _NONE_THERE = "No nodes in the system"
-_SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE"}
 
 
 def nodes_argv(nodes: str = "") -> list[str]:
-    """Return the command that describes some nodes, folded as Slurm writes them, or all."""
+    """Return the command that describes the nodes of a folded list, or all."""
     return ["scontrol", "--oneliner", "--detail", "show", "nodes", *([nodes] if nodes else [])]
 
 
@@ -48,8 +49,8 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
 
 
 def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
-    """Return (node, its Gres in Slurm's words, the release of its slurmd) of each. An empty Gres: it has none; an empty
-    release: it has not registered. Raises CommandError as `parse_nodes` does."""
+    """Return (node, its Gres as Slurm writes it, the release of its slurmd) of each. Empty: it has no Gres, or its
+    slurmd has not registered. Raises CommandError as `parse_nodes` does."""
     first, *records = f"\n{text}".split(_BEGIN)
     found = []
     for record in records:
@@ -67,11 +68,11 @@ def _is_none(text: str) -> bool:
 
 
 def _slurm_node(record: str) -> SlurmNode | None:
-    """Return the node of a record; None if it is none: a line of a comment can begin like a record."""
+    """Return the node of a record; None: it is a line of a comment, which can begin like a record."""
     head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
     fields = dict(_FIELD.findall(head))
     try:
-        states, heard = _states(fields[_STATE])
+        states, heard = parse_node_states(fields[_STATE])
         return SlurmNode(
             name=(name := head.partition(" ")[0]),
             address=address if (address := fields["NodeAddr"]) != name else "",
@@ -83,7 +84,7 @@ def _slurm_node(record: str) -> SlurmNode | None:
             memory_allocated_mib=int(fields["AllocMem"]),
             gpus=_count(fields["Gres"]),
             gpus_allocated=_count_used(fields.get("GresUsed", "")),
-            # What slurmd said last stays in the record of a node that has been silent since.
+            # The record of a silent node keeps what its slurmd reported last.
             load5=float(load) if heard and (load := fields["CPULoad"]) != "N/A" else None,
             memory_free_mib=int(free) if heard and (free := fields["FreeMem"]) != "N/A" else None,
             partitions=_partitions(fields.get("Partitions", "")),
@@ -98,13 +99,6 @@ def _reason(text: str) -> str:
 
 
 # Of ten thousand nodes most are equal in these.
-
-
-@lru_cache
-def _states(text: str) -> tuple[tuple[str, ...], bool]:
-    """Return (Slurm's words, whether slurmd answers)."""
-    fields = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
-    return tuple(fields), not _SILENT & set(fields)
 
 
 @lru_cache
@@ -123,8 +117,11 @@ def _partitions(text: str) -> tuple[str, ...]:
 
 
 def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ...]:
-    """Return all nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among
-    them. Raises CommandError where Slurm does not answer."""
+    """Return all nodes that Slurm shows the caller, or those of a folded list that it knows. Raises CommandError where
+    Slurm does not answer."""
+    answer = backend.ask("nodes", timeout_s=timeout_s)
+    if answer and (found := pyslurm_backend.nodes(answer, nodes)) is not None:
+        return found
     argv = nodes_argv(nodes)
     done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
     if done.code != 0 and not _NOT_FOUND.search(done.stdout):
@@ -132,7 +129,7 @@ def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ..
     return parse_nodes(done.stdout)
 
 
-# --- By sinfo's word -------------------------------------------------------------------------------------------------
+# --- One word of sinfo -----------------------------------------------------------------------------------------------
 
 
 def states_argv() -> list[str]:
@@ -141,13 +138,13 @@ def states_argv() -> list[str]:
 
 
 def parse_states(text: str) -> dict[str, tuple[bool, str]]:
-    """Return of each node whether it has GPUs, and its state in sinfo's word."""
+    """Return, for each node, whether it has GPUs, and sinfo's word for its state."""
     rows = (line.split("|") for line in text.splitlines() if line.count("|") == 2)
     return {name: (_GPU.search(gres) is not None, state) for name, gres, state in rows}
 
 
 def read_states(environ: Mapping[str, str]) -> dict[str, tuple[bool, str]]:
-    """Return the same from Slurm, of the cluster that `environ` leads to. Raises CommandError where it does not
-    answer."""
+    """Return the nodes of the cluster that `environ` leads to, as `parse_states`. Raises CommandError where Slurm does
+    not answer."""
     argv = states_argv()
     return parse_states(run(argv, timeout_s=60.0, env=environ, check=patience(argv)))

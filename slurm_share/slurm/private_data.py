@@ -1,4 +1,4 @@
-"""Read PrivateData from slurm.conf, for a hook, which may not ask a Slurm command for it."""
+"""Read PrivateData from slurm.conf, for hooks, which must not start a command of Slurm."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from ..core.errors import ConfigError
 
 
 def read_hides_jobs(file: Path) -> bool:
-    """Return whether PrivateData keeps one user from seeing another's jobs; True as well where that cannot be found
-    out.
+    """Return whether PrivateData hides a user's jobs from others; True as well where the file cannot be read.
 
-    `jobs` and `all` do; Slurm looks for the words anywhere in the value (read_config.c, "PrivateData"). Where there are
-    several values any of them counts: too little is told rather than too much.
+    `jobs` and `all` do. Slurm looks for the words anywhere in the value (read_config.c, "PrivateData"). Of several
+    values any counts, so that no job is shown by mistake.
     """
-    # Here and not above: a Prolog that refuses nobody, as nearly all do, shall not wait for it.
+    # Imported here: a Prolog that refuses nobody, as nearly all do, does not need it.
     from .conf import read_conf
 
     try:

@@ -1,4 +1,4 @@
-"""Which Slurm is on this host."""
+"""Read the release of the Slurm on this host."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _TIMEOUT_S = 30.0
 
 
 def parse_version(text: str) -> str | None:
-    """Return the 26.05.5 of `slurm 26.05.5`, what `scontrol --version` prints, or Debian's form; None: it has none."""
+    """Return 26.05.5 for `slurm 26.05.5`, the output of `scontrol --version`, or Debian's form of it; None: neither."""
     match = re.search(r"\bslurm\S*\s+(\d+\.\d+\S*)", text)
     return match[1] if match else None
 
 
 def read_release() -> tuple[int, int] | None:
-    """Return the release, such as (24, 11); None: there is no scontrol here, or it did not say."""
+    """Return the release, such as (24, 11); None: scontrol does not exist here, or names none."""
     try:
         version = parse_version(run(["scontrol", "--version"], timeout_s=_TIMEOUT_S))
     except CommandError:

@@ -1,4 +1,4 @@
-"""Read which files other hosts have, by a command on each of them, and which hooks slurmctld makes nodes run."""
+"""Read which files other hosts have, by a command on each, and which hooks slurmctld makes nodes run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from ..core.config import REMOTE_NODE
 from ..core.errors import CommandError
 from ..core.process import Deadline, finish
+from . import backend
 
 AT_ONCE = 32
 _ONE_S = 15.0
-"""The longest that one host is waited for."""
+"""Limit of the command on one host, seconds."""
 _SHOW_S = 30.0
 _HOOK = re.compile(r"(?:Prolog|Epilog)(?:\[\d+\])?")
 _ALWAYS = "/"
-"""There on every host: who does not list it has not answered."""
+"""Every host has it: one that does not list it has not answered."""
 _EMPTY = "/dev/null"
-"""The same for sums."""
+"""The same, for checksums."""
 _SUM = re.compile(r"^([0-9a-f]{64})  (.+)$", re.M)
 
 
@@ -44,10 +45,9 @@ def read_sums(
 def _ask(
     hosts: Iterable[str], argv: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, str]:
-    """Run a command on each host; return what it printed on each on which it could be started, or may have been.
+    """Run a command on each host and return its output; empty where it could not be started, or did not end.
 
-    It is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by one, do the
-    same.
+    `argv` has no character that is special to a shell: a remote shell gets it joined.
     """
 
     def ask(host: str) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
 
 
 def srun_argv(node: str, partition: str) -> list[str]:
-    """Return the command that runs a job of one task for a moment, now or not at all."""
+    """Return the command that runs a job of one task, at once or not at all."""
     return [
         *("srun", "--quiet", "--immediate=5", "--time=1", "--nodes=1", "--ntasks=1", "--job-name=slurm-share-install"),
         *(f"--nodelist={node}", f"--partition={partition}", "--chdir=/"),
@@ -77,7 +77,7 @@ def srun_argv(node: str, partition: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without the variables by which, in a job, srun would start a step of that job."""
+    """Return the environment without the variables that would make srun start a step of the job it runs in."""
     kept = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "KRB5CCNAME")
     return {name: os.environ[name] for name in kept if name in os.environ}
 
@@ -85,6 +85,8 @@ def environment() -> dict[str, str]:
 def read_hooks_in_force() -> frozenset[str] | None:
     """Return the values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
     try:
+        if answer := backend.ask():
+            return frozenset(answer.hooks)
         done = finish(["scontrol", "show", "config"], timeout_s=_SHOW_S)
     except CommandError:
         return None

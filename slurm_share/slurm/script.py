@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..core.errors import UsageError, shown
 
 HEAD_BYTES = 1024 * 1024
-"""The #SBATCH lines of a script stand before its first command; nobody writes more than this there."""
+"""Most bytes of a script that are read: its #SBATCH lines come before its first command."""
 TASKS_BYTES_MAX = 1024 * 1024 * 1024
 MAGIC = "#SBATCH"
 OWN_MAGIC = "#LLSUB"
@@ -26,9 +26,9 @@ class Script(Struct, frozen=True):
     """Absolute, symbolic links as they are."""
     name: str
     directives: tuple[str, ...] = ()
-    """What stands behind #SBATCH, a line each."""
+    """The text after #SBATCH, line by line."""
     own_lines: tuple[tuple[int, str], ...] = ()
-    """The number of each #LLSUB line, from 1, and what stands behind that word."""
+    """The number of each #LLSUB line, from 1, and the text after that word."""
 
 
 def read_script(given: str, *, to_execute: bool) -> Script:
@@ -62,8 +62,8 @@ def read_script(given: str, *, to_execute: bool) -> Script:
 
 
 def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
-    """Raise UsageError for a script that the kernel would not start. Slurm takes a batch script's interpreter on the
-    node, so that its absence here is a reason only for what is executed as it is."""
+    """Raise UsageError for a script that the kernel would not start. A batch script is started on a node, so that an
+    interpreter that is missing here is refused with `to_execute` only."""
     if not head.startswith(b"#!"):
         return
     line = head[2:].partition(b"\n")[0]
@@ -86,13 +86,12 @@ def _text(line: bytes) -> str:
 
 
 def parse_directives(head: bytes) -> tuple[str, ...]:
-    """Return the options behind #SBATCH before the first command, as sbatch reads them; none in a file that is no
-    script."""
+    """Return the text after each #SBATCH before the first command, as sbatch reads it; none in a file without #!."""
     return tuple(text for _, text in _lines_behind(MAGIC, head))
 
 
 def parse_own_lines(head: bytes) -> tuple[tuple[int, str], ...]:
-    """Return number and options of each #LLSUB line, which llsub reads as sbatch reads #SBATCH lines."""
+    """Return number and text of each #LLSUB line, which are found as #SBATCH lines are."""
     return tuple(_lines_behind(OWN_MAGIC, head))
 
 

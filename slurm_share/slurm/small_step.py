@@ -1,12 +1,12 @@
-"""The srun command of a small step inside a job: it overlaps the job's own steps and takes no resources."""
+"""Build the srun command of a step that overlaps the job's own steps and takes no resources."""
 
 from __future__ import annotations
 
 
 def step_argv(*, job: int, component: int | None, nodes: str, count: int, gres: str, name: str) -> list[str]:
-    """Return srun and its options, for one task on each of `count` nodes (`nodes`: as Slurm writes them).
+    """Return srun and its options, for one task on each of `count` nodes (`nodes`: a folded list).
 
-    `job`: as srun's --jobid takes it, of a heterogeneous job its first component's, and `component` which one.
+    `job`: the number for --jobid. Of a heterogeneous job that is its first component's, and `component` is the index.
     """
     return [
         "srun",
@@ -17,13 +17,12 @@ def step_argv(*, job: int, component: int | None, nodes: str, count: int, gres: 
         f"--ntasks={count}",
         "--ntasks-per-node=1",
         f"--gres={gres}",
-        # Beside the job's own steps, on any of its cores, within its memory.
+        # On any core of the job, within its memory.
         "--overlap",
         "--mem=0",
         "--cpu-bind=none",
         "--kill-on-bad-exit=0",
-        # From / because the caller's folder may not be there, without a library of MPI, and with all of the environment
-        # that it is given.
+        # The caller's folder may not exist on the node.
         "--chdir=/",
         "--mpi=none",
         "--export=ALL",

@@ -1,4 +1,4 @@
-"""Read what Slurm keeps about how a job was submitted."""
+"""Read how a job was submitted, as far as Slurm keeps it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def scontrol_argv(job: int) -> list[str]:
 
 
 def parse_job(text: str) -> Kept:
-    """Return the fields in scontrol's text; none if a line break inside the submit line makes it uncertain where each
-    field begins."""
+    """Return the fields in scontrol's text; none where a line break in the submit line makes it unclear where each
+    begins."""
     fields = _FIELD.findall(text)
     found = {name: value for name, value in fields if value != "(null)"}
     behind = _BEHIND.search(text)

@@ -12,19 +12,19 @@ from ..core.errors import CommandError, SlurmShareError, UsageError
 from ..core.process import Finished, finish
 
 TIMEOUT_S = 300
-"""sbatch waits and asks again by itself while slurmctld is busy or restarting; this is for one that hangs."""
+"""Limit of sbatch, which retries by itself while slurmctld is busy or restarting."""
 FOREIGN = ("SLURM_SHARE_", "SPANK_", "_SLURM_SPANK_OPTION_")
-"""Beginnings of what belongs to the job in which somebody submits another one: its slot, its GPU, its plan, its
-plugins' options. Slurm's own SLURM_... are no options to sbatch, and the new job has its own."""
+"""Prefixes of variables of the job that another one is submitted from: its slot, GPU, plan and plugins' options.
+Slurm's own SLURM_... are no options of sbatch, and the new job gets its own."""
 _CONTRADICTING = frozenset(
     {f"SBATCH_{name}" for name in (
         "ARRAY_INX", "CPUS_PER_GPU", "DISTRIBUTION", "ERROR", "EXCLUSIVE", "GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK",
         "GRES", "INPUT", "OVERCOMMIT", "SPREAD_JOB", "TRES_PER_TASK", "USE_MIN_NODES")}
 )  # fmt: skip
-"""What sbatch reads as options (sbatch(1), "Input environment variables") and a job of launchers says itself: as an
-array it would run every task once for each element."""
+"""Options of sbatch as variables (sbatch(1), "Input environment variables") that a job of launchers sets itself. As an
+array, for example, it would run every task once for each element."""
 _WAIT = "SBATCH_WAIT"
-"""sbatch would come back at the job's end, and until then nobody would know its number."""
+"""With it sbatch returns at the end of the job, and its number is not known before."""
 
 
 _UNANSWERED = (
@@ -32,8 +32,8 @@ _UNANSWERED = (
     "Zero Bytes were transmitted or received",
     "Header lengths are longer than data received",
 )
-"""Errors of sbatch after which nobody knows whether there is a job (slurm_errno.c): the request was sent, and no answer
-came. A controller that was stopped or busy takes the job when it goes on."""
+"""Errors of sbatch after which the job may exist (slurm_errno.c): the request was sent and not answered. A controller
+that was stopped or busy takes the job when it goes on."""
 
 
 def submit(
@@ -43,11 +43,11 @@ def submit(
     launchers: bool = True,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run an `sbatch --parsable` command; the job's id. `launchers`: not a user's own script, but one of ours.
-    `environ`: what the job is to find, where that is not the present environment, in which sbatch is looked for.
+    """Run an `sbatch --parsable` command and return the job's id. `say` gets the messages of sbatch and its plugins.
 
-    `say` is given what sbatch and the plugins in it say. Raises UsageError where sbatch refuses or is not there,
-    SlurmShareError where nobody knows whether there is a job now.
+    `launchers`: the script is ours and not a user's. `environ`: the environment of the job, where it is not this
+    process's. Raises UsageError where sbatch refuses or does not exist, SlurmShareError where it is not known whether
+    the job exists.
     """
     try:
         program = shutil.which(argv[0]) or argv[0]
@@ -95,7 +95,7 @@ def become(argv: Sequence[str]) -> NoReturn:
 
 
 def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:
-    """Return the caller's environment without what belongs to the job he may be in, and, for a job of launchers,
-    without options of sbatch that contradict it."""
+    """Return the environment without variables of the job that it comes from, and, for a job of launchers, without
+    options of sbatch that contradict it."""
     left_out = _CONTRADICTING | {_WAIT} if launchers else {_WAIT}
     return {name: value for name, value in environ.items() if not name.startswith(FOREIGN) and name not in left_out}

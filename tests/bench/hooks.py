@@ -151,9 +151,8 @@ def print_cpu(rounds: int = ROUNDS) -> int:
     """Print the CPU times of a node without MPS, with the helper and without."""
     with Cluster.up("bench-hooks-cpu", nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)
-        config = cluster.site / "config.toml"
         for word in (True, False):
-            config.write_text(f'{BASE}mode = "on"\nhook_helper = {str(word).lower()}\n')
+            cluster.write_config(f'{BASE}mode = "on"\nhook_helper = {str(word).lower()}\n')
             found = measure(cluster, rounds, with_helper=word)
             for what in ("ordinary", "first", "next"):
                 said = f"{what:10} {'with' if word else 'without'} the helper: {cpu_of(found, what):6.1f} ms, of it"
@@ -169,10 +168,9 @@ def main() -> int:
     with Cluster.up("bench-hooks", nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)
         with_mps = measure(cluster)
-        config = cluster.site / "config.toml"
-        config.write_text(f'{BASE}mode = "on"\n')
+        cluster.write_config(f'{BASE}mode = "on"\n')
         without = measure(cluster)
-        config.write_text(f'{BASE}mode = "on"\nhook_helper = false\n')
+        cluster.write_config(f'{BASE}mode = "on"\nhook_helper = false\n')
         alone = measure(cluster, with_helper=False)
         other = {}
         for name, line in (
@@ -180,7 +178,7 @@ def main() -> int:
             ("observe", 'mode = "observe"'),
             ("listed", 'mode = "on"\nexclusive_user_nodes = ["n1"]'),
         ):
-            config.write_text(f"{BASE}{line}\n")
+            cluster.write_config(f"{BASE}{line}\n")
             other[name] = walls(measure(cluster, with_helper=name != "off"))
         version = cluster.slurm_version
     hooks = {what: found for what, found in with_mps.items() if what.endswith("log")}

@@ -99,9 +99,8 @@ def agent(rows: list[Row]) -> str:
     """Its cost, and llload through srun on its node; the snapshot of it."""
     with Cluster.up("bench-load", agents=True, nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)
-        config = cluster.site / "config.toml"
-        text = config.read_text().replace("agent_interval_s = 1.0", "agent_interval_s = 5.0")
-        config.write_text(text)
+        text = (cluster.site / "config.toml").read_text()
+        cluster.write_config(text.replace("agent_interval_s = 1.0", "agent_interval_s = 5.0"))
         cluster.exec("n1", ["pkill", "-u", "slurm-share"], check=True)
         wait_for(cluster, "n1", "! pgrep -u slurm-share", "the end of the first agent")
         cluster.exec("n1", ["bash", "-ec", _agent_script()], check=True)

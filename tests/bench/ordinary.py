@@ -60,8 +60,8 @@ def bring_up(stack: contextlib.ExitStack) -> dict[str, Cluster]:
     for what, (name, extra, without) in kinds.items():
         unique = f"bench{os.getpid()}-{name}"
         found[what] = stack.enter_context(Cluster.up(unique, nodes=1, slurm_conf_extra=extra, without=without))
-    config = found[OBSERVES].site / "config.toml"
-    config.write_text(config.read_text().replace('mode = "on"', 'mode = "observe"'))
+    text = (found[OBSERVES].site / "config.toml").read_text()
+    found[OBSERVES].write_config(text.replace('mode = "on"', 'mode = "observe"'))
     return found
 
 

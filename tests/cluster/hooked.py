@@ -54,15 +54,14 @@ def why_not_idle(cluster: Cluster) -> str:
 @contextlib.contextmanager
 def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     """The site's configuration with these lines, each in the place of the one with its key."""
-    file = cluster.site / "config.toml"
-    before = file.read_text()
+    before = (cluster.site / "config.toml").read_text()
     keys = tuple(line.split(" =")[0] for line in lines)
     kept = [line for line in before.splitlines() if not line.startswith(keys)]
-    file.write_text("\n".join([*kept, *lines]) + "\n")
+    cluster.write_config("\n".join([*kept, *lines]) + "\n")
     try:
         yield
     finally:
-        file.write_text(before)
+        cluster.write_config(before)
 
 
 @contextlib.contextmanager

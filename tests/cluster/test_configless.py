@@ -80,21 +80,21 @@ def test_written_on_the_controller_used_on_the_nodes(site: Cluster) -> None:
 
 AWAY = "for folder in /opt/slurm-share /usr/lib/slurm-share; do mv $folder $folder.away; done"
 HERE = "for folder in /opt/slurm-share /usr/lib/slurm-share; do mv $folder.away $folder; done"
-FEATURE = "sed -i '1i node_feature = \"here\"' /etc/slurm-share/config.toml"
+FEATURE = "sed -i '1i node_feature = \"here\"' /etc/slurm-share/config.toml; slurm-share config write-lua"
 
 
 @pytest.fixture
 def partly(site: Cluster) -> Iterator[Cluster]:
     """The second node has no package; afterwards all is as it was."""
     before = files(site)
-    settings = site.exec("ctl", ["cat", "/etc/slurm-share/config.toml"], check=True).stdout
+    settings = (site.site / "config.toml").read_text()
     site.exec("n2", ["bash", "-ec", AWAY], check=True)
     # A node whose last job is not quite over takes no job of a moment, and would not be asked.
     until(lambda: set(site.status().nodes.values()) == {"idle"}, "idle nodes")
     yield site
     site.cancel_all()
     site.exec("n2", ["bash", "-ec", HERE], check=True)
-    site.exec("ctl", ["bash", "-c", "cat >/etc/slurm-share/config.toml"], input=settings, check=True)
+    site.write_config(settings)
     if site.status().nodes["n2"].startswith("drain"):
         site.exec("ctl", ["scontrol", "update", "node=n2", "state=resume"], check=True)
     put_back(site, before)

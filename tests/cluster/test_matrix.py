@@ -81,8 +81,7 @@ def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tu
         (made.conf / "witness").write_text(WITNESS_TEXT)
         (made.conf / "witness").chmod(0o755)
         if name in ("exclusive", TOGETHER):  # Slurm alone is to keep others out
-            config = made.site / "config.toml"
-            config.write_text(config.read_text().replace('["gpu"]', "[]"))
+            made.write_config((made.site / "config.toml").read_text().replace('["gpu"]', "[]"))
         yield name, made
 
 

@@ -14,6 +14,7 @@ from documents import DOCUMENTS
 
 from localcluster import packaged, paths, process, progress
 from localcluster.errors import CommandFailed
+from slurm_share.share import lua_settings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages")]
 
@@ -161,7 +162,8 @@ def test_the_line_for_users_names_a_wheel_that_any_python_imports(installed: Cle
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
-    """A changed config.toml stays, without a question; the new release's byte-code is that of its files."""
+    """A changed config.toml stays, without a question, and is written for job_submit.lua where slurmctld is installed.
+    The new release's byte-code is that of its files."""
     trixie.shell(INSTALL, packages)
     before = {path for path in trixie.changes() if not RECORDS.fullmatch(path)}
     trixie.shell("echo 'mode = \"on\"' >/etc/slurm-share/config.toml")
@@ -176,7 +178,8 @@ def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     )
     after = {path for path in trixie.changes() if not RECORDS.fullmatch(path)}
     differ = {path for path in before ^ after if "slurm_share-" not in path}
-    assert differ == {"+/etc/slurm-share/config.toml"}
+    assert differ == {"+/etc/slurm-share/config.toml", "+/etc/slurm-share/job_submit_settings.lua"}
+    assert lua_settings.problem(trixie.upper / "etc/slurm-share/config.toml") == ""
     assert (trixie.upper / "etc/slurm-share/config.toml").read_text() == 'mode = "on"\n'
     version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
     assert trixie.run("/opt/slurm-share/bin/python", "-I", "-c", version) == "99.1\n"

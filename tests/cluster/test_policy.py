@@ -335,9 +335,8 @@ def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster
     with Cluster.up(name_for("none"), cluster.slurm_release, without=("python", "plugin")) as bare:
         expected = [environment(bare, *form) for form in forms]
     with Cluster.up(name_for("watch"), cluster.slurm_release) as watched:
-        config = watched.site / "config.toml"
-        lines = config.read_text().replace('mode = "on"', 'mode = "observe"')
-        config.write_text(lines + 'exclusive_user_nodes = ["n2"]\nclean_up = ["processes", "shm", "tmp"]\n')
+        lines = (watched.site / "config.toml").read_text().replace('mode = "on"', 'mode = "observe"')
+        watched.write_config(lines + 'exclusive_user_nodes = ["n2"]\nclean_up = ["processes", "shm", "tmp"]\n')
         node = Node(watched, "n2")
         watched.as_user("bob", "touch /dev/shm/bobs /tmp/bobs", node="n2", check=True)
         environment(watched, "--share-gpu=4")  # whatever is made once, such as bytecode, is made now

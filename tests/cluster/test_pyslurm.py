@@ -1,52 +1,78 @@
-"""Slurm asked through pyslurm, on a real cluster: the records are those of its commands, or the commands are asked.
+"""Slurm asked through pyslurm, on a real cluster: every record is that of Slurm's commands.
 
 In the full matrix only (tests/releases.sh): pyslurm has to be built for the release, and that takes longer than these.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from conftest import FULL, WANTED, name_for
+from hooked import configured
 
 from localcluster import Cluster, ClusterError
-from slurm_share.slurm import pyslurm_jobs
 
 pytestmark = pytest.mark.cluster
 
 RELEASE = "26.05"
-PLACES = """
-import os, sys
-from slurm_share.slurm import jobs as slurm
-from slurm_share.slurm import pyslurm_jobs as slurm_pyslurm
-states = sys.argv[1].split(",")
-os.environ[slurm_pyslurm.WISH] = "0"
-told = slurm.read_places(states)
-answer = slurm_pyslurm.read_answer()
-print(sorted(told), told == slurm_pyslurm.places(answer, states))
+PYTHON = "/opt/slurm-share/bin/python"
+BOTH = """
+import json, os, sys
+from msgspec import to_builtins
+from msgspec.structs import replace
+from slurm_share.core.errors import CommandError
+from slurm_share.slurm import backend, jobs, nodes, remote_hosts
+def by_node(kinds):
+    return sorted((to_builtins(replace(kind, nodes=(node,))) for kind in kinds for node in kind.nodes), key=str)
+def by_number(found):  # of one job by number slurmctld sends the elements in another order than of all jobs
+    return found[0], sorted(found[1], key=lambda job: job.job_id)
+QUERIES = {
+    "queue": jobs.read_queue,
+    "mine": lambda: jobs.read_queue(users=[str(os.getuid())]),
+    "running": lambda: jobs.read_queue(states=["RUNNING"]),
+    "one array": lambda: by_number(jobs.read_queue(jobs=[int(sys.argv[1])])),
+    "no such job": lambda: jobs.read_queue(jobs=[4_000_000]),
+    "waiting": jobs.read_waiting,
+    "places": lambda: sorted(jobs.read_places(["RUNNING"])),
+    "on nodes": lambda: [sorted(jobs.read_my_job_ids(node)) for node in ("n1", "n2")],
+    "cluster": jobs.read_cluster,
+    "nodes": nodes.read_nodes,
+    "one node": lambda: nodes.read_nodes("n[2-9]"),
+    "kinds": lambda: by_node(jobs.read_node_kinds()),
+    "hooks": lambda: sorted(remote_hosts.read_hooks_in_force()),
+}
+def answers(value):
+    backend._setting = lambda: value
+    return {name: to_builtins(query()) for name, query in QUERIES.items()}
+asked = []
+def command(*words, **options):
+    asked.append(words)
+    raise CommandError(("a command",), None, "was asked")
+commands = jobs.run, nodes.finish, remote_hosts.finish
+for _ in range(10):  # until slurmctld changes nothing meanwhile, such as when it means to start a job
+    told = answers("cli")
+    jobs.run = nodes.finish = remote_hosts.finish = command
+    by_pyslurm = answers("pyslurm")
+    jobs.run, nodes.finish, remote_hosts.finish = commands
+    if told == answers("cli"):
+        break
+different = {name: (told[name], by_pyslurm[name]) for name in QUERIES if told[name] != by_pyslurm[name]}
+print(json.dumps({"different": different, "asked": asked, "told": told}))
 """
-MINE = """
-import os
-from slurm_share.slurm import jobs as slurm
-from slurm_share.slurm import pyslurm_jobs as slurm_pyslurm
-os.environ[slurm_pyslurm.WISH] = "0"
-answer = slurm_pyslurm.read_answer()
-for node in ("n1", "n2"):
-    told = sorted(slurm.read_my_job_ids(node))
-    print(*told, tuple(told) == slurm_pyslurm.job_ids(answer, os.getuid(), node, slurm.ON_A_NODE))
-"""
+"""Asks each query through both, and lets pyslurm's half start no command."""
 
 
 @pytest.fixture(scope="module")
 def made(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose commands find pyslurm."""
+    """A cluster whose commands find pyslurm, and that tracks GPUs as a TRES, which needs accounting."""
     if not FULL:
         pytest.skip("NOT TESTED with pyslurm here: it has to be built; tests/releases.sh does")
     if WANTED not in ("all", "usual", RELEASE):
         pytest.skip(f"pyslurm is built for {RELEASE} only")
     try:
-        cluster = Cluster.up(name_for("pyslurm"), RELEASE, pyslurm=True, nodes=2)
+        cluster = Cluster.up(name_for("pyslurm"), RELEASE, pyslurm=True, accounting=True, nodes=2, shards_per_gpu=0)
     except ClusterError as error:
         pytest.skip(f"NOT TESTED with pyslurm: {error}")
     with cluster:
@@ -57,35 +83,44 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_pyslurm_and_the_commands_tell_the_same_places_and_owners(made: Cluster) -> None:
-    """Of jobs of two users: on one node, on two, waiting, held, elements of an array; and each user's own, node by
-    node."""
+def test_pyslurm_and_the_commands_give_the_same_records(made: Cluster) -> None:
+    """Jobs of two users on one node, on two, waiting, held, in an array, with GPUs in every form of asking for them; a
+    node that drains."""
     jobs = [
-        made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain"),
-        made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain"),
-        made.sbatch("alice", "sleep 600", "-wn1", "-n1", "-pplain", "--array=1-4%2"),
+        made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain", "--gres=gpu:1"),
+        made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain", "--mem=100", "--comment=of bob"),
+        made.sbatch("alice", "sleep 600", "-wn1", "-n1", "-pplain", "--array=1-6%2"),
+        made.sbatch("bob", "sleep 600", "-wn1", "-n1", "-pplain", "--gpus=simulated:2"),
     ]
     for job in jobs:
         made.wait_running(job)
-    made.sbatch("bob", "true", "-H")
-    for states in ("RUNNING,COMPLETING,CONFIGURING,SUSPENDED", "RUNNING", "PENDING"):
-        done = made.as_user("alice", ["/opt/slurm-share/bin/python", "-c", PLACES, states], check=True)
-        expected = "[]" if states == "PENDING" else "['n1', 'n2', 'n[1-2]']"
-        assert done.stdout.strip() == f"{expected} True"
-    array = sorted(map(int, made.exec("ctl", ["squeue", "-h", "-tR", "-j", str(jobs[2]), "-o", "%A"]).stdout.split()))
-    assert len(array) == 2
-    for user, n1, n2 in (("alice", [jobs[0], *array], [jobs[0]]), ("bob", [], [jobs[1]])):
-        said = made.as_user(user, ["/opt/slurm-share/bin/python", "-c", MINE], check=True).stdout
-        assert said.splitlines() == [" ".join([*map(str, sorted(each)), "True"]) for each in (n1, n2)]
-    made.cancel_all()
+    made.sbatch("alice", "true", "--share-gpu=2")
+    asks = ("--gpus=4", "--gpus-per-node=2 -N2", "--exclusive --gres=gpu:1", "--gpus-per-task=1 -n2 --mem-per-cpu=50")
+    for ask in asks:
+        made.sbatch("bob", "true", "-H", *ask.split())
+    made.exec("ctl", ["scontrol", "update", "nodename=n2", "state=drain", "reason=two words"], check=True)
+    try:
+        for user in ("alice", "bob"):
+            done = made.as_user(user, [PYTHON, "-c", BOTH, str(jobs[2])], check=True)
+            found = json.loads(done.stdout)
+            assert found["different"] == {}
+            assert found["asked"] == []
+            assert len(found["told"]["queue"][1]) == 11
+            assert [node["gpus_allocated"] for node in found["told"]["nodes"]] == [3, 1]
+    finally:
+        made.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+        made.cancel_all()
 
 
 def test_config_print_says_what_slurm_is_asked_through(made: Cluster) -> None:
-    """pyslurm where that is wanted; and why not, where its import finds no slurm.conf."""
-    wish = {pyslurm_jobs.WISH: "1"}
-    said = made.as_user("alice", ["slurm-share", "config", "print"], env=wish, check=True).stdout
-    assert "Slurm is asked through pyslurm " in said
-    lost = {**wish, "SLURM_CONF": "/nowhere/slurm.conf"}
-    done = made.as_user("alice", ["slurm-share", "config", "print"], env=lost)
-    assert done.returncode == 0, done.stderr
-    assert "through its commands; pyslurm cannot be used: " in done.stdout
+    """pyslurm where that is wanted; the commands where the one that is installed is for another release, and why it
+    cannot be used, where its import finds no slurm.conf."""
+    show = ["slurm-share", "config", "print"]
+    assert "the pyslurm here is 25.11.2, for another release" in made.as_user("alice", show, check=True).stdout
+    with configured(made, '[slurm]\nbackend = "pyslurm"'):
+        assert "Slurm is asked through pyslurm " in made.as_user("alice", show, check=True).stdout
+        done = made.as_user("alice", show, env={"SLURM_CONF": "/nowhere/slurm.conf"})
+        assert done.returncode == 0, done.stderr
+        assert "pyslurm cannot be used: there is no /nowhere/slurm.conf" in done.stdout
+        done = made.as_user("alice", ["llfree"], env={"SLURM_CONF": "/nowhere/slurm.conf"})
+        assert 'slurm.backend is "pyslurm" in config.toml, and pyslurm cannot be used' in done.stderr

@@ -232,15 +232,14 @@ def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> Non
 
 def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) -> None:
     """The site's limit is lower than what the user asked: the sentence is in the output, the node stays in service."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    config.write_text(before + "max_share = 3\n")
+    before = (cluster.site / "config.toml").read_text()
+    cluster.write_config(before + "max_share = 3\n")
     try:
         job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
         assert cluster.wait(job) == "FAILED"
         assert "at most 3 tasks (max_share)" in cluster.output(job)
     finally:
-        config.write_text(before)
+        cluster.write_config(before)
 
 
 @pytest.mark.parametrize("text", ["max_shares = 3", 'log_file = "/var/log/x\\u0000y"', "x = " + "[" * 3000])

@@ -85,6 +85,7 @@ class Site:
         key = line.split(" =")[0]
         kept = [one for one in file.read_text().splitlines() if not one.startswith(f"{key} =")]
         file.write_text("\n".join([line, *kept]) + "\n")
+        self.cluster.exec("ctl", ["slurm-share", "config", "write-lua"])  # a planted file may be wrong
 
     @contextmanager
     def slurm_conf(self, *lines: str, without: str | tuple[str, ...] = ()) -> Iterator[None]:
@@ -358,8 +359,7 @@ def oversubscribe_force(site: Site) -> Planter:
         (found,) = yield
         table = re.search(r'`\[(.*)\] (mode = "off")`', found["fix"])
         assert table
-        with (site.site / "config.toml").open("a") as file:
-            file.write(f"[{table[1]}]\n{table[2]}\n")
+        site.cluster.write_config((site.site / "config.toml").read_text() + f"[{table[1]}]\n{table[2]}\n")
         assert "exclusive" not in site.doctor("ctl")
 
 
@@ -422,6 +422,17 @@ def no_lua_plugin(site: Site) -> Planter:
     site.sh("ctl", f"mv /root/job_submit_lua.so {path}")
 
 
+@planted("changed-config", "ctl")
+def changed_config(site: Site) -> Planter:
+    site.change(site.site / "config.toml", 'mode = "on"', 'mode = "on"  # again')
+    job = site.cluster.sbatch("alice", "srun true", "--share-gpu=2", "--hold")
+    assert "Extra=slurm-share=off" in site.cluster.job(job)
+    site.cluster.exec("ctl", ["scancel", str(job)], check=True)
+    assert "job_submit_settings.lua was written from; run `slurm-share" in site.sh("ctl", "slurm-share status || true")
+    (found,) = yield
+    site.sh("ctl", first_of(found["fix"]))
+
+
 # --- config.toml -----------------------------------------------------------------------------------------------------
 
 
@@ -442,8 +453,7 @@ def writable_config(site: Site) -> Planter:
 
 @planted("closed-config", "n1", "ctl")
 def closed_config(site: Site) -> Planter:
-    # slurmctld, which loads a script anew that has been touched, has not read the settings before.
-    site.sh("ctl", "chmod 600 /etc/slurm-share/config.toml; sleep 1; touch /etc/slurm/job_submit.lua")
+    site.sh("ctl", "chmod 600 /etc/slurm-share/config.toml")
     found = yield
     site.sh("n1", found[0]["fix"])
 
@@ -957,8 +967,8 @@ def off(site: Site) -> Planter:
 def partition_by_partition(site: Site) -> Planter:
     """One partition shares, the others say that they do not."""
     site.setting('mode = "observe"')
-    with (site.site / "config.toml").open("a") as file:
-        file.write('[partition.gpu]\nmode = "on"\n[partition.plain]\nmode = "off"\n')
+    text = (site.site / "config.toml").read_text()
+    site.cluster.write_config(text + '[partition.gpu]\nmode = "on"\n[partition.plain]\nmode = "off"\n')
     yield
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from slurm_share.share import lua_settings
+
 SCRIPT = Path(__file__).parents[2] / "plugins/job_submit.lua"
 PROGRAM = """
 slurm = { NO_VAL = 4294967294, NO_VAL16 = 65534, SUCCESS = 0, ERROR = -1 }
@@ -12,7 +14,7 @@ local said
 local function say(form, ...) said = string.format(form, ...) end
 slurm.log_user, slurm.log_info, slurm.log_error = say, say, say
 local share = dofile(arg[1])
-share.CONFIG = arg[2]
+share.CONFIG, share.SETTINGS = arg[2], arg[3]
 local function try(input)
   local words = {}
   for word in string.gmatch(input .. "\\0", "([^%z]*)%z") do words[#words + 1] = word end
@@ -27,7 +29,6 @@ local function try(input)
   asked.partition = words[5]
   share.modify(asked, { admin_comment = words[7] }, {}, 2001)
   assert(said == nil or not string.find(said, "[%c]"), "what is said to a user has a control character")
-  share.settings(words[8] or "")
 end
 while true do
   local size = io.read("*n", "*l")
@@ -38,35 +39,16 @@ while true do
 end
 """
 CONFIG = b'mode = "on"\nshards_per_gpu = 720720\nexclusive_user_partitions = ["gpu"]\n'
-TABLE = b"[partition.x]\nmode='off'\n"
 SEEDS = tuple(
     b"\0".join(words)
     for words in (
-        (
-            b"4",
-            b"SHARE_GPU_SRUN=1",
-            b"#!/bin/bash\nsrun torchrun x\n",
-            b"gres/gpu:1",
-            b"gpu",
-            b"1-9",
-            b"a;share-gpu=4",
-            CONFIG,
-        ),
-        (
-            b"2,mem=8G,sm=50%,mps=on",
-            b"A=1",
-            b"",
-            b"gres/gpu:a100:2",
-            b"gpu,plain",
-            b"",
-            b"share-gpu=2,mem=8192M",
-            TABLE,
-        ),
-        (b"off", b"", b"srun x", b"gres/shard:1", b"plain", b"1-100%4", b"", b"x = [1, {a = 'b'}]\n"),
-        (b"60,mem=16T", b"", b"python -m deepspeed", b"gres/gpu", b"", b"", b"share-gpu=", b'mode = """on"""'),
+        (b"4", b"SHARE_GPU_SRUN=1", b"#!/bin/bash\nsrun torchrun x\n", b"gres/gpu:1", b"gpu", b"1-9", b"a;share-gpu=4"),
+        (b"2,mem=8G,sm=50%,mps=on", b"A=1", b"", b"gres/gpu:a100:2", b"gpu,plain", b"", b"share-gpu=2,mem=8192M"),
+        (b"off", b"", b"srun x", b"gres/shard:1", b"plain", b"1-100%4", b""),
+        (b"60,mem=16T", b"", b"python -m deepspeed", b"gres/gpu", b"", b"", b"share-gpu="),
     )
 )
-"""Value, SPANK variable, script, GPUs, partitions, array, comment and configuration, a NUL between them."""
+"""Value, SPANK variable, script, GPUs, partitions, array and comment, a NUL between them."""
 
 
 class Controller:
@@ -74,9 +56,11 @@ class Controller:
 
     def __init__(self, config: Path) -> None:
         config.write_bytes(CONFIG)
+        settings = config.with_name(lua_settings.NAME)
+        settings.write_text(lua_settings.expected(config))
         program = config.with_name("fuzz.lua")
         program.write_text(PROGRAM)
-        command = ["lua5.1", program, SCRIPT, config]
+        command = ["lua5.1", program, SCRIPT, config, settings]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def try_job(self, data: bytes) -> None:

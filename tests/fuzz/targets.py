@@ -62,6 +62,7 @@ from slurm_share.slurm import (
     script,
 )
 from slurm_share.slurm.records import JobContext
+from slurm_share.slurm.rules import resources
 from slurm_share.testing import offers_of
 from slurm_share.triples import job_output, run_folder
 from slurm_share.triples.records import Ended
@@ -271,9 +272,9 @@ def try_slurm_json(data: bytes) -> None:
 def try_slurm_text(data: bytes) -> None:
     answer = data.decode("utf-8", "replace")
     jobs.parse_default_partition(answer)
-    jobs.parse_gpus(answer)
-    jobs.count_gpus_in_parts(answer)
-    jobs.parse_gpu_indexes((answer, answer), 2)
+    resources.parse_gpus(answer)
+    resources.count_gpus_in_parts(answer)
+    resources.parse_gpu_indexes((answer, answer), 2)
     try:
         nodes.parse_nodes(answer)
     except CommandError as error:

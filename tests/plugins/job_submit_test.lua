@@ -36,17 +36,30 @@ local function with(n, asked)
   asked.spank_job_env = { "OTHER=1", "SHARE_GPU=" .. n }
   return job(asked)
 end
-local config = os.tmpname()
-local function configure(text)
-  local file = assert(io.open(config, "w"))
+share.CONFIG, share.SETTINGS = os.tmpname(), os.tmpname()
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
   file:write(text)
   file:close()
-  share.CONFIG = config
 end
--- the file is looked at once in a second: let the clock run
-local second = 0
-os.time = function() second = second + 1; return second end
-local ON = 'mode = "on"\nshards_per_gpu = 720720\n'
+local function literal(value)
+  if type(value) == "string" then return string.format("%q", value) end
+  if type(value) ~= "table" then return tostring(value) end
+  local items = {}
+  for key, item in pairs(value) do items[#items + 1] = "[" .. literal(key) .. "] = " .. literal(item) end
+  return "{" .. table.concat(items, ",") .. "}"
+end
+-- Both files, with defaults for what is not given. config.toml has the same text, which the script only compares.
+local function configure(given)
+  local all = { mode = "observe", shards_per_gpu = 0, verdict_field = "extra", node_feature = "", partitions = {},
+                exclusive_user_partitions = {}, exclusive_user_nodes = {} }
+  for key, value in pairs(given) do all[key] = value end
+  all.config = literal(all)
+  write(share.CONFIG, all.config)
+  write(share.SETTINGS, "return " .. literal(all))
+  return share.settings("return " .. literal(all))
+end
+local ON = { mode = "on", shards_per_gpu = 720720 }
 configure(ON)
 
 -- what a job is allocated ------------------------------------------------------------------------------------------
@@ -255,18 +268,18 @@ equal("a grid of jobs", "parts seen", seen > 50, true)
 
 -- parts that cannot be
 local no_parts = {
-  { "", {}, "4 tasks on it", "shards_per_gpu = 720720 to " },
-  { "", {}, "GresTypes=gpu,shard", "until then leave -n1 away" },
-  { "", { num_tasks = slurm.NO_VAL, ntasks_per_node = 1 }, "with --ntasks-per-node=1", "leave --ntasks-per-node=1 away" },
-  { "shards_per_gpu = 3\n", {}, "no more than 3 of them", "shards_per_gpu in " },
-  { "shards_per_gpu = 4\n", { cpus_per_tres = "gres/gpu:2" }, "--cpus-per-gpu", "--gres=gpu:1 -n1 -c2 job.sh" },
-  { "shards_per_gpu = 4\n", { mem_per_tres = "gres/gpu:100" }, "--mem-per-gpu", "-n1 --mem=8G job.sh" },
-  { "shards_per_gpu = 4\n", { tres_freq = "gpu:low" }, "--gpu-freq", "-n1 job.sh" },
-  { "shards_per_gpu = 4\n", { tres_per_node = "nothing", tres_per_job = "gres/gpu:1", script = "nothing" }, "with salloc",
+  { 0, {}, "4 tasks on it", "shards_per_gpu = 720720 to " },
+  { 0, {}, "GresTypes=gpu,shard", "until then leave -n1 away" },
+  { 0, { num_tasks = slurm.NO_VAL, ntasks_per_node = 1 }, "with --ntasks-per-node=1", "leave --ntasks-per-node=1 away" },
+  { 3, {}, "no more than 3 of them", "shards_per_gpu in " },
+  { 4, { cpus_per_tres = "gres/gpu:2" }, "--cpus-per-gpu", "--gres=gpu:1 -n1 -c2 job.sh" },
+  { 4, { mem_per_tres = "gres/gpu:100" }, "--mem-per-gpu", "-n1 --mem=8G job.sh" },
+  { 4, { tres_freq = "gpu:low" }, "--gpu-freq", "-n1 job.sh" },
+  { 4, { tres_per_node = "nothing", tres_per_job = "gres/gpu:1", script = "nothing" }, "with salloc",
     "salloc --share-gpu=4,mem=8192M --gres=gpu:1 -n1" },
 }
 for number, row in ipairs(no_parts) do
-  configure('mode = "on"\n' .. row[1])
+  configure({ mode = "on", shards_per_gpu = row[1] })
   local asked = { tres_per_node = "gres/gpu:1", num_tasks = 1 }
   for field, value in pairs(row[2]) do asked[field] = value end
   local d = with("4,mem=8192M", asked)
@@ -277,7 +290,7 @@ for number, row in ipairs(no_parts) do
   equal(name, "one line", #lines, 1)
   equal(name, "shared", d.shared, 65534)
 end
-configure('mode = "on"\nshards_per_gpu = 4')
+configure({ mode = "on", shards_per_gpu = 4 })
 d = with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 })
 share.submit(d, {}, 2001)
 equal("four shards", "tres_per_node", d.tres_per_node, "gres/shard:1")
@@ -289,7 +302,7 @@ local constraints = { -- the user's, and the job's; none: there is no form for b
   { "a|b", "here&(a|b)" }, { "a&b|c", "here&(a&b|c)" }, { "(a|b)&c", "here&(a|b)&c" }, { "[a|b]", "here&[a|b]" },
   { "a|(b&c)" }, { "[a*1&b*1]" }, { "a*2" },
 }
-configure(ON .. 'node_feature = "here"\n')
+configure({ mode = "on", shards_per_gpu = 720720, node_feature = "here" })
 for _, row in ipairs(constraints) do
   d = with("4", { features = row[1] })
   hush()
@@ -351,7 +364,7 @@ for n, wanted in pairs({ ["1"] = false, ["2"] = true }) do
   equal("hint for " .. n, "two ranks on one GPU", has(said, "NCCL refuses"), wanted)
   equal("hint for " .. n, "way out", has(said, 'README, "Independent tasks"'), true)
 end
-configure('mode = "on"')
+configure({ mode = "on" })
 hush()
 share.submit(with("4", { array_inx = "1-9", num_tasks = 1 }), {}, 2001)
 equal("no hint at what would be refused", "line", said, nil)
@@ -397,7 +410,7 @@ local asked = { -- what was asked, a word of what slurmctld would log, and what 
   { { het_job_offset = 0 }, "refuse it: a heterogeneous job", "observe,refused" },
 }
 for _, mode in ipairs({ "off", "observe" }) do
-  configure('shards_per_gpu = 720720\nmode = "on"\n[partition.gpu]\nmode = "' .. mode .. '"\n')
+  configure({ mode = "on", shards_per_gpu = 720720, partitions = { gpu = mode } })
   for number, row in ipairs(asked) do
     local name = mode .. ", row " .. number
     local d, untouched = with("4", row[1]), with("4", row[1])
@@ -443,23 +456,20 @@ for _, mode in ipairs({ "off", "observe" }) do
 end
 -- no file: observe; a partition's mode over the site's; of several partitions the mode that does more
 local modes = {
-  { "", "gpu", "observe" }, { "", nil, "observe" },
-  { 'mode = "on"', "gpu", "on" }, { 'mode = "off"', nil, "off" },
-  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "gpu", "off" }, { 'mode = "on"\n[partition.gpu]\nmode = "off"', nil, "off" },
-  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "plain", "on" },
-  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "gpu,plain", "on" },
-  { '[partition."gpu"]\nmode = "off"\n[partition.plain]', "gpu,plain", "observe" },
-  { 'partition.gpu.mode = "off"\npartition = 1', "gpu", nil },
-  { 'partition = {gpu = {mode="off"}, "plain" = {mode="on"}}', "plain,gpu", "on" },
-  { 'mode = "off"\n[partition.gpu]\nmax_share = 4', "gpu", "off" },
+  { {}, "gpu", "observe" }, { {}, nil, "observe" },
+  { { mode = "on" }, "gpu", "on" }, { { mode = "off" }, nil, "off" },
+  { { mode = "on", partitions = { gpu = "off" } }, "gpu", "off" }, { { mode = "on", partitions = { gpu = "off" } }, nil, "off" },
+  { { mode = "on", partitions = { gpu = "off" } }, "plain", "on" },
+  { { mode = "on", partitions = { gpu = "off" } }, "gpu,plain", "on" },
+  { { partitions = { gpu = "off", plain = "observe" } }, "gpu,plain", "observe" },
+  { { partitions = { gpu = "off", plain = "on" } }, "plain,gpu", "on" },
 }
-for _, row in ipairs(modes) do
-  local settings = share.settings(row[1])
+for number, row in ipairs(modes) do
   local names = share.partitions_of({ partition = row[2] }, both)
-  equal(row[1] .. " / " .. tostring(row[2]), "mode", settings and share.mode_for(names, settings), row[3])
+  equal("modes, row " .. number, "mode", share.mode_for(names, configure(row[1])), row[3])
 end
-equal("no default partition", "mode", share.mode_for({}, share.settings('mode = "off"')), "off")
-configure('mode = "off"')
+equal("no default partition", "mode", share.mode_for({}, configure({ mode = "off" })), "off")
+configure({ mode = "off" })
 hush()
 share.submit(with("4"), {}, 2001)
 equal("no default partition", "line", has(said, "switched off in this cluster;"), true)
@@ -530,24 +540,24 @@ equal("srun without a share", "answer", share.submit(job({ spank_job_env = { sha
 
 -- which jobs have their nodes to themselves -------------------------------------------------------------------------
 local partitions = { gpu = { flag_default = 1 }, plain = { flag_default = 0 } }
-local texts = {
-  { "", "gpu", 65534 },
-  { 'exclusive_user_partitions = ["gpu"]', "gpu", 2 },
-  { 'exclusive_user_partitions = ["gpu"]', nil, 2 },
-  { 'exclusive_user_partitions = ["gpu"]', "plain", 65534 },
-  { 'exclusive_user_partitions = ["gpu"]', "plain,gpu", 2 },
-  { 'exclusive_user_partitions = ["plain"]', nil, 65534 },
-  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "off"', "gpu", 65534, 0 },
-  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "observe"', "gpu", 65534, 1 },
-  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "observe"', "gpu,plain", 65534, 1 },
-  { 'exclusive_user_partitions = ["gpu", "plain"]\n[partition.gpu]\nmode = "observe"', "gpu,plain", 2 },
-  { 'exclusive_user_partitions = ["gpu", "plain"]\n[partition.gpu]\nmode = "off"', "gpu", 65534 },
+local exclusive = {
+  { { mode = "on" }, "gpu", 65534 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" } }, "gpu", 2 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" } }, nil, 2 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" } }, "plain", 65534 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" } }, "plain,gpu", 2 },
+  { { mode = "on", exclusive_user_partitions = { "plain" } }, nil, 65534 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" }, partitions = { gpu = "off" } }, "gpu", 65534, 0 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" }, partitions = { gpu = "observe" } }, "gpu", 65534, 1 },
+  { { mode = "on", exclusive_user_partitions = { "gpu" }, partitions = { gpu = "observe" } }, "gpu,plain", 65534, 1 },
+  { { mode = "on", exclusive_user_partitions = { "gpu", "plain" }, partitions = { gpu = "observe" } }, "gpu,plain", 2 },
+  { { mode = "on", exclusive_user_partitions = { "gpu", "plain" }, partitions = { gpu = "off" } }, "gpu", 65534 },
 }
-for _, row in ipairs(texts) do
-  local text, partition, wanted = row[1], row[2], row[3]
-  configure('mode = "on"\n' .. text)
+for number, row in ipairs(exclusive) do
+  local partition, wanted = row[2], row[3]
+  configure(row[1])
   hush()
-  local name = text .. " / " .. tostring(partition)
+  local name = "exclusive, row " .. number
   local plain = job({ partition = partition })
   share.submit(plain, partitions, 2001)
   equal(name, "shared", plain.shared, wanted)
@@ -558,78 +568,63 @@ for _, row in ipairs(texts) do
   equal(name, "shared of --exclusive", whole.shared, 0)
 end
 hush()
-configure('exclusive_user_partitions = ["gpu"]')
+configure({ exclusive_user_partitions = { "gpu" } })
 share.submit(job({ partition = "gpu" }), partitions, 1)
 equal("observe by default", "log", logged[1], "slurm-share: would: for the job of uid 2001 in partition gpu: nodes of one user "
   .. "(shared=2), as exclusive_user_partitions says")
 
--- a file that is not understood, or cannot be read, changes nothing; one that is not there is empty
-configure('mode = "on"\nexclusive_user_partitions = ["gpu"]')
-share.submit(job({ partition = "gpu" }), partitions, 1)
-configure('mode = "on"\nexclusive_user_partitions = [')
-hush()
-for _ = 1, 3 do
-  local kept = job({ partition = "gpu" })
-  share.submit(kept, partitions, 1)
-  equal("a damaged file", "shared", kept.shared, 2)
-end
-equal("a damaged file", "log", #errors == 1 and has(errors[1], config .. " cannot be understood"), true)
-share.CONFIG = "/proc/self/mem" -- opens, and cannot be read
-hush()
-for _ = 1, 3 do
-  local kept = job({ partition = "gpu" })
-  share.submit(kept, partitions, 1)
-  equal("an unreadable file", "shared", kept.shared, 2)
-end
-equal("an unreadable file", "log", #errors == 1 and has(errors[1], "cannot be read"), true)
-share.CONFIG = config
-os.remove(config)
-local gone = job({ partition = "gpu" })
-hush()
-share.submit(gone, partitions, 1)
-equal("no file", "shared", gone.shared, 65534)
-equal("no file", "log", #errors, 0)
-
--- the configuration's text -----------------------------------------------------------------------------------------
-local function list(text)
-  local found = share.settings(text)
-  return found and table.concat(found.exclusive_user_partitions, "|") or "nil"
-end
-local documents = {
-  { "", "" },
-  { "# nothing\n\n", "" },
-  { 'exclusive_user_partitions = []', "" },
-  { 'exclusive_user_partitions = ["gpu", "debug"]\n', "gpu|debug" },
-  { "exclusive_user_partitions=['gpu','debug',]", "gpu|debug" },
-  { '"exclusive_user_partitions" = ["gpu"]', "gpu" },
-  { "exclusive_user_partitions = [ # why\n  \"gpu\", # one\n\n  'de#bug' # two\n]\r\n", "gpu|de#bug" },
-  { 'other = "exclusive_user_partitions = [1]"\nexclusive_user_partitions = ["gpu"]', "gpu" },
-  { 'a = [["x", "]"], {b = 1}]\nc = """\nexclusive_user_partitions = ["no"]\n"""\nexclusive_user_partitions = ["gpu"]', "gpu" },
-  { "a = '''\nexclusive_user_partitions = [\"no\"]'''\nexclusive_user_partitions = ['gpu']", "gpu" },
-  { 'a = "\\"[" # [\nexclusive_user_partitions = ["gpu"]', "gpu" },
-  { 'a.b = 1\nexclusive_user_partitions = ["gpu"]', "gpu" },
-  { '[table]\nexclusive_user_partitions = ["no"]', "" },
-  { 'a = 1\n[[tables]]\nexclusive_user_partitions = ["no"]', "nil" },
-  { 'exclusive_user_partitions = "gpu"', "nil" },
-  { "exclusive_user_partitions = [gpu]", "nil" },
-  { 'exclusive_user_partitions = ["gpu" "debug"]', "nil" },
-  { 'exclusive_user_partitions = ["gpu"', "nil" },
-  { 'exclusive_user_partitions = ["gpu', "nil" },
-  { 'exclusive_user_partitions =', "nil" },
-  { "= 1\n", "nil" },
-  { "a = [\n", "nil" },
-  { 'a = "no end\nexclusive_user_partitions = []', "nil" },
-  { "exclusive_user_partitions = [" .. string.rep("[", 300000), "nil" },
+-- settings that are missing, damaged, unreadable or not of this config.toml: off, one line in the log, ordinary jobs as ever
+local KEEPS = { mode = "on", exclusive_user_partitions = { "gpu" }, exclusive_user_nodes = { "n1" }, partitions = { gpu = "on" } }
+local path, settings_path = share.CONFIG, share.SETTINGS
+local outdated = {
+  { "a changed config.toml", function() write(path, "mode = 'on'\n") end, path .. " is not what " .. settings_path, keeps = true },
+  { "a config.toml that is gone", function() os.remove(path) end, path .. " is not what " .. settings_path, keeps = true },
+  { "an unreadable config.toml", function() share.CONFIG = "/proc/self/mem" end, "/proc/self/mem cannot be read", keeps = true },
+  { "no settings", function() os.remove(settings_path) end, settings_path .. " is missing" },
+  { "unreadable settings", function() share.SETTINGS = "/proc/self/mem" end, "/proc/self/mem cannot be read" },
+  { "torn settings", function() write(settings_path, "return { mode = ") end, settings_path .. " cannot be understood" },
+  { "bytes", function() write(settings_path, string.dump(function() return {} end)) end, "cannot be understood" },
+  { "settings that call", function() write(settings_path, "os.exit(3)") end, "cannot be understood" },
+  { "no table", function() write(settings_path, "return 'mode'") end, "cannot be understood" },
+  { "settings of another release", function() write(settings_path, "return { mode = 'on' }") end, "cannot be understood" },
+  { "an unknown mode", function() configure({ mode = "maybe" }) end, "cannot be understood" },
+  { "an unknown mode of a partition", function() configure({ partitions = { gpu = "maybe" } }) end, "cannot be understood" },
+  { "an unknown field", function() configure({ verdict_field = "admin_comment" }) end, "cannot be understood" },
 }
-for _, row in ipairs(documents) do equal(string.sub(row[1], 1, 200), "list", list(row[1]), row[2]) end
-math.randomseed(20261120)
-local alphabet = { "[", "]", '"', "'", "#", "\n", "=", ",", "a", " ", "\\", '"""', "exclusive_user_partitions = " }
-for _ = 1, 20000 do
-  local pieces = {}
-  for i = 1, math.random(0, 20) do pieces[i] = alphabet[math.random(#alphabet)] end
-  local ok, problem = pcall(share.settings, table.concat(pieces))
-  if not ok then equal(table.concat(pieces), "error", problem, nil) end
+for _, row in ipairs(outdated) do
+  local name, damage, why = row[1], row[2], row[3]
+  configure(KEEPS)
+  share.submit(job({ partition = "gpu" }), both, 1)
+  hush()
+  damage()
+  for _ = 1, 3 do
+    local ordinary, shared = job({ partition = "gpu" }), with("4", { partition = "gpu" })
+    equal(name, "an ordinary job", share.submit(ordinary, both, 1), slurm.SUCCESS)
+    equal(name, "its nodes", ordinary.shared, 65534)
+    equal(name, "its verdict", ordinary.extra, row.keeps and "slurm-share=off" or nil)
+    equal(name, "a share", share.submit(shared, both, 1), slurm.SUCCESS)
+    equal(name, "its verdict", shared.extra, "slurm-share=off")
+    equal(name, "its nodes", shared.shared, 65534)
+  end
+  equal(name, "log", #errors == 1 and has(errors[1], why), true)
+  equal(name, "log, way out", has(errors[1], "run `slurm-share config write-lua` on this host"), true)
+  equal(name, "line", said, "slurm-share: --share-gpu=4 has no effect: sharing is switched off in partition gpu until an "
+    .. "administrator runs `slurm-share config write-lua` on the controller; the job runs as if it were not there")
+  share.CONFIG, share.SETTINGS = path, settings_path
+  configure(KEEPS)
+  local again = with("4", { partition = "gpu" })
+  share.submit(again, both, 1)
+  equal(name, "put right", again.extra, "slurm-share=on")
 end
+os.remove(path)
+os.remove(settings_path)
+hush()
+local gone = job({ partition = "gpu" })
+share.submit(gone, partitions, 1)
+equal("neither file", "shared", gone.shared, 65534)
+equal("neither file", "log", #errors, 0)
+share.submit(with("4", { partition = "gpu" }), partitions, 1)
+equal("neither file", "line", has(said, "only observes"), true)
 
 equal("a site's own script", "slurm_job_submit", slurm_job_submit, share.submit)
 equal("a site's own script", "slurm_job_modify", slurm_job_modify({}, {}, {}, 1), slurm.SUCCESS)
@@ -655,38 +650,37 @@ equal("update of the partition to itself", "a share", update({ partition = "gpu"
 -- the verdict ----------------------------------------------------------------------------------------------------------
 local verdicts = {
   -- the configuration, share, extra, comment: what becomes of extra and comment; "refused": the submission
-  { 'mode = "on"', "4", nil, nil, "slurm-share=on", nil },
-  { 'mode = "on"', "4", "mine;too", "c", "mine;too;slurm-share=on", "c" },
-  { 'mode = "on"', "4", '{"a":";"}', nil, '{"a":";"};slurm-share=on', nil },
-  { 'mode = "off"', "4", "mine", nil, "mine;slurm-share=off", nil },
-  { 'switched_off = true\nmode = "on"\n[partition.gpu]\nmode = "on"', "4", "mine", nil, "mine;slurm-share=off", nil },
-  { 'mode = "on"\nverdict_field = "comment"', "4", "x=1", "mine", "x=1", "mine;slurm-share=on" },
+  { { mode = "on" }, "4", nil, nil, "slurm-share=on", nil },
+  { { mode = "on" }, "4", "mine;too", "c", "mine;too;slurm-share=on", "c" },
+  { { mode = "on" }, "4", '{"a":";"}', nil, '{"a":";"};slurm-share=on', nil },
+  { { mode = "off" }, "4", "mine", nil, "mine;slurm-share=off", nil },
+  { { mode = "on", verdict_field = "comment" }, "4", "x=1", "mine", "x=1", "mine;slurm-share=on" },
   -- a user's own
-  { 'mode = "off"', "4", "slurm-share=on", "slurm-share=on", "slurm-share=off", "" },
-  { 'mode = "on"', "4", "a;slurm-share=off;b;slurm-share=on", nil, "a;b;slurm-share=on", nil },
-  { 'mode = "on"', nil, "slurm-share=off", "slurm-share=off;b", "", "b" },
-  { 'mode = "on"', "4", "a slurm-share=off", nil, "a slurm-share=off;slurm-share=on", nil },
+  { { mode = "off" }, "4", "slurm-share=on", "slurm-share=on", "slurm-share=off", "" },
+  { { mode = "on" }, "4", "a;slurm-share=off;b;slurm-share=on", nil, "a;b;slurm-share=on", nil },
+  { { mode = "on" }, nil, "slurm-share=off", "slurm-share=off;b", "", "b" },
+  { { mode = "on" }, "4", "a slurm-share=off", nil, "a slurm-share=off;slurm-share=on", nil },
   -- ordinary jobs, where the hooks look at them
-  { 'mode = "off"', nil, "mine", nil, "mine", nil },
-  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine;slurm-share=off", nil },
-  { 'mode = "off"\nexclusive_user_partitions = ["x"]', nil, nil, nil, "slurm-share=off", nil },
-  { 'mode = "on"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
-  { 'mode = "observe"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
+  { { mode = "off" }, nil, "mine", nil, "mine", nil },
+  { { mode = "off", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine;slurm-share=off", nil },
+  { { mode = "off", exclusive_user_partitions = { "x" } }, nil, nil, nil, "slurm-share=off", nil },
+  { { mode = "on", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine", nil },
+  { { mode = "observe", exclusive_user_nodes = { "n1" } }, nil, "mine", nil, "mine", nil },
   -- Slurm takes 1024 bytes, and each verdict that follows must have room, up to slurm-share=on,runs=999999
-  { 'mode = "on"', "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=on", nil },
-  { 'mode = "on"', "4", string.rep("x", 998), nil, "refused" },
-  { 'mode = "off"', "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
-  { 'mode = "off"', "4", string.rep("x", 1024), nil, "refused" },
-  { 'mode = "on"', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
+  { { mode = "on" }, "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=on", nil },
+  { { mode = "on" }, "4", string.rep("x", 998), nil, "refused" },
+  { { mode = "off" }, "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
+  { { mode = "off" }, "4", string.rep("x", 1024), nil, "refused" },
+  { { mode = "on" }, nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
   -- an ordinary job is not refused for it; slurmctld's log has a line
-  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
-  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, string.rep("x", 998), nil, string.rep("x", 998), nil, 1 },
-  { 'mode = "off"\nexclusive_user_partitions = ["x"]', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil, 1 },
+  { { mode = "off", exclusive_user_nodes = { "n1" } }, nil, string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
+  { { mode = "off", exclusive_user_nodes = { "n1" } }, nil, string.rep("x", 998), nil, string.rep("x", 998), nil, 1 },
+  { { mode = "off", exclusive_user_partitions = { "x" } }, nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil, 1 },
 }
 for number, row in ipairs(verdicts) do
-  local text, n, extra, comment, extra_wanted, comment_wanted, in_log = unpack(row, 1, 7)
+  local settings, n, extra, comment, extra_wanted, comment_wanted, in_log = unpack(row, 1, 7)
   local name, d = "verdict " .. number, n and with(n) or job({})
-  configure(text)
+  configure(settings)
   d.partition, d.extra, d.comment = "gpu", extra, comment
   hush()
   local answer = share.submit(d, both, 2001)

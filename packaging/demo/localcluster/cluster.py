@@ -487,6 +487,7 @@ class Cluster:
         building.make_building(self.name, hosts)
         self._configure(parts, extra, shards_per_gpu)
         building.boot(self.name, hosts, self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
+        self.write_lua_settings()
         self._start_daemons(hosts)
         if self.accounting:
             users = ",".join(user.name for user in USERS)
@@ -543,6 +544,16 @@ class Cluster:
                 job.write_text(conf.EXAMPLE_JOB)
                 job.chmod(0o755)
                 os.chown(job, user.uid, user.uid)
+
+    def write_config(self, text: str) -> None:
+        """Give every host this config.toml, and the controller's job_submit.lua the settings in it."""
+        (self.site / "config.toml").write_text(text)
+        self.write_lua_settings()
+
+    def write_lua_settings(self) -> None:
+        """Write config.toml in the form that job_submit.lua reads, where our library is installed."""
+        program = f"{conf.HOOKS}/slurm-share"
+        self.exec("ctl", ["/bin/sh", "-c", f"[ ! -e {program} ] || {program} config write-lua"], check=True)
 
     def _give_operators(self, name: str, text: str) -> None:
         """A file beside config.toml that operators, and nobody else, can read."""

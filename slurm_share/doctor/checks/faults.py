@@ -69,6 +69,8 @@ FAULTS = (
           'config.toml: verdict_field = "comment"'),
     Fault("no-lua-plugin", "Slurm's own plugin for Lua was not installed with an upgrade", ("lua-plugin",), "FAIL",
           "install a Slurm that was built with Lua"),
+    Fault("changed-config", "config.toml was changed, and not written for job_submit.lua", ("lua-settings",), "FAIL",
+          "slurm-share config write-lua"),
     # --- config.toml
     Fault("unknown-key", "a key of config.toml is misspelt", ("config",), "FAIL", "slurm-share config print"),
     Fault("writable-config", "config.toml is writable by everybody", ("config",), "FAIL", "chown root and chmod go-w"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.installed import LIB, LUA
-from ...share import site, submit_script
+from ...share import lua_settings, site, submit_script
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (
     CONTROLLER,
@@ -115,4 +115,24 @@ def lua_syntax(facts: Facts) -> Sequence[Verdict]:
     return fail(found) if found else ok("Lua takes it")
 
 
-CHECKS = (job_submit, lua_plugin, lua_syntax)
+@check(
+    "lua-settings",
+    CONTROLLER,
+    asks=f"{lua_settings.NAME}, which job_submit.lua reads, was written from the config.toml that is here",
+    why="a config.toml that was changed since counts as off: no job is shared until the command was run",
+    fix=f"{lua_settings.COMMAND} (on each controller, where there are several)",
+)
+def settings_of_lua(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _without_lua(facts)) is not None:
+        return nothing
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    if not facts.config.settings.job_submit:
+        return ok("config.toml has job_submit = false: the site does without it")
+    found = facts.slurm.lua_settings
+    if isinstance(found, Unseen):
+        return skip(found)
+    return fail(found) if found else ok("they say the same")
+
+
+CHECKS = (job_submit, lua_plugin, lua_syntax, settings_of_lua)

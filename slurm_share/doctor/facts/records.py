@@ -157,6 +157,8 @@ class SlurmFacts(Struct, frozen=True):
     """Path of Slurm's job_submit_lua.so; empty: the other plugins are here, but not this one."""
     lua_problem: str | Unseen = Unseen("not looked for")
     """Lua's error about the site's job_submit.lua; empty: none."""
+    lua_settings: str | Unseen = Unseen("not read")
+    """Why job_submit.lua treats sharing as switched off, whatever config.toml says; empty: it does not."""
     owned: tuple[FileFact, ...] = ()
     """slurm.conf, the files next to it and those that they include: who can write them runs programs as root on all
     nodes."""

@@ -15,10 +15,12 @@ from pathlib import Path
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec.structs import replace
 
+from ...core import names
 from ...core.errors import CommandError, ConfigError, UsageError, shown
 from ...core.installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ...core.process import Finished, finish
 from ...core.slurm_home import slurm_homes
+from ...share import lua_settings
 from ...slurm import controllers
 from ...slurm import nodes as slurm_nodes
 from ...slurm.conf import is_there, read_conf, read_text, slurm_conf_path
@@ -241,6 +243,7 @@ def read_slurm(
         lua_of_package=_text(LUA, root),
         lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
         lua_problem=lua.read_problem(f"{folder}/job_submit.lua", root) if is_controller else NOT_HERE,
+        lua_settings=lua_settings.problem(root / names.CONFIG_FILE.lstrip("/")) if is_controller else NOT_HERE,
         owned=files.read_owned(folder, stack, text, root),
         slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
-from ...share import site, submit_script
+from ...share import lua_settings, site, submit_script
 from ...slurm.conf_text import ConfLine, ConfText, Edit
 from . import lua as rule_lua
 from . import managed, partial, shards
@@ -234,7 +234,10 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
         )
     if shards_per_gpu:
         yield from _others_gpus(present)
-        yield f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}"
+        yield (
+            f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}  "
+            f"and then, here:  {lua_settings.COMMAND}"
+        )
     keys = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
     limits = {key: site.parse_seconds(slurm.value(key) or "") for key in keys}
     for one in site.cut_off(limits, present.settings):

@@ -1,4 +1,4 @@
-"""Compute what of the cluster is free: from nodes as Slurm groups them, one line for each kind of node."""
+"""Compute which nodes, cores and GPUs are free, for each kind of node."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from ..records import NodeKind, QueuedJob, SlurmNode
 KEPT_BACK = frozenset(
     {"RESERVED", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "BLOCKED"}
 )
-"""An ordinary job that is submitted now is not started on these nodes, idle or not."""
+"""States in which a node gets no ordinary job, even if it is idle."""
 _TAKES_JOBS = {"IDLE", "MIXED", "ALLOCATED", "COMPLETING"}
 _TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP",
                "MAINTENANCE", "RESERVED", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED"}  # fmt: skip
 
 
 class FreeKind(Struct, frozen=True, kw_only=True):
-    """All nodes of one kind in one partition: same features, cores and GPUs."""
+    """Nodes of one partition with the same features, cores and GPUs."""
 
     partition: str
     features: str
     gpus_each: tuple[tuple[str, int], ...]
-    """(type, count) of one node."""
+    """(type, count) of the GPUs of one node."""
     cores_each: int
     cores: int
     free_cores: int
     nodes: int
     free_nodes: int
-    """Nodes on which nothing runs."""
+    """Nodes without any job."""
     gpus: int
     free_gpus: int
-    """GPUs of which nobody has anything."""
+    """GPUs of which no job has the whole or a part."""
 
 
 def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeKind, ...]:
-    """Return the kinds of nodes, in the order in which their partitions came. Of the nodes in `held` nothing is
-    free: another user has them to himself, whatever he uses."""
+    """Return the kinds of nodes, in the order of `kinds`. `held`: nodes that other users have for themselves, of which
+    nothing is free."""
     groups: dict[tuple[str, str, tuple[tuple[str, int], ...], int], list[NodeKind]] = {}
     for kind in kinds:
         groups.setdefault((kind.partition, kind.features, kind.gpus, kind.cores), []).append(kind)
@@ -59,14 +59,14 @@ def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[Fr
 
 
 def held_by_others(jobs: Iterable[QueuedJob], uid: int) -> Iterator[str]:
-    """Return the nodes, folded, of jobs that keep this user out."""
+    """Return the folded nodes of other users' jobs that let nobody else start there."""
     for job in jobs:
         if job.keeps_others_out and job.nodes and job.uid != uid:
             yield job.nodes
 
 
 def partition_now(node: SlurmNode) -> str | None:
-    """Return a partition in which a job may start on the node now; None: there is none."""
+    """Return a partition in which a job can start on the node now; None: there is none."""
     states = set(node.states)
     return node.partitions[0] if node.partitions and states & _TAKES_JOBS and not states & _TAKES_NONE else None
 

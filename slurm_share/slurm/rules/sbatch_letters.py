@@ -11,4 +11,4 @@ WITH_VALUE = {
 WITHOUT_VALUE = {"H": "hold", "I": "immediate", "k": "no-kill", "O": "overcommit", "Q": "quiet",
                  "s": "oversubscribe", "v": "verbose", "W": "wait", "h": "help", "V": "version"}  # fmt: skip
 MAYBE_VALUE = frozenset("Ik")
-"""Letters of WITHOUT_VALUE that take what follows them in the same word as a value: -I60."""
+"""Letters of WITHOUT_VALUE that may have a value in the same word: -I60."""

@@ -69,6 +69,23 @@ def test_what_is_written_is_complete_and_comes_out_again(conf, capsys):
     assert "nothing to take back" in capsys.readouterr().out
 
 
+def test_the_settings_for_lua_are_missed_and_written_where_config_toml_is(conf, tmp_path, monkeypatch, capsys):
+    """Also where no line is missing; a config.toml that is wrong keeps nobody from the lines."""
+    config_file = tmp_path / "config.toml"
+    monkeypatch.setattr(apply, "CONFIG_FILE", config_file)
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    config_file.write_text("mode = 'on'\n")
+    capsys.readouterr()
+    assert main(["install", "--check", "--conf", str(conf)]) == 1
+    assert "job_submit_settings.lua is missing: --apply writes it, and so does" in capsys.readouterr().out
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert f"wrote {config_file.with_name('job_submit_settings.lua')}" in capsys.readouterr().out
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+    config_file.write_text("mode = on\n")
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert "until it is right, and `slurm-share config write-lua` was run, no job is shared" in capsys.readouterr().out
+
+
 def test_a_file_without_a_newline_at_its_end_has_none_again(conf):
     """To the byte."""
     conf.write_text(PLAIN.rstrip("\n"))

@@ -13,7 +13,7 @@ from slurm_share.cli import llfree
 from slurm_share.core import terminal
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import ClusterName, NodeKind
-from slurm_share.slurm.rules import free
+from slurm_share.slurm.rules import free, resources
 
 DATA = Path(__file__).parents[2] / "data"
 ALICE = 2001
@@ -180,7 +180,7 @@ def test_nodes_that_differ_are_kinds_of_their_own():
 )
 def test_gpus_in_parts_are_counted(used, parts):
     """In sinfo's words, the first two as recorded."""
-    assert slurm_jobs.count_gpus_in_parts(used) == parts
+    assert resources.count_gpus_in_parts(used) == parts
 
 
 def test_nodes_that_another_user_has_alone_are_not_free(folder):

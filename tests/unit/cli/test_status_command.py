@@ -71,6 +71,20 @@ def test_the_same_for_programs(node, capsys):
     assert answer["gpus"][1]["memory_used_mib"] is None
 
 
+def test_a_controller_whose_config_toml_has_changed_says_so(node, tmp_path, monkeypatch, capsys):
+    """What runs is shown all the same."""
+    (tmp_path / "config.toml").write_text("mode = 'on'\n")
+    (tmp_path / "job_submit_settings.lua").write_text("return {}\n")
+    configuration = Configuration(Settings(mode="on"), {}, file=str(tmp_path / "config.toml"))
+    monkeypatch.setattr(status.config, "load", lambda: configuration)
+    assert main(["status"]) == 0
+    first = " ".join(capsys.readouterr().out.split())
+    assert "jobs to come are not shared: " in first
+    assert "run `slurm-share config write-lua`" in first
+    assert main(["status", "--json"]) == 0
+    assert "config.toml is not what " in json.loads(capsys.readouterr().out)["lua_problem"]
+
+
 def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, capsys):
     """From the own plan; the other GPU of the node is not shown."""
     forbid_ledger(monkeypatch)

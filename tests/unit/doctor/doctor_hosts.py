@@ -106,6 +106,7 @@ HEALTHY = Facts(
         lua_of_package=SCRIPT,
         lua_object="/usr/lib/slurm/job_submit_lua.so",
         lua_problem="",
+        lua_settings="",
         owned=(file("/etc/slurm/slurm.conf", 0o644),),
         slurm_uid=64030,
     ),

@@ -418,6 +418,19 @@ ROWS = (
     row("lua-syntax", "SKIP", "there is no job_submit.lua", slurm__lua=None),
     row("lua-syntax", "SKIP", "not for our eyes", slurm__lua=Unseen("not for our eyes")),
     row("lua-syntax", "SKIP", "has no lua", **NO_LUA),
+    row(
+        "lua-settings", "FAIL", "is missing", slurm__lua_settings="/etc/slurm-share/job_submit_settings.lua is missing"
+    ),
+    row(
+        "lua-settings",
+        "PASS",
+        "does without it",
+        slurm__lua_settings="it is missing",
+        config=site("job_submit = false"),
+    ),
+    row("lua-settings", "SKIP", "is not understood", config=UNSEEN),
+    row("lua-settings", "SKIP", "nobody says", slurm__lua_settings=UNSEEN),
+    row("lua-settings", "SKIP", "has no lua", slurm__lua_settings="it is missing", **NO_LUA),
     row("modes", "WARN", "partition b is observe, which config.toml does not say", **TWO_PARTITIONS),
     row("modes", "PASS", "b: off", **{**TWO_PARTITIONS, "config": one_on("[partition.b]", 'mode = "off"')}),
     row("modes", "PASS", "b: observe; gpu: observe", **{**TWO_PARTITIONS, "config": parse("", "")}),

@@ -21,12 +21,12 @@ def test_every_line_is_a_controller():
     [("a", "a", True), ("a", "a.b", True), ("a.b", "a", True), ("a.b", "a.c", False), ("a", "b", False)],
 )
 def test_a_name_may_have_its_domain(one, other, same):
-    """Of two with domains both count."""
+    """Two names with domains are compared whole."""
     assert controllers.is_same_host(one, other) is same
 
 
 def test_controllers_are_those_that_ping_names():
-    """The backup's, too."""
+    """The backup is among them."""
     text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
     assert controllers.parse_ping(text) == {"ctl": True, "ctl2.site": False}
 

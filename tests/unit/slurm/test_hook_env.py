@@ -26,7 +26,7 @@ def read(environ):
 
 
 def test_a_shared_job_is_read():
-    """What slurmd wrote, and what the user asked."""
+    """slurmd's variables and the user's value."""
     job = read(GOOD)
     assert (job.job_id, job.uid, job.gid, job.node) == (4711, 2001, 2001, "n2")
     assert job.granted == ("0", "1")

@@ -1,4 +1,4 @@
-"""What the cluster has, from what both Slurm releases really answered."""
+"""Kinds of nodes, from recorded answers of both Slurm releases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs
+from slurm_share.slurm.rules import resources
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -38,7 +39,7 @@ def test_the_recorded_cluster_has_three_nodes_in_two_partitions(release: str) ->
     ],
 )
 def test_gpus_are_found_among_the_generic_resources(text: str, gpus: tuple[tuple[str, int], ...]) -> None:
-    assert jobs.parse_gpus(text) == gpus
+    assert resources.parse_gpus(text) == gpus
 
 
 def test_the_default_partition_is_in_scontrols_words() -> None:

@@ -131,7 +131,7 @@ def test_bytes_that_are_no_utf_8_are_bytes_to_slurm_and_to_us(tmp_path):
 
 
 def test_a_file_for_root_alone_hides_from_others(tmp_path):
-    """The bits of its mode."""
+    """Its mode decides."""
     if os.getuid() == 0:
         pytest.skip("NOT TESTED: root may read any file")
     file = tmp_path / "slurm.conf"

@@ -12,7 +12,7 @@ REMOTE = ("sh", "-c", 'case $0 in gone) exit 255 ;; hung) exec sleep 60 ;; *) ex
 
 
 def argv_of(host):
-    """As install does it."""
+    """Return the prefix that install uses."""
     return remote_hosts.remote_argv(REMOTE, host)
 
 
@@ -35,7 +35,7 @@ def test_who_answers_says_what_is_there_and_nobody_is_waited_for(tmp_path):
 
 
 def test_sums_are_those_of_the_files(tmp_path):
-    """Of a file that is not there there is none."""
+    """A file that does not exist has none."""
     (tmp_path / "slurm.conf").write_bytes(b"ClusterName=x\n")
     files = [str(tmp_path / "slurm.conf"), str(tmp_path / "gres.conf")]
     found = remote_hosts.read_sums(["here", "gone"], files, argv_of, Deadline.after(20.0))

@@ -36,7 +36,7 @@ def living():
 
 
 def test_the_very_process_gets_the_signal(living) -> None:
-    """And ends by it."""
+    """It ends by that signal."""
     child, known = living
     slurm_signals.send(known, "TERM")
     assert child.wait(WAIT_S) == -signals.SIGTERM
@@ -54,7 +54,7 @@ def test_the_very_process_gets_the_signal(living) -> None:
     ],
 )
 def test_another_process_gets_nothing(living, change, said) -> None:
-    """Not one that began at another time, not another user's, and no group of processes by a number below one."""
+    """Another start time, another user, or a number below one, which means a group of processes."""
     child, known = living
     with pytest.raises(SlurmShareError, match=f"{said}.*nothing was sent"):
         slurm_signals.send(replace(known, **change), "KILL")
@@ -150,7 +150,7 @@ def test_why_srun_sent_nothing_is_said(tmp_path: Path, script, said) -> None:
 
 
 def test_an_srun_that_does_not_answer_leaves_it_open(tmp_path: Path, monkeypatch) -> None:
-    """Nobody knows then whether the signal was sent, and that is another error."""
+    """Whether the signal was sent is not known then, and the error is another one."""
     monkeypatch.setattr(slurm_signals, "TIMEOUT_S", 0.05)
     with pytest.raises(CommandError, match="no answer"):
         slurm_signals.through_srun(program(tmp_path, "exec sleep 60"), {"PATH": os.environ["PATH"]})

@@ -89,7 +89,7 @@ def test_a_file_that_includes_itself_is_refused(conf):
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
-    """So is a folder."""
+    """A folder is refused, too."""
     with pytest.raises(ConfigError, match="no such file"):
         read_conf(tmp_path / "slurm.conf")
     with pytest.raises(ConfigError, match="is no file"):
@@ -116,7 +116,7 @@ def test_the_last_line_may_go_on_into_nothing():
 
 
 def test_where_slurm_conf_is_looked_for(tmp_path):
-    """What the caller says beats SLURM_CONF."""
+    """The caller's path beats SLURM_CONF."""
     assert slurm_conf_path(tmp_path / "a", {"SLURM_CONF": "/b"}) == tmp_path / "a"
     assert slurm_conf_path(None, {"SLURM_CONF": "/b"}) == Path("/b")
 

@@ -11,6 +11,7 @@ from slurm_share.core.errors import CommandError
 from slurm_share.core.process import Finished
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm import nodes as slurm_nodes
+from slurm_share.slurm.rules import resources
 
 DATA = Path(__file__).parents[2] / "data"
 RELEASES = ["26.05", "24.11"]
@@ -160,4 +161,4 @@ def test_jobs_have_the_gpus_that_squeue_names(folder):
     ],
 )
 def test_details_of_a_job_s_gpus(details, count, indexes):
-    assert slurm_jobs.parse_gpu_indexes(details, count) == indexes
+    assert resources.parse_gpu_indexes(details, count) == indexes

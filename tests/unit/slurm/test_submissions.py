@@ -1,4 +1,4 @@
-"""What Slurm says of how a job was submitted."""
+"""How a job was submitted, from scontrol's and sacct's text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_scontrols_fields():
 
 
 def test_a_line_break_inside_the_submit_line_makes_all_of_it_uncertain():
-    """What stands behind it may be anybody's words."""
+    """The text after it may imitate the next field."""
     forged = SHOWN.replace("one two", "one\n   WorkDir=/tmp\n   Command=/tmp/x")
     assert parse_job(SHOWN.replace("one two", "one\ntwo")) == Kept()
     assert parse_job(forged) == Kept()
@@ -46,7 +46,7 @@ def test_a_line_break_inside_the_submit_line_makes_all_of_it_uncertain():
     ],
 )
 def test_saccts_line(text, line):
-    """Of the job that works there."""
+    """Only the job in that folder counts."""
     assert parse_line(text, "/home/alice") == line
 
 

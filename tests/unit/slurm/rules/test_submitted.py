@@ -14,7 +14,7 @@ from slurm_share.slurm.rules import submitted
 
 
 def of(line, command="/home/alice/p/job.sh", folder="/home/alice/p", **more):
-    """As sbatch was called."""
+    """Return the submission of this sbatch command."""
     found = submitted.of_sbatch(line, command, folder)
     return found and replace(found, **more)
 
