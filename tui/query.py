@@ -27,20 +27,20 @@ from slurm_share.load import Column
 from .query_terms import (
     EXAMPLES,
     YES,
-    Asked,
     Cells,
+    Predicate,
     QueryError,
     all_of,
     any_of,
-    compared,
+    comparison,
     not_of,
     text_term,
 )
 
 LONGEST = 500
-"""Characters. Nobody writes more."""
+"""Most characters of a filter."""
 DEEPEST = 30
-"""Parentheses and `!` within one another."""
+"""Most nested parentheses and `!`."""
 
 _OPERATOR = re.compile(r"\s*(<=|>=|!=|!~|==|=|<|>|~)\s*")
 _TERM = re.compile(r'"([^"]*)"|([^\s&|()<>=~!"]+)')
@@ -52,7 +52,7 @@ class Query:
     """A parsed filter."""
 
     text: str
-    _asked: Asked = field(compare=False)
+    _asked: Predicate = field(compare=False)
     columns: frozenset[str] = field(default=frozenset(), compare=False)
     """Ids of the columns that it reads."""
 
@@ -61,28 +61,28 @@ class Query:
         return [number for number, fits in enumerate(self._asked(cells, count)) if fits == YES]
 
 
-def understand(text: str, columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> Query | None:
-    """The filter that somebody wrote; None: nothing is asked. `shown`: ids of the columns that are seen, whose names
-    go before those of the others. Raises QueryError."""
+def parse(text: str, columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> Query | None:
+    """Return the filter in a text; None: the text is empty. `shown`: ids of the visible columns, whose names take
+    precedence. Raises QueryError."""
     text = text.strip()
     if not text:
         return None
     if len(text) > LONGEST:
-        raise QueryError(f"the filter has {len(text)} characters; {LONGEST} are enough for everybody")
-    reader = _Reader(text, columns, shown)
+        raise QueryError(f"the filter has {len(text)} characters, more than {LONGEST}")
+    reader = _Parser(text, columns, shown)
     asked = reader.whole()
     return Query(text, asked, frozenset(reader.used))
 
 
-def begun_name(text: str, columns: Sequence[Column[Any]]) -> str:
-    """The name of a column that the end of the text may be the beginning of, or all of; empty: it is none."""
+def completed_name(text: str, columns: Sequence[Column[Any]]) -> str:
+    """Return the name of a column that the end of the text begins; empty: there is none."""
     begun = re.split(r"[\s&|(!]", text)[-1].casefold()
     names = [name for column in columns for name in (column.name, column.id, *column.alias)]
     return next((name for name in names if begun and name.casefold().startswith(begun)), "")
 
 
-def called(columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> dict[str, Column[Any]]:
-    """What each name means, in small letters."""
+def columns_by_name(columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> dict[str, Column[Any]]:
+    """Return the columns by all of their names, casefolded."""
     found: dict[str, Column[Any]] = {}
     for is_shown in (False, True):
         some = [column for column in columns if (column.id in shown) == is_shown]
@@ -92,39 +92,39 @@ def called(columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> dict[
     return found
 
 
-class _Reader:
-    """Reads from left to right, one thing ahead."""
+class _Parser:
+    """A recursive descent parser."""
 
     def __init__(self, text: str, columns: Sequence[Column[Any]], shown: Collection[str]) -> None:
         self._text, self._at, self._depth = text, 0, 0
         self._columns = columns
-        self._names = called(columns, shown)
+        self._names = columns_by_name(columns, shown)
         self.used: set[str] = set()
-        """Ids of the columns that are asked."""
+        """Ids of the columns that are read."""
 
-    def whole(self) -> Asked:
+    def whole(self) -> Predicate:
         asked = self._any()
         if self._next():
-            raise QueryError("there is a ) too many" if self._next() == ")" else f"no filter: {self._rest()}")
+            raise QueryError("there is one ) too many" if self._next() == ")" else f"not a filter: {self._rest()}")
         return asked
 
-    def _any(self) -> Asked:
+    def _any(self) -> Predicate:
         parts = [self._all()]
         while self._take("|"):
             parts.append(self._all())
         return parts[0] if len(parts) == 1 else any_of(parts)
 
-    def _all(self) -> Asked:
+    def _all(self) -> Predicate:
         parts = [self._one()]
         while (ahead := self._next()) and ahead not in "|)":
             self._take("&")
             parts.append(self._one())
         return parts[0] if len(parts) == 1 else all_of(parts)
 
-    def _one(self) -> Asked:
+    def _one(self) -> Predicate:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise QueryError(f"more than {DEEPEST} parentheses and ! within one another")
+            raise QueryError(f"more than {DEEPEST} nested parentheses and !")
         try:
             if self._take("!"):
                 return not_of(self._one())
@@ -137,7 +137,7 @@ class _Reader:
         finally:
             self._depth -= 1
 
-    def _term(self) -> Asked:
+    def _term(self) -> Predicate:
         found = _TERM.match(self._text, self._at)
         if found is None:
             rest = self._rest()
@@ -162,10 +162,10 @@ class _Reader:
         self._at = value.end()
         wanted = value[1] if value[1] is not None else value[2]
         twin = next((one for one in self._columns if one.id == column.twin), None)
-        return compared(column, name, sign[1], wanted, twin, is_quoted=value[1] is not None)
+        return comparison(column, name, sign[1], wanted, twin, is_quoted=value[1] is not None)
 
     def _what(self, begun: str, column: Column[Any], sign: str) -> str:
-        """Why there is no value."""
+        """Return why the value is missing."""
         ahead = self._next()
         if ahead == '"':
             return 'a closing " is missing'

@@ -1,7 +1,7 @@
-"""The dashboard's themes. None says by hue alone what it says: letters, words, bold and reverse are in all of them.
+"""The dashboard's themes. None depends on hue alone: letters, words, bold and reverse carry every meaning too.
 
-A figure's mark is drawn in these roles: `accent` low, `warning` high, `error` over, `success` fine; `foreground` and
-`text-muted` are words. Each is readable on `background`, `surface` and `panel` (4.5 to 1; in high-contrast 7 to 1).
+Figures are marked with these roles: `accent` low, `warning` high, `error` over, `success` fine; text has `foreground`
+and `text-muted`. Each has a contrast of 4.5 to 1 on `background`, `surface` and `panel`, in high-contrast 7 to 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DARK, LIGHT, HIGH_CONTRAST, COLOUR_BLIND, MONO, ANSI = "dark", "light", "high-co
 
 
 def _texts(*, muted: str, cursor: tuple[str, str], **colours: str) -> dict[str, str]:
-    """Variables that Textual would mix by itself, with less contrast than is promised here."""
+    """Return variables that Textual would otherwise derive with too little contrast."""
     return {
         "text-muted": muted,
         "foreground-muted": muted,
@@ -33,7 +33,7 @@ def _texts(*, muted: str, cursor: tuple[str, str], **colours: str) -> dict[str, 
 def _theme(
     name: str, *, dark: bool, ground: tuple[str, str, str], text_colours: tuple[str, str], **colours: str
 ) -> Theme:
-    """`ground`: background, surface, panel; `text_colours`: foreground, muted."""
+    """Return a theme. `ground`: background, surface, panel; `text_colours`: foreground, muted."""
     background, surface, panel = ground
     foreground, muted = text_colours
     return Theme(
@@ -123,7 +123,7 @@ THEMES: tuple[Theme, ...] = (
         error="#ffa0a0",
         success="#80ff80",
     ),
-    # Okabe and Ito's colours, which people of every kind of colour vision tell apart; they differ in lightness as well.
+    # Okabe and Ito's colours: distinct with every kind of colour vision, and in lightness too.
     _theme(
         COLOUR_BLIND,
         dark=True,
@@ -152,12 +152,12 @@ _OTHER_NAMES = {
 
 
 def known(name: str) -> str:
-    """Return the theme's full name; empty: there is none of that name."""
+    """Return the theme's full name; empty: there is no such theme."""
     return name if name in NAMES else _OTHER_NAMES.get(name, "")
 
 
 def suited(environ: Mapping[str, str], color_system: str | None) -> str:
-    """Return the default theme of a terminal. `color_system`: as rich calls it, standard is 16 colours."""
+    """Return the default theme of a terminal. `color_system`: rich's name; standard is 16 colours."""
     if is_colourless(environ):
         return MONO
     return ANSI if color_system in ("standard", None) else DARK

@@ -22,10 +22,10 @@ import slurm_share_tui
 from msgspec.structs import replace as changed
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture, of_survey
-from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
 from textual.message import Message
 
@@ -98,7 +98,7 @@ class Bench(Dashboard):
     CSS_PATH = Path(slurm_share_tui.__file__).with_name("dashboard.tcss")
 
     def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
-        super().__init__(Feed(), config=UserConfig(theme="dark"), place=Place(view="nodes"))  # type: ignore[arg-type]
+        super().__init__(Feed(), config=UserConfig(theme="dark"), location=Location(view="nodes"))  # type: ignore[arg-type]
         self.pictures, self.rate, self.seconds = pictures, rate, seconds
         self.found: dict[str, float] = {}
         self.shown = 0
@@ -113,7 +113,7 @@ class Bench(Dashboard):
         frames = Frames()
         frames.watch(asyncio.get_running_loop())
         await self._play(WARM_S, ["down", "down"])
-        grid = self.board.grid
+        grid = self.main_screen.grid
         assert grid is not None
         grid.sort_by("gpu", True)
         await self._play(1.0, [])

@@ -15,8 +15,8 @@ from pathlib import Path
 import slurm_share_tui
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.feed import Feed
+from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
-from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
 from tui_drawing import WARM_S, Frames
 
@@ -31,7 +31,7 @@ class Whole(Dashboard):
     CSS_PATH = Path(slurm_share_tui.__file__).with_name("dashboard.tcss")
 
     def __init__(self, feed: Feed, seconds: float) -> None:
-        super().__init__(feed, config=UserConfig(theme="dark"), place=Place(view="nodes"))
+        super().__init__(feed, config=UserConfig(theme="dark"), location=Location(view="nodes"))
         self.seconds = seconds
         self.found: dict[str, float] = {}
 
@@ -46,7 +46,7 @@ class Whole(Dashboard):
         frames.watch(asyncio.get_running_loop())
         while self.picture is None or self.picture.number < 2:
             await asyncio.sleep(0.1)
-        grid = self.board.grid
+        grid = self.main_screen.grid
         assert grid is not None
         grid.sort_by("gpu", True)
         await asyncio.sleep(WARM_S)

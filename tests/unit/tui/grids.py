@@ -66,7 +66,7 @@ class GridApp(App[None]):
     def __init__(self, rows: Sequence[Thing] = (), made: Callable[[], tuple[Column[Thing], ...]] = columns) -> None:
         super().__init__()
         self.rows, self.made = rows, made
-        self.said: list[Grid.Said] = []
+        self.said: list[Grid.GridMessage] = []
 
     def compose(self) -> ComposeResult:
         """Above one another."""
@@ -97,7 +97,7 @@ class GridApp(App[None]):
         """The table."""
         return self.query_one(Grid)
 
-    def heard(self, kind: type[Grid.Said]) -> list[Any]:
+    def heard(self, kind: type[Grid.GridMessage]) -> list[Any]:
         """What it said of this kind."""
         return [one for one in self.said if type(one) is kind]
 

@@ -13,7 +13,7 @@ from slurm_share_tui.history import History
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Told
+from slurm_share_tui.wire import Command
 from textual.message import Message
 from textual.pilot import Pilot
 
@@ -23,14 +23,14 @@ class FakeFeed:
 
     def __init__(self) -> None:
         self.history = History()
-        self.told: list[Told] = []
+        self.told: list[Command] = []
         self.post: Callable[[Message], object] | None = None
 
     def attach(self, post: Callable[[Message], object]) -> None:
         """As the feed does."""
         self.post = post
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Command) -> None:
         """Kept, and nothing else."""
         self.told.append(told)
 

@@ -9,7 +9,7 @@ from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.place import Process
+from slurm_share_tui.location import Process
 from slurm_share_tui.target import Target
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError

@@ -16,9 +16,9 @@ from msgspec.structs import replace as changed
 from rich.segment import Segment
 from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
 from slurm_share_tui import themes
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.messages import FeedFailed
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
 from slurm_share_tui.views.table import TableView
@@ -79,7 +79,7 @@ def test_before_the_first_look_it_says_that_it_looks() -> None:
         assert "looking ..." in screen_text(app)
         for key in ("2", "enter", "x", "o", "y", "t", "slash", "escape", "c", "escape", "5", "escape", "f", "1"):
             await pilot.press(key)
-        await until(pilot, lambda: app.board.place.view == "nodes")
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
 
     drive(app, play)
 
@@ -185,7 +185,7 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
         for key in "123456":
             await pilot.press(key, "down", "up")
         for view in ("gpu", "process", "node"):
-            await app.board.go((Place(view=view, node="nowhere", gpu="GPU-none"),))
+            await app.main_screen.go((Location(view=view, node="nowhere", gpu="GPU-none"),))
             await pilot.pause()
 
     drive(app, play)
@@ -196,10 +196,10 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
 
 def test_a_gpu_is_named_with_its_node_where_the_way_does_not_say_it() -> None:
     """From the table of GPUs; from its node the node stands before it."""
-    gpu = Place(view="gpu", node="n1", gpu="GPU-1", gpu_name="GPU 0")
+    gpu = Location(view="gpu", node="n1", gpu="GPU-1", gpu_name="GPU 0")
     one = changed(gpu, view="process", process=Process(7))
-    assert crumb(gpu, Place(view="gpus")) == "n1 GPU 0"
-    assert crumb(gpu, Place(view="node", node="n1")) == "GPU 0"
+    assert crumb(gpu, Location(view="gpus")) == "n1 GPU 0"
+    assert crumb(gpu, Location(view="node", node="n1")) == "GPU 0"
     assert crumb(one, gpu) == "process 7"
     assert crumb(one) == "n1 process 7"
 
@@ -214,7 +214,7 @@ def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> No
         for key, what in (("1", "node"), ("3", "job"), ("4", "GPU")):
             await pilot.press(key)
             await pilot.pause()
-            view = app.board.shown
+            view = app.main_screen.shown
             assert isinstance(view, TableView)
             before = view.head.text
             view.grid.query_text = view.grid.shown_rows[0].name if what == "node" else "alice"
@@ -235,18 +235,18 @@ def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
         await shown(pilot, feed)
         await pilot.press("2")
         for depth, view in enumerate(WAY_DOWN):
-            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
-            assert len(app.board.way) == depth + 1
+            await until(pilot, lambda view=view: app.main_screen.location.view == view, view)  # type: ignore[misc]
+            assert len(app.main_screen.path) == depth + 1
             if view != WAY_DOWN[-1]:
                 await pilot.press("enter")
-        assert text_of(app.board.query_one(Crumbs)).startswith(" Users > alice > ")
-        assert " > GPU 0 > process " in text_of(app.board.query_one(Crumbs))
+        assert text_of(app.main_screen.query_one(Crumbs)).startswith(" Users > alice > ")
+        assert " > GPU 0 > process " in text_of(app.main_screen.query_one(Crumbs))
         for view in reversed(WAY_DOWN[:-1]):
             await pilot.press("escape")
-            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
+            await until(pilot, lambda view=view: app.main_screen.location.view == view, view)  # type: ignore[misc]
         await pilot.press("escape")
         await pilot.pause()
-        assert app.board.way == (Place(view="users"),)
+        assert app.main_screen.path == (Location(view="users"),)
 
     drive(app, play)
 
@@ -259,8 +259,8 @@ def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         await pilot.press("down", "down", "3", "1")
-        await until(pilot, lambda: app.board.place.view == "nodes")
-        grid = app.board.grid
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
+        grid = app.main_screen.grid
         assert grid is not None
         assert grid.row.name == "h-1"
         assert app.focused is grid
@@ -274,16 +274,16 @@ def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
     app = a_dashboard(feed)
 
     async def click(pilot: Pilot[Any], line: type[Widget], word: str) -> None:
-        assert await pilot.click(line, offset=(text_of(app.board.query_one(line)).index(word), 0))
+        assert await pilot.click(line, offset=(text_of(app.main_screen.query_one(line)).index(word), 0))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         await click(pilot, Tabs, "Users")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await click(pilot, Keys, "Enter")
-        await until(pilot, lambda: app.board.place.view == "jobs")
+        await until(pilot, lambda: app.main_screen.location.view == "jobs")
         await click(pilot, Crumbs, "Users")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await click(pilot, Keys, "?")
         await until(pilot, lambda: isinstance(app.screen, Help))
 
@@ -312,7 +312,7 @@ def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> Non
 def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
     """llload-tui --all --view jobs."""
     feed = FakeFeed()
-    app = a_dashboard(feed, place=Place(view="jobs"))
+    app = a_dashboard(feed, location=Location(view="jobs"))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
@@ -338,7 +338,7 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, slim)
         assert feed.told == []
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         if asked == "the sort":
             grid.sort_by("user")
@@ -464,10 +464,10 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
         text = str(app.screen.query_one("#help-text", Static).render())
         assert before > 2
         drawn = list[object]()
-        view = app.board.shown
+        view = app.main_screen.shown
         assert view is not None
         original = view.draw
-        view.draw = lambda picture, place: (drawn.append(picture), original(picture, place))[1]  # type: ignore[method-assign]
+        view.draw = lambda picture, location: (drawn.append(picture), original(picture, location))[1]  # type: ignore[method-assign]
         for number in range(1, 4):
             await shown(pilot, feed, arrived_picture(now=1_795_271_308.0 + 5 * number))
         assert drawn == []
@@ -488,7 +488,7 @@ def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
         await shown(pilot, feed)
         for view in "123456":
             await pilot.press(view, "down")
-            grid = app.board.grid
+            grid = app.main_screen.grid
             assert grid is not None
             row = grid.marks, grid.cursor, grid.count
             for size in ((20, 5), (1, 1), (300, 100), (120, 40)):
@@ -623,7 +623,7 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
         await pilot.press("c", "down", "down", "space", "enter")
         await until(pilot, lambda: len(app.screen_stack) == 1)
         await pilot.press("3")
-        await until(pilot, lambda: app.board.place.view == "jobs")
+        await until(pilot, lambda: app.main_screen.location.view == "jobs")
 
     drive(app, play)
     kept = Memory(file, Remembered())
@@ -639,10 +639,10 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     async def look(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         assert again.theme == "light"
-        assert again.board.place.view == "jobs"
+        assert again.main_screen.location.view == "jobs"
         await pilot.press("1")
-        await until(pilot, lambda: again.board.place.view == "nodes")
-        grid = again.board.grid
+        await until(pilot, lambda: again.main_screen.location.view == "nodes")
+        grid = again.main_screen.grid
         assert grid is not None
         assert (grid.chosen, grid.sort) == (choice.columns, (choice.sort, choice.down))
         assert choice.sort != ""
@@ -658,7 +658,7 @@ def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert "gone" not in grid.chosen
         assert "gpu" in grid.chosen
@@ -678,11 +678,11 @@ def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
         assert " d down" in screen_text(app)
         await pilot.press("2", "question_mark")
         await pilot.pause()
-        assert app.board.place.view == "nodes"
+        assert app.main_screen.location.view == "nodes"
         await pilot.press("n", "d")
-        await until(pilot, lambda: app.board.place.node == "c-2")
+        await until(pilot, lambda: app.main_screen.location.node == "c-2")
         await pilot.press("f2")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await pilot.press("f3")
         await until(pilot, lambda: isinstance(app.screen, Help))
         assert "F2  Users" in str(app.screen.query_one("#help-text", Static).render())
@@ -830,7 +830,7 @@ def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
         app.keep()
         await until(pilot, writing.is_set)
         await pilot.press("2")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         hangs.set()
         await until(pilot, lambda: any("cannot be kept" in one.message for one in app._notifications))
 

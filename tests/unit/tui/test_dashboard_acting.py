@@ -14,8 +14,8 @@ from slurm_share_tui import action_keys, typed_ahead
 from slurm_share_tui.action_rules import Cancel, Me, PlannedAction, Scope
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.location import Location
 from slurm_share_tui.picture import nodes_of
-from slurm_share_tui.place import Place
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -83,7 +83,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, quick: None) -> Any:
 
     def run(play: Any, *, readonly: bool = False, user: str = "alice") -> Recorded:
         feed, commands = FakeFeed(), Recorded()
-        app = a_dashboard(feed, commands=commands, readonly=readonly, place=Place(view="jobs"))
+        app = a_dashboard(feed, commands=commands, readonly=readonly, location=Location(view="jobs"))
         notes = notes_of(app, monkeypatch)
         picture = picture_of(changed(a_survey(everybody=user != "alice", user=user), source="srun"), arrived=98.0)
 
@@ -109,7 +109,7 @@ def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
     """Asked, done, said, and looked at again."""
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        job = app.board.shown.targets()[0].job
+        job = app.main_screen.shown.targets()[0].job
         await pilot.press("x")
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", (job,))]
@@ -131,7 +131,7 @@ def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any,
         others = {name for one in survey.jobs[1:] for name in nodes_of(one)}
         only = next(node for node in survey.nodes if node.name in nodes_of(job) and node.name not in others)
         await pilot.press(key)
-        await until(pilot, lambda: app.board.place.view != "jobs")
+        await until(pilot, lambda: app.main_screen.location.view != "jobs")
         feed.picture(picture_of(changed(survey, nodes=(only,), jobs=(job,)), arrived=98.0))
         await until(pilot, lambda: len(app.picture.survey.jobs) == 1)
         await pilot.pause()
@@ -177,7 +177,7 @@ def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
     """All of them, in one question."""
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        jobs = tuple(row.id for row in app.board.grid.shown_rows[:2])
+        jobs = tuple(row.id for row in app.main_screen.grid.shown_rows[:2])
         await pilot.press("space", "space", "x")
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", jobs)]
@@ -213,7 +213,7 @@ def test_the_output_is_opened_and_left(bench: Any) -> None:
         await opened(pilot, app, LogScreen)
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1)
-        assert app.board.place.view == "jobs"
+        assert app.main_screen.location.view == "jobs"
 
     bench(play)
 
@@ -226,7 +226,7 @@ def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
         await pilot.press("x", "s")
         assert ["read-only" in note for note in notes] == [True, True]
         assert len(app.screen_stack) == 1
-        keys = "".join(piece.text for piece in app.board.query_one("Keys").pieces())
+        keys = "".join(piece.text for piece in app.main_screen.query_one("Keys").pieces())
         assert "cancel" not in keys
         assert "signal" not in keys
 
@@ -255,7 +255,7 @@ def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
         await pilot.press("x")
         assert "one thing at a time" in notes[1]
         await pilot.press("1")
-        await until(pilot, lambda: app.board.place.view == "nodes")
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
         commands.waits.set()
         await opened(pilot, app, Confirm)
 
@@ -329,17 +329,17 @@ def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("6")
-        await until(pilot, lambda: app.board.place.view == "advice")
-        for _ in app.board.shown.grid.rows:
-            if app.board.shown.copied():
+        await until(pilot, lambda: app.main_screen.location.view == "advice")
+        for _ in app.main_screen.shown.grid.rows:
+            if app.main_screen.shown.copy_lines():
                 break
             await pilot.press("down")  # a job that is well as it is has no line
-        lines = app.board.shown.copied()
+        lines = app.main_screen.shown.copy_lines()
         assert lines
         await pilot.press("y")
         assert app.clipboard == "\n".join(lines)
         assert notes[0].startswith("copied")
-        app.board.shown.copied = lambda: ("a\rrm -rf\x1b[31m",)
+        app.main_screen.shown.copy_lines = lambda: ("a\rrm -rf\x1b[31m",)
         await pilot.press("y")
         assert app.clipboard == "a\\rrm -rf\\x1b[31m"
 
@@ -359,11 +359,11 @@ def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
             for key in typed:
                 app.post_message(events.Key(key, key))
             await pilot.pause()
-            assert app.screen is app.board
+            assert app.screen is app.main_screen
             commands.waits.set()
             await opened(pilot, app, Confirm)
             if "q" in typed:
-                await until(pilot, lambda: app.screen is app.board)
+                await until(pilot, lambda: app.screen is app.main_screen)
             else:
                 await pilot.pause()
                 await pilot.press("escape")
@@ -384,7 +384,7 @@ def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypa
         for key in "xp":
             app.post_message(events.Key(key, key))
         await until(pilot, lambda: app.status.held)
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         commands.waits.set()
         await opened(pilot, app, Confirm)
 

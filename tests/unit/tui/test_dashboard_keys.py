@@ -12,8 +12,8 @@ from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, until
 from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.location import Location, Process, ViewName
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process, ViewName
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
@@ -38,7 +38,7 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
@@ -55,14 +55,14 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
 class Bench:
     """A dashboard in one view, and what is needed to see what a key did."""
 
-    def __init__(self, pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, notes: list[str], way: tuple[Place, ...]):
-        self.pilot, self.app, self.feed, self.notes, self.way = pilot, app, feed, notes, way
+    def __init__(self, pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, notes: list[str], path: tuple[Location, ...]):
+        self.pilot, self.app, self.feed, self.notes, self.path = pilot, app, feed, notes, path
         self.key = ""
 
     @property
     def grid(self) -> Grid[Any]:
         """The view's table."""
-        grid = self.app.board.grid
+        grid = self.app.main_screen.grid
         assert grid is not None
         return grid
 
@@ -71,14 +71,14 @@ class Bench:
         while len(self.app.screen_stack) > 1:
             self.app.pop_screen()
             await self.pilot.pause()
-        if self.app.board.way != self.way:
-            await self.app.board.go(self.way)
+        if self.app.main_screen.path != self.path:
+            await self.app.main_screen.go(self.path)
         grid = self.grid
         grid.query_text, grid.marks = "", frozenset()
         grid.sort_by("", False)
         grid.action_first()
-        if getattr(self.app.board.shown, "only_flagged", False):
-            self.app.board.action_flagged()
+        if getattr(self.app.main_screen.shown, "only_flagged", False):
+            self.app.main_screen.action_flagged()
         self.app.hold(False)
         self.feed.told.clear()
         self.notes.clear()
@@ -100,17 +100,17 @@ def goes_to(view: ViewName) -> Try:
 
     async def run(bench: Bench) -> None:
         await bench.press()
-        await bench.holds(lambda: bench.app.board.place.view == view)
+        await bench.holds(lambda: bench.app.main_screen.location.view == view)
 
     return run
 
 
 async def goes_down(bench: Bench) -> None:
     """To what the view says is below, or nowhere."""
-    assert bench.app.board.shown is not None
-    below = bench.app.board.shown.below()
+    assert bench.app.main_screen.shown is not None
+    below = bench.app.main_screen.shown.enter_location()
     await bench.press()
-    await bench.holds(lambda: bench.app.board.way == (bench.way if below is None else (*bench.way, below)))
+    await bench.holds(lambda: bench.app.main_screen.path == (bench.path if below is None else (*bench.path, below)))
 
 
 async def goes_back(bench: Bench) -> None:
@@ -118,9 +118,9 @@ async def goes_back(bench: Bench) -> None:
     bench.grid.query_text = "a"
     await bench.press()
     assert bench.grid.query_text == ""
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.press()
-    await bench.holds(lambda: bench.app.board.way == (bench.way[:-1] or bench.way))
+    await bench.holds(lambda: bench.app.main_screen.path == (bench.path[:-1] or bench.path))
 
 
 def moves(begin: int, by: Callable[[Bench], int]) -> Try:
@@ -187,7 +187,7 @@ async def scrolls(bench: Bench) -> None:
         await bench.pilot.pause()
         await bench.press()
         assert heading(bench) == second
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.pilot.resize_terminal(120, 40)
     await bench.pilot.pause()
 
@@ -199,7 +199,7 @@ def heading(bench: Bench) -> str:
 
 async def next_pane(bench: Bench) -> None:
     """From part to part and round to the first; where there is one alone it keeps the focus."""
-    view = bench.app.board.shown
+    view = bench.app.main_screen.shown
     assert view is not None
     parts = [one for one in view.query("*") if one.focusable]
     assert len(parts) == (2 if view.view == "advice" else 1)
@@ -218,13 +218,13 @@ async def filters(bench: Bench) -> None:
     texts = [column.text(row) for column in grid.columns if isinstance(column.value(row), str)]
     word = next(word for text in texts for word in text.split() if word.isalnum())
     await bench.press()
-    assert bench.app.board.query_one(FilterLine).display
+    assert bench.app.main_screen.query_one(FilterLine).display
     await bench.pilot.press(*word)
     await bench.holds(lambda: grid.query_text == word)
     assert 0 < grid.count <= total
     await bench.pilot.press("q", "2")
     await bench.pilot.pause()
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.pilot.press("escape")
     await bench.holds(lambda: grid.query_text == "")
     assert grid.count == total
@@ -239,7 +239,7 @@ async def stops(bench: Bench) -> None:
 
 async def flags(bench: Bench) -> None:
     """Those rows that have a flag, and no other ones; the same key has all again."""
-    view, rows = bench.app.board.shown, list(bench.grid.rows)
+    view, rows = bench.app.main_screen.shown, list(bench.grid.rows)
     assert isinstance(view, TableView)
     flagged = [row for row in rows if view.codes(row)]
     if view.view == "nodes":
@@ -294,7 +294,7 @@ def opens(screen: type[Any]) -> Try:
         await bench.holds(lambda: isinstance(bench.app.screen, screen))
         await bench.pilot.press("escape")
         await bench.holds(lambda: len(bench.app.screen_stack) == 1)
-        assert bench.app.board.way == bench.way
+        assert bench.app.main_screen.path == bench.path
 
     return run
 
@@ -308,8 +308,8 @@ async def hides_charts(bench: Bench) -> None:
 
 async def plots(bench: Bench) -> None:
     """What the view has a history of; where it has none it says so."""
-    assert bench.app.board.shown is not None
-    if bench.app.board.shown.subject() is None:
+    assert bench.app.main_screen.shown is not None
+    if bench.app.main_screen.shown.subject() is None:
         await bench.press()
         assert "nothing here to plot" in bench.notes[0]
     else:
@@ -358,9 +358,9 @@ async def is_refused_in_a_demonstration(bench: Bench) -> None:
 
 async def copies(bench: Bench) -> None:
     """What the view says; the note says what, or that there is nothing."""
-    assert bench.app.board.shown is not None
-    lines = bench.app.board.shown.copied()
-    assert lines or bench.app.board.place.view == "advice"
+    assert bench.app.main_screen.shown is not None
+    lines = bench.app.main_screen.shown.copy_lines()
+    assert lines or bench.app.main_screen.location.view == "advice"
     bench.app.copy_to_clipboard("what was there before")
     await bench.press()
     (note,) = bench.notes
@@ -414,26 +414,26 @@ TRIES: dict[str, Try] = {
 }
 
 
-def way_to(view: ViewName, picture: Picture) -> tuple[Place, ...]:
+def way_to(view: ViewName, picture: Picture) -> tuple[Location, ...]:
     """A place with something in it: the node with the most GPUs, the process on it."""
     row = next(row for row in picture.nodes if row.name == "h-1")
     assert row.node.snapshot is not None
     process = row.node.snapshot.processes[0]
-    node = Place(view="node", node="h-1")
-    gpu = Place(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
+    node = Location(view="node", node="h-1")
+    gpu = Location(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
     if view == "node":
-        return (Place(view="nodes"), node)
+        return (Location(view="nodes"), node)
     if view == "gpu":
-        return (Place(view="nodes"), node, gpu)
+        return (Location(view="nodes"), node, gpu)
     if view == "process":
         one = Process(process.pid, process.start_ticks)
         return (
-            Place(view="nodes"),
+            Location(view="nodes"),
             node,
             gpu,
-            Place(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
+            Location(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
         )
-    return (Place(view=view),)
+    return (Location(view=view),)
 
 
 def test_every_key_is_tried() -> None:
@@ -505,7 +505,7 @@ def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert len(grid.letters) > 5
         for column, letter in grid.letters.items():

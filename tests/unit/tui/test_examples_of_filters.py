@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from slurm_share_tui import keymap, query
 from slurm_share_tui import tables as made
 from slurm_share_tui.history import History
-from slurm_share_tui.query import understand
+from slurm_share_tui.query import parse
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.screens.help import FILTER
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import gpu_rows
@@ -85,9 +85,9 @@ def test_an_example_is_true(example: str) -> None:
     mistakes: list[str] = []
     for columns, rows in tables():
         try:
-            asked = understand(example, columns, [column.id for column in columns if column.shown])
+            asked = parse(example, columns, [column.id for column in columns if column.shown])
             assert asked is not None
-            found += len(asked.fitting(Held(rows, columns, str), len(rows)))
+            found += len(asked.fitting(RowSet(rows, columns, str), len(rows)))
             understood += 1
         except QueryError as error:
             mistakes.append(str(error))
@@ -101,9 +101,9 @@ def test_a_start_is_asked_for_from_now_on() -> None:
     columns, rows = tables()[2]
 
     def found(text: str) -> int:
-        asked = understand(text, columns, [column.id for column in columns if column.shown])
+        asked = parse(text, columns, [column.id for column in columns if column.shown])
         assert asked is not None
-        return len(asked.fitting(Held(rows, columns, str), len(rows)))
+        return len(asked.fitting(RowSet(rows, columns, str), len(rows)))
 
     running = found("time>=0:00")
     assert 0 < running <= found("start<=0s")

@@ -181,7 +181,7 @@ heard = []
 look(0)
 for line in sys.stdin:
     if line.strip(): heard.append(json.loads(line))
-    if heard and heard[-1]["type"] == "Look": sys.exit(3)
+    if heard and heard[-1]["type"] == "ReadNow": sys.exit(3)
     look(len(heard), json.dumps(heard))
 """
     one = feed(script=script)
@@ -193,7 +193,7 @@ for line in sys.stdin:
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
     every, details, recorded = json.loads(said)
     assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert recorded == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
+    assert recorded == {"type": "AskRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
@@ -273,11 +273,11 @@ time.sleep(600)
     one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
     app.wait(Arrived)
     said = Details(True)
-    for _ in range(70_000 // len(wire.line(said)) + 1):
+    for _ in range(70_000 // len(wire.encode(said)) + 1):
         one.tell(said)
     assert "ended by signal 9" in app.wait(FeedFailed).why
     picture = app.wait(Arrived, lambda message: message.picture.survey.taken == 2).picture
-    assert picture.survey.notes == (wire.line(said).decode(),)
+    assert picture.survey.notes == (wire.encode(said).decode(),)
 
 
 def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, monkeypatch):

@@ -71,18 +71,20 @@ def test_what_cannot_be_is_refused_with_a_sentence(keys: dict[str, str], said: s
 )  # fmt: skip
 def test_a_key_is_written_as_people_write_it(key: str, written: str) -> None:
     """For the last line of the screen and for the help."""
-    assert keymap.sign(key) == written
+    assert keymap.key_text(key) == written
 
 
 def test_bindings_carry_their_ids() -> None:
     """By which Textual exchanges the keys."""
-    for room in ("app", "board", "grid"):
-        assert {binding.id for binding in keymap.bindings(room)} == {key.id for key in keymap.KEYS if key.room == room}
+    for room in ("app", "screen", "grid"):
+        assert {binding.id for binding in keymap.bindings(room)} == {
+            key.id for key in keymap.KEYS if key.handler == room
+        }
 
 
 def test_the_manual_has_every_key() -> None:
     """packaging/docs/tui.md, made from the same list."""
     manual = (Path(__file__).parents[3] / "packaging" / "docs" / "tui.md").read_text(encoding="utf-8")
     for key in keymap.KEYS:
-        signs = " ".join(f"`{keymap.sign(one)}`" for one in keymap.keys_of(key.id, {}))
+        signs = " ".join(f"`{keymap.key_text(one)}`" for one in keymap.keys_of(key.id, {}))
         assert f"| {signs} | {key.id} | {key.help} |" in manual

@@ -40,11 +40,11 @@ def test_whatever_a_key_does_is_offered_with_its_key() -> None:
         await until(pilot, lambda: app.picture)
         offers = {offer.name: offer for offer in palette.offers(app)}
         for key in keymap.KEYS:
-            if key.room != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
+            if key.handler != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
                 assert f"{key.group}: {key.label}" in offers
         assert offers["Time: pause"].key == "F9"
         assert all(f"Theme {name}" in offers for name in themes.NAMES)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert all(f"Sort by {column.heading}" in offers for column in grid.columns)
 
@@ -69,13 +69,13 @@ def test_what_is_forbidden_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("words", "holds"),
     [
-        ("views gpus", lambda app: app.board.place.view == "gpus"),
+        ("views gpus", lambda app: app.main_screen.location.view == "gpus"),
         ("theme light", lambda app: app.theme == themes.LIGHT),
-        ("sort by load", lambda app: app.board.grid.sort[0] != ""),
+        ("sort by load", lambda app: app.main_screen.grid.sort[0] != ""),
         ("time pause", lambda app: app.status.held),
-        ("v-7", lambda app: (app.board.place.view, app.board.place.node) == ("node", "v-7")),
-        ("carol", lambda app: (app.board.place.view, app.board.place.user) == ("jobs", "carol")),
-        ("95598", lambda app: (app.board.place.view, app.board.place.job_name) == ("nodes", "95598")),
+        ("v-7", lambda app: (app.main_screen.location.view, app.main_screen.location.node) == ("node", "v-7")),
+        ("carol", lambda app: (app.main_screen.location.view, app.main_screen.location.user) == ("jobs", "carol")),
+        ("95598", lambda app: (app.main_screen.location.view, app.main_screen.location.job_name) == ("nodes", "95598")),
     ],
 )
 def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
@@ -102,7 +102,7 @@ def test_esc_comes_back_from_where_the_palette_led() -> None:
         await until(pilot, lambda: app.picture)
         await choose(pilot, app, "carol")
         await pilot.press("escape")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
 
     drive(app, play)
 

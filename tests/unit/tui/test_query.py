@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.query import DEEPEST, LONGEST, begun_name, understand
+from slurm_share_tui.query import DEEPEST, LONGEST, completed_name, parse
 from slurm_share_tui.query_terms import QueryError, figure_of
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.load.columns.base import Column, Value
 
@@ -54,9 +54,9 @@ COLUMNS: tuple[Column[Job], ...] = (
 
 def found(query: str) -> list[str]:
     """Names of the jobs that fit."""
-    understood = understand(query, COLUMNS)
+    understood = parse(query, COLUMNS)
     assert understood is not None
-    return [JOBS[number].name for number in understood.fitting(Held(JOBS, COLUMNS, lambda job: job.name), len(JOBS))]
+    return [JOBS[number].name for number in understood.fitting(RowSet(JOBS, COLUMNS, lambda job: job.name), len(JOBS))]
 
 
 SWEEP2, SWEEP10, RED, AB = (job.name for job in JOBS)
@@ -145,8 +145,8 @@ def test_what_is_unknown_fits_neither_a_comparison_nor_its_opposite() -> None:
 
 def test_nothing_written_is_no_filter() -> None:
     """Blanks neither."""
-    assert understand("", COLUMNS) is None
-    assert understand("  \t", COLUMNS) is None
+    assert parse("", COLUMNS) is None
+    assert parse("  \t", COLUMNS) is None
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_a_mistake_is_answered_with_a_sentence(query: str, sentence: str) -> Non
 def test_whatever_is_written_is_a_filter_or_a_mistake(query: str) -> None:
     """And never anything else: people type this while the table follows every letter."""
     with contextlib.suppress(QueryError):
-        understood = understand(query, COLUMNS)
+        understood = parse(query, COLUMNS)
         if understood is not None:
-            numbers = understood.fitting(Held(JOBS, COLUMNS, lambda job: job.name), len(JOBS))
+            numbers = understood.fitting(RowSet(JOBS, COLUMNS, lambda job: job.name), len(JOBS))
             assert numbers == sorted(set(numbers))
 
 
@@ -206,11 +206,11 @@ def test_figures_have_the_units_that_people_write(written: str, figure: float | 
 
 def test_the_begun_name_of_a_column_is_known() -> None:
     """So that a filter does not empty the table while its column is being written."""
-    assert begun_name("us", COLUMNS) == "user"
-    assert begun_name("alice & !(g", COLUMNS) == "gpu"
-    assert begun_name("wh", COLUMNS) == "who"
-    assert begun_name("gpu<5", COLUMNS) == ""
-    assert begun_name("alice ", COLUMNS) == ""
+    assert completed_name("us", COLUMNS) == "user"
+    assert completed_name("alice & !(g", COLUMNS) == "gpu"
+    assert completed_name("wh", COLUMNS) == "who"
+    assert completed_name("gpu<5", COLUMNS) == ""
+    assert completed_name("alice ", COLUMNS) == ""
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_the_begun_name_of_a_column_is_known() -> None:
 def test_no_filter_takes_longer_than_a_key_may_wait(pattern: str, sign: str) -> None:
     """Names of strangers are long, and the pattern is asked at every letter: years for a regular expression."""
     rows = (Job("n" * 5000, "nobody", 1.0),)
-    understood = understand(f'name{sign}"{pattern}"', COLUMNS)
+    understood = parse(f'name{sign}"{pattern}"', COLUMNS)
     assert understood is not None
-    assert understood.fitting(Held(rows, COLUMNS, lambda job: job.name), 1) == []
+    assert understood.fitting(RowSet(rows, COLUMNS, lambda job: job.name), 1) == []
 
 
 def test_what_stands_in_a_heading_that_is_seen_is_what_its_name_means() -> None:
@@ -231,15 +231,15 @@ def test_what_stands_in_a_heading_that_is_seen_is_what_its_name_means() -> None:
     hidden: Column[Job] = Column("size", "ALLSIZE", "", lambda job: "9", lambda job: 9.0, right=True)
     for columns in ((seen, hidden), (hidden, seen)):
         for text, fits in (("size=1", True), ("size=9", False), ("used=1", True), ("allsize=9", True)):
-            query = understand(text, columns, ("used",))
+            query = parse(text, columns, ("used",))
             assert query is not None
-            assert bool(query.fitting(Held(JOBS[:1], columns, lambda job: job.name), 1)) is fits, text
+            assert bool(query.fitting(RowSet(JOBS[:1], columns, lambda job: job.name), 1)) is fits, text
 
 
 def test_a_filter_tells_which_columns_it_asks() -> None:
     """A word asks all that have texts."""
     for text, columns in (("gpu<5 | who=bob", {"gpu", "user"}), ("bob", {"name", "user", "note"})):
-        query = understand(text, COLUMNS)
+        query = parse(text, COLUMNS)
         assert query is not None
         assert query.columns == columns
 
@@ -248,6 +248,6 @@ def test_a_filter_tells_which_columns_it_asks() -> None:
 def test_a_reason_in_brackets_is_found_without_them(query: str) -> None:
     """squeue writes (Resources) where a job waits."""
     rows = (Job("(Resources)", "alice", None), Job("(ReqNodeNotAvail)", "alice", None), Job("n1", "alice", None))
-    understood = understand(query, COLUMNS)
+    understood = parse(query, COLUMNS)
     assert understood is not None
-    assert list(understood.fitting(Held(rows, COLUMNS, lambda job: job.name), len(rows))) == [0]
+    assert list(understood.fitting(RowSet(rows, COLUMNS, lambda job: job.name), len(rows))) == [0]

@@ -32,9 +32,9 @@ from slurm_share_tui import themes
 from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.help import Help
@@ -77,22 +77,22 @@ def seen() -> tuple[History, Picture]:
     return history, replace(picture, arrived=98.0)
 
 
-def way_to(view: str, picture: Picture) -> tuple[Place, ...]:
+def way_to(view: str, picture: Picture) -> tuple[Location, ...]:
     """Tables as they are from the top; one thing as one comes to it from its user."""
     snapshot = picture.by_name["h-2"].node.snapshot
     assert snapshot is not None
     job = next(job for job in picture.survey.jobs if job.job_id == snapshot.jobs[0].job)
     one = snapshot.processes[0]
-    of_user = Place(view="jobs", user=job.user)
-    of_job = Place(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
-    node = Place(view="node", user=job.user, job=job.job_id, job_name=job.id, node="h-2")
-    gpu = Place(view="gpu", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0")
-    process = Place(
+    of_user = Location(view="jobs", user=job.user)
+    of_job = Location(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
+    node = Location(view="node", user=job.user, job=job.job_id, job_name=job.id, node="h-2")
+    gpu = Location(view="gpu", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0")
+    process = Location(
         view="process", node="h-2", gpu=gpu.gpu, gpu_name="GPU 0", process=Process(one.pid, one.start_ticks)
     )
-    way = (Place(view="users"), of_user, of_job, node, gpu, process)
+    path = (Location(view="users"), of_user, of_job, node, gpu, process)
     steps = {"node": 4, "gpu": 5, "process": 6}
-    return way[: steps[view]] if view in steps else (Place(view=view),)  # type: ignore[arg-type]
+    return path[: steps[view]] if view in steps else (Location(view=view),)  # type: ignore[arg-type]
 
 
 async def settled(pilot: Pilot[Any]) -> None:
@@ -110,11 +110,11 @@ async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str) 
     """The demonstration, looked at in this view."""
     history, picture = seen()
     feed.history = history
-    await until(pilot, lambda: feed.post is not None and app.board.way, "the dashboard")
+    await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
     assert feed.post is not None
     feed.post(Arrived(picture))
     await until(pilot, lambda: app.picture is picture, "the picture")
-    await app.board.go(way_to(view, picture))
+    await app.main_screen.go(way_to(view, picture))
     await settled(pilot)
 
 
@@ -132,7 +132,7 @@ async def lay_over(pilot: Pilot[Any], app: Dashboard, name: str) -> None:
     if name == "confirm":  # its key asks Slurm first
         app.push_screen(jobs_to_cancel(seen()[1]))
     else:
-        await app.run_action(f"{name}()", app.board)
+        await app.run_action(f"{name}()", app.main_screen)
     await until(pilot, lambda: isinstance(app.screen, OVER[name]), name)
     await settled(pilot)
 

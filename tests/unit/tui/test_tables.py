@@ -7,9 +7,9 @@ from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import tables
 from slurm_share_tui.history import History
-from slurm_share_tui.query import called, understand
+from slurm_share_tui.query import columns_by_name, parse
 from slurm_share_tui.query_terms import QueryError
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.cli.llload import EXAMPLES
 from slurm_share.load import text
@@ -184,7 +184,7 @@ def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mar
 def test_the_names_that_llload_has_for_columns_are_known_to_filters():
     """`llload --sort gpus_free` and a filter `gpus_free>0` mean the same; but where a heading here says another thing
     (MEMORY: in use / all of it), the heading is what one reads."""
-    names = called(TABLES["nodes"])
+    names = columns_by_name(TABLES["nodes"])
 
     assert {*figures.COLUMNS, figures.HOSTNAME} <= {*names}
     assert [names[one].id for one in ("memory", "gpumem", "cores", "gpus")] == [
@@ -198,9 +198,9 @@ def test_no_name_of_a_filter_means_two_columns(name):
     columns = TABLES[name]
     for column in columns:
         for one in {column.heading.casefold(), column.id.casefold(), *map(str.casefold, column.alias)}:
-            assert called(columns)[one] is column, one
-            assert called(columns, [column.id])[one] is column, one
-            assert called(columns, [other.id for other in columns if other is not column])[one] is column, one
+            assert columns_by_name(columns)[one] is column, one
+            assert columns_by_name(columns, [column.id])[one] is column, one
+            assert columns_by_name(columns, [other.id for other in columns if other is not column])[one] is column, one
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -218,9 +218,9 @@ def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
     seen = [column.id for column in columns if column.shown]
 
     def found(text):
-        query = understand(text, columns, seen)
+        query = parse(text, columns, seen)
         assert query is not None
-        return [rows[number].name for number in query.fitting(Held(rows, columns, lambda row: row.name), len(rows))]
+        return [rows[number].name for number in query.fitting(RowSet(rows, columns, lambda row: row.name), len(rows))]
 
     assert found("memory>40G") == [row.name for row in rows if (row.figures.memory_used_mib or 0) > 40.5 * 1024]
     assert "v-4" not in found("memory>40G")
@@ -243,9 +243,9 @@ def test_a_name_that_is_empty_is_unknown_and_one_that_looks_so_is_in_quotes():
     rows = [UserRow(user=name) for name in ("", "?", "-", "alice")]
     assert [columns[0].text(row) for row in rows] == ["?", '"?"', '"-"', "alice"]
     for said, name in (("user=?", ""), ('user="?"', "?"), ('user="-"', "-")):
-        query = understand(said, columns)
+        query = parse(said, columns)
         assert query is not None
-        assert [rows[at].user for at in query.fitting(Held(rows, columns, lambda row: row.user), 4)] == [name], said
+        assert [rows[at].user for at in query.fitting(RowSet(rows, columns, lambda row: row.user), 4)] == [name], said
 
 
 def test_whose_a_silent_node_is_the_queue_says():

@@ -10,7 +10,7 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import history as room
-from slurm_share_tui import points as measured
+from slurm_share_tui import history_values
 from slurm_share_tui.history import History
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
@@ -82,23 +82,23 @@ def test_a_node_is_five_figures() -> None:
         a_gpu("GPU-2", sm_percent_windows=level(20), activity=Activity(sm_percent=30.0), memory_used_mib=750),
     )
     row = arrived_picture(0, a_node(gpus=gpus)).nodes[0]
-    assert measured.of_node(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
-    assert measured.of_gpu(gpus[0]) == (None, 80.0, None, None, 25.0)
-    assert measured.of_gpu(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
+    assert history_values.node_values(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
+    assert history_values.gpu_values(gpus[0]) == (None, 80.0, None, None, 25.0)
+    assert history_values.gpu_values(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
 
 
 def test_a_line_of_sums_has_the_same_figures() -> None:
     """Of a source that names no GPU by itself."""
     sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, gpu_load=2.0, gpu_load_by="sm")
     row = arrived_picture(0, a_node(gpu_sums=sums)).nodes[0]
-    assert measured.of_node(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
+    assert history_values.node_values(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
     by_both = arrived_picture(0, a_node(gpu_sums=replace(sums, gpu_load_by="both"))).nodes[0]
-    assert measured.of_node(by_both)[1:3] == (50.0, None)
+    assert history_values.node_values(by_both)[1:3] == (50.0, None)
 
 
 def test_a_silent_node_is_unknown_and_not_zero() -> None:
     row = arrived_picture(0, NodeLoad(name="n1", why="down")).nodes[0]
-    assert measured.of_node(row) == measured.NOTHING
+    assert history_values.node_values(row) == history_values.NOTHING
 
 
 def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
@@ -112,7 +112,7 @@ def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
     rows = arrived_picture(
         0, a_node(gpus=gpus, users=(user, idle)), a_node("n2", users=(replace(user, gpus=()),))
     ).nodes
-    found = measured.of_users(rows)
+    found = history_values.user_values(rows)
     assert found["alice"] == (25.0, 100.0, 40.0, 12.5, 50.0)
     assert found["bob"] == (None, 0.0, None, None, None)
 
@@ -120,10 +120,10 @@ def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
 def test_one_subject_is_found_as_in_the_whole() -> None:
     """What a recording is asked for is what a look is kept as."""
     picture = a_picture()
-    for subject, values in measured.every(picture.nodes, gpus=True):
-        assert measured.of_subject(picture.nodes, subject) == values
-    assert measured.of_subject(picture.nodes, Subject(node="nowhere")) is None
-    assert measured.point_of(picture.nodes, Subject(user="nobody"), 5.0) == Point(5.0)
+    for subject, values in history_values.all_values(picture.nodes, gpus=True):
+        assert history_values.subject_values(picture.nodes, subject) == values
+    assert history_values.subject_values(picture.nodes, Subject(node="nowhere")) is None
+    assert history_values.point_of(picture.nodes, Subject(user="nobody"), 5.0) == Point(5.0)
 
 
 def test_every_subject_of_a_look_can_be_asked_for() -> None:
@@ -131,7 +131,7 @@ def test_every_subject_of_a_look_can_be_asked_for() -> None:
     history = History()
     picture = a_picture()
     history.take(picture)
-    for subject, values in measured.every(picture.nodes, gpus=True):
+    for subject, values in history_values.all_values(picture.nodes, gpus=True):
         (point,) = history.points(subject, 600)
         assert point.taken == picture.survey.taken
         kept = (

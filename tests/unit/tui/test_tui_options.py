@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_share_tui import main, options
-from slurm_share_tui.options import as_llload, parser, understood
+from slurm_share_tui.options import llload_arguments, parser, understood
 
 from slurm_share.cli import llload
 from slurm_share.core.errors import UsageError
@@ -104,7 +104,7 @@ def test_llload_is_given_the_same_words(said, expected):
     """And understands them, to the same origin."""
     said = [word if word != "-f" else "./-f" for word in said]
     arguments = parser().parse_args(said)
-    found = as_llload(arguments)
+    found = llload_arguments(arguments)
     if expected is not None:
         assert found == expected
     theirs = llload.checked(llload.parser().parse_args(found)).origin
@@ -122,7 +122,7 @@ def test_a_user_without_a_name_is_no_user_of_the_demonstration() -> None:
 def test_every_view_has_its_like_in_llload():
     """Words that llload takes."""
     for view in options.VIEWS:
-        llload.checked(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
+        llload.checked(llload.parser().parse_args(llload_arguments(parser().parse_args(["--view", view]))))
 
 
 # --- Without a terminal -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shell import FakeFeed, a_dashboard, notes_of, screen_text, until
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.place import Place
+from slurm_share_tui.location import Location
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -59,12 +59,12 @@ def done(monkeypatch):
 def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
     """Alice's dashboard, in a view of the survey; what it noted."""
     feed = FakeFeed()
-    app = a_dashboard(feed, commands=Commands(me=ALICE), place=Place(view=view), **words)
+    app = a_dashboard(feed, commands=Commands(me=ALICE), location=Location(view=view), **words)
     notes = notes_of(app, monkeypatch)
 
     async def main(pilot) -> None:
         feed.picture(picture_of(survey))
-        await until(pilot, lambda: app.board.grid is not None and app.board.grid.count)
+        await until(pilot, lambda: app.main_screen.grid is not None and app.main_screen.grid.count)
         await pilot.pause()
         await play(app, pilot, feed)
 
@@ -74,7 +74,7 @@ def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
 
 def the_job(app):
     """Under the cursor."""
-    return app.board.shown.targets()[0]
+    return app.main_screen.shown.targets()[0]
 
 
 async def read_it(pilot, app) -> None:
@@ -110,7 +110,7 @@ def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys)
         if keys == ("y",):
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
         await pilot.pause()
 
     monkeypatch.setattr(Confirm.__init__, "__kwdefaults__", {"guard_s": 3600.0})
@@ -130,7 +130,7 @@ def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monk
         await pilot.press("x")
         await pilot.press("s")
         await pilot.pause()
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         await pilot.press("down", "x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
 
@@ -161,7 +161,7 @@ def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None
     async def play(app, pilot, feed) -> None:
         await pilot.press("enter", "enter", "down")
         for _ in range(30):
-            if the_targets := app.board.shown.targets():
+            if the_targets := app.main_screen.shown.targets():
                 break
             await pilot.press("down")
         (target,) = the_targets
@@ -169,7 +169,7 @@ def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, SignalChoice))
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
         await pilot.pause()
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, SignalChoice))
@@ -202,7 +202,7 @@ def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
         await until(pilot, lambda: "so far so good" in screen_text(app))
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
 
     play_on(play, monkeypatch=monkeypatch)
 
@@ -211,7 +211,7 @@ def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
     async def play(app, pilot, feed) -> None:
         await pilot.press("x", "s", "o")
         await pilot.pause()
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
 
     notes = play_on(play, survey=a_survey(), monkeypatch=monkeypatch)
     assert sum("demonstration" in note for note in notes) == 3

@@ -50,9 +50,9 @@ def test_what_follows_a_slash_is_the_filter() -> None:
 
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/squeuxpotfcy")
-        box = app.board.query_one(FilterLine).query_one(Input)
+        box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeuxpotfcy")
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         assert not app.is_ending
         assert feed.told == []
 
@@ -64,10 +64,10 @@ def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
 
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/v-7\r5")
-        await until(pilot, lambda: app.board.place.node == "v-7", "into the node that the filter left")
+        await until(pilot, lambda: app.main_screen.location.node == "v-7", "into the node that the filter left")
         type_at_once(app, "2/alice\r\r")
-        await until(pilot, lambda: app.board.place.user == "alice", "into the user that the filter left")
-        assert app.board.place.view == "jobs"
+        await until(pilot, lambda: app.main_screen.location.user == "alice", "into the user that the filter left")
+        assert app.main_screen.location.view == "jobs"
 
     begin(play)
 
@@ -112,7 +112,7 @@ def test_a_paste_after_a_slash_is_the_filter() -> None:
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/")
         app.post_message(events.Paste("squeue"))
-        box = app.board.query_one(FilterLine).query_one(Input)
+        box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeue")
 
     begin(play)
@@ -130,8 +130,11 @@ def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
     app.get_default_screen = early  # type: ignore[method-assign]
 
     async def play(pilot: Pilot[Any]) -> None:
-        await until(pilot, lambda: app.board.way and app.board.query_one(FilterLine).query_one(Input).value == "util")
-        assert app.board.place.view == "gpus"
+        await until(
+            pilot,
+            lambda: app.main_screen.path and app.main_screen.query_one(FilterLine).query_one(Input).value == "util",
+        )
+        assert app.main_screen.location.view == "gpus"
 
     drive(app, play)
 
@@ -152,8 +155,8 @@ def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
             feed.picture(arrived_picture())
             await pilot.pause(0.01)
         assert app.is_ending
-        await app.board.action_view("advice")
-        app.board.draw()
+        await app.main_screen.action_view("advice")
+        app.main_screen.draw()
 
     drive(app, play)
     assert app.return_code == 0
@@ -187,7 +190,7 @@ def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[in
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         type_at_once(app, "/nobody")
-        await until(pilot, lambda: app.board.query_one(FilterLine).region.height)
+        await until(pilot, lambda: app.main_screen.query_one(FilterLine).region.height)
         for word in ("one ", "two ", "three "):
             app.say(word * 60)
         await until(
@@ -196,7 +199,7 @@ def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[in
         )
         await until(pilot, lambda: all(one.region.height for one in app.screen.query("Toast")))
         rack = app.screen.query_one("ToastRack").region
-        keep = [app.board.query_one(FilterLine).region, app.board.query_one(Status).region]
+        keep = [app.main_screen.query_one(FilterLine).region, app.main_screen.query_one(Status).region]
         assert all(not one.overlaps(rack) for one in keep if one.height), (rack, keep)
 
     asyncio.run(play())

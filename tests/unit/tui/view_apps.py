@@ -7,8 +7,8 @@ from typing import Any
 from dashboards import drive
 from slurm_share_tui import view_list
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place
 from slurm_share_tui.view import View
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.grid import Grid
@@ -21,26 +21,26 @@ class OneView(App[None]):
 
     CSS = "View { height: 1fr; }"
 
-    def __init__(self, place: Place, *pictures: Picture) -> None:
+    def __init__(self, location: Location, *pictures: Picture) -> None:
         super().__init__()
         self.history = History()
         for picture in pictures:
             self.history.take(picture)
-        self.place, self.picture = place, pictures[-1]
-        made = view_list.make(place.view, self.history)
+        self.location, self.picture = location, pictures[-1]
+        made = view_list.make(location.view, self.history)
         assert isinstance(made, TableView)
         self.shown: TableView[Any] = made
-        self.went: list[Place] = []
+        self.went: list[Location] = []
 
     def compose(self) -> ComposeResult:
         yield self.shown
 
     def on_mount(self) -> None:
-        self.shown.draw(self.picture, self.place)
+        self.shown.draw(self.picture, self.location)
         self.shown.grid.focus()
 
     def on_view_down(self, event: View.Down) -> None:
-        self.went.append(event.place)
+        self.went.append(event.location)
 
     @property
     def text(self) -> str:
@@ -53,9 +53,9 @@ def put_on(grid: Grid[Any], key: str) -> None:
     assert grid.put([grid._key(row) for row in grid.shown_rows].index(key))
 
 
-def look_at(place: Place, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
+def look_at(location: Location, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
     """The screen of that view, after `play(app, pilot)`."""
-    app = OneView(place, *pictures)
+    app = OneView(location, *pictures)
     seen: list[str] = []
 
     async def main(pilot: Pilot[Any]) -> None:

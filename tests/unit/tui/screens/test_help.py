@@ -14,13 +14,13 @@ from slurm_share_tui import keymap
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help, page
-from slurm_share_tui.screens.keys_above import TREND
 from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.screen_keys import TREND
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.series import SERIES
 from slurm_share_tui.widgets.status import Status
-from slurm_share_tui.widgets.strokes import SERIES
 from slurm_share_tui.wire import Subject
 from textual.app import App
 from textual.containers import VerticalScroll
@@ -70,7 +70,7 @@ def test_the_keys_of_what_opens_over_it_are_in_it(screen: Any, name: str) -> Non
     said = [one for one in screen.BINDINGS if one.description]
     assert said
     lines = [" ".join(line.split()) for line in part.splitlines()]
-    assert lines == [f"{keymap.signs(one.key.split(','))} {one.description}" for one in said]
+    assert lines == [f"{keymap.keys_text(one.key.split(','))} {one.description}" for one in said]
 
 
 def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
@@ -154,7 +154,7 @@ def test_it_is_of_the_table_that_has_the_focus() -> None:
         await until(pilot, lambda: app.picture)
         for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
             await pilot.press(view)
-            grid = app.board.grid
+            grid = app.main_screen.grid
             assert grid is not None
             await pilot.press("question_mark")
             await until(pilot, lambda: isinstance(app.screen, Help))

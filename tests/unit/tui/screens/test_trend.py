@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.plot import Plot
-from slurm_share_tui.widgets.strokes import SERIES, seen_s
+from slurm_share_tui.widgets.series import SERIES, observed_s
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
 from textual.app import App
 
@@ -73,10 +73,10 @@ def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
 def test_only_what_was_seen_is_called_seen() -> None:
     """Looks of some seconds with days between them; and looks that knew nothing."""
     times = [*range(0, 15, 5), *range(86_400, 86_415, 5)]
-    assert seen_s([Point(NOW + at, cpu_load_percent=1.0) for at in times]) == 20
-    assert seen_s([Point(NOW + at) for at in times]) == 0
-    assert seen_s([Point(NOW, cpu_load_percent=1.0), Point(NOW + 5, cpu_load_percent=1.0), Point(NOW + 10)]) == 5
-    assert seen_s([]) == seen_s([Point(NOW, cpu_load_percent=1.0)]) == 0
+    assert observed_s([Point(NOW + at, cpu_load_percent=1.0) for at in times]) == 20
+    assert observed_s([Point(NOW + at) for at in times]) == 0
+    assert observed_s([Point(NOW, cpu_load_percent=1.0), Point(NOW + 5, cpu_load_percent=1.0), Point(NOW + 10)]) == 5
+    assert observed_s([]) == observed_s([Point(NOW, cpu_load_percent=1.0)]) == 0
 
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])

@@ -8,26 +8,26 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from rich.cells import cell_len
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.views.advice import arithmetic
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
 from slurm_share.load.snapshot import Advice, Bound, JobProgress
 
-NODE = Place(view="node", node="h-2")
-GPU = Place(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
-ADVICE = Place(view="advice")
+NODE = Location(view="node", node="h-2")
+GPU = Location(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
+ADVICE = Location(view="advice")
 SIZES = ((80, 24), (120, 40), (200, 50), (20, 5), (300, 100))
 
 
-def the_process(found: Picture, at: int = 0) -> Place:
+def the_process(found: Picture, at: int = 0) -> Location:
     """The place of a process of h-2."""
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
     one = snapshot.processes[at]
-    return Place(
+    return Location(
         view="process", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0", process=Process(one.pid, one.start_ticks)
     )
 
@@ -54,8 +54,8 @@ def ten_minutes() -> list[Picture]:
 def test_a_view_of_one_thing_is_drawn_at_every_size(name, size):
     """From a sliver to a wall."""
     found = a_picture()
-    place = {"node": NODE, "gpu": GPU, "process": the_process(found), "advice": ADVICE}[name]
-    text = look_at(place, found, size=size)
+    location = {"node": NODE, "gpu": GPU, "process": the_process(found), "advice": ADVICE}[name]
+    text = look_at(location, found, size=size)
 
     assert len(text.splitlines()) == size[1]
     assert all(cell_len(line) <= size[0] for line in text.splitlines())
@@ -67,19 +67,19 @@ def test_what_is_gone_is_said_to_be_gone(name):
     """The job ended, the node is somebody else's: the view stays, and says so."""
     found = a_picture()
     places = {
-        "node": (Place(view="node", node="x-1"), "it is looked at no more"),
+        "node": (Location(view="node", node="x-1"), "it is looked at no more"),
         "gpu": (replace(GPU, gpu="GPU-gone"), "it is not shown any more"),
         "process": (replace(the_process(found), process=Process(1, 1)), "it has ended, or is not shown any more"),
-        "advice": (Place(view="advice", user="nobody"), "no job here to give advice on"),
+        "advice": (Location(view="advice", user="nobody"), "no job here to give advice on"),
     }
-    place, said = places[name]
+    location, said = places[name]
 
     async def play(app: OneView, pilot):
         if name != "process":
-            assert app.shown.below() is None
+            assert app.shown.enter_location() is None
         assert app.shown.targets() == ()
 
-    assert said in look_at(place, found, play=play)
+    assert said in look_at(location, found, play=play)
 
 
 # --- A node -----------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_nodes_history_has_a_line_for_each_kind_of_load_with_its_figure():
 
 def test_a_node_without_gpus_has_its_jobs_instead():
     """And no sparklines of what it has not."""
-    text = look_at(Place(view="node", node="c-1"), a_picture())
+    text = look_at(Location(view="node", node="c-1"), a_picture())
 
     assert "this node has no GPU" in text
     assert "job 50750  cpu-pipeline  of dave" in text
@@ -133,7 +133,7 @@ def test_a_node_without_gpus_has_its_jobs_instead():
 
 def test_a_silent_node_says_why_and_which_jobs_slurm_has_there():
     """What is known of it."""
-    text = look_at(Place(view="node", node="v-4"), a_picture())
+    text = look_at(Location(view="node", node="v-4"), a_picture())
 
     assert "silent  no answer within 5 s" in text
     assert "job 48367" in text
@@ -143,7 +143,7 @@ def test_a_silent_node_says_why_and_which_jobs_slurm_has_there():
 
 def test_the_letters_of_a_node_stand_there_with_their_reasons():
     """Words, and no colour alone."""
-    text = look_at(Place(view="node", node="v-8"), a_picture())
+    text = look_at(Location(view="node", node="v-8"), a_picture())
 
     assert "cL  CPU load 0.84 is 2 % of what is in use" in text
     assert "gL  GPU load 0.07 is 4 % of what is in use" in text
@@ -167,16 +167,16 @@ def test_from_a_node_enter_goes_to_the_gpu_and_on_a_slot_to_its_process():
     found = a_picture()
 
     async def play(app: OneView, pilot):
-        assert app.shown.below() == replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
+        assert app.shown.enter_location() == replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
         assert app.shown.targets() == ()
         assert app.shown.subject() == Subject(node="h-2")
-        assert app.shown.copied() == ("GPU-demo-h-2-0",)
+        assert app.shown.copy_lines() == ("GPU-demo-h-2-0",)
         await pilot.press("down")
-        assert app.shown.below() == the_process(found)
+        assert app.shown.enter_location() == the_process(found)
         (target,) = app.shown.targets()
         assert (target.owner, target.job, target.job_name, target.node) == ("alice", "86720", "resnet18", "h-2")
         assert (target.step, target.task, target.process) == ("0", 0, the_process(found).process)
-        assert app.shown.copied() == (str(the_process(found).process.pid),)
+        assert app.shown.copy_lines() == (str(the_process(found).process.pid),)
 
     look_at(NODE, found, play=play)
 
@@ -187,7 +187,7 @@ def test_a_free_slot_stands_for_the_job_that_has_it(name):
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
-    place = NODE if name == "node" else replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
+    location = NODE if name == "node" else replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
 
     async def play(app: OneView, pilot):
         row = next(row for row in app.shown.grid.rows if row.kind == "slot" and row.process is None)
@@ -195,12 +195,12 @@ def test_a_free_slot_stands_for_the_job_that_has_it(name):
         (target,) = app.shown.targets()
         assert (target.owner, target.job, target.process) == ("alice", "86720", None)
 
-    look_at(place, changed(found, processes=snapshot.processes[1:]), play=play)
+    look_at(location, changed(found, processes=snapshot.processes[1:]), play=play)
 
 
 def test_a_silent_node_is_said_to_be_whose_the_queue_has_there():
     """One's own is not nobody's."""
-    assert "of bob" in look_at(Place(view="node", node="v-4"), a_picture()).splitlines()[0]
+    assert "of bob" in look_at(Location(view="node", node="v-4"), a_picture()).splitlines()[0]
 
 
 # --- A GPU ------------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_gpu_shows_its_counters_its_history_and_its_slots():
     async def play(app: OneView, pilot):
         assert [row.number for row in app.shown.grid.rows] == [1, 5]
         assert app.shown.subject() == Subject(node="h-2", gpu="GPU-demo-h-2-1")
-        below = app.shown.below()
+        below = app.shown.enter_location()
         assert below is not None
         assert (below.view, below.gpu_name) == ("process", "GPU 1")
 
@@ -225,7 +225,7 @@ def test_a_gpu_shows_its_counters_its_history_and_its_slots():
 
 def test_a_gpu_without_sm_activity_says_so_and_why():
     """Utilisation is labelled as such."""
-    text = look_at(Place(view="gpu", node="v-1", gpu="GPU-demo-v-1-0", gpu_name="GPU 0"), a_picture())
+    text = look_at(Location(view="gpu", node="v-1", gpu="GPU-demo-v-1-0", gpu_name="GPU 0"), a_picture())
 
     assert "LOAD   75% util" in text
     assert "no SM activity: the driver has no GPM for this GPU" in text
@@ -252,13 +252,13 @@ def test_a_process_shows_whose_it_is_which_task_and_its_memory_against_its_cap()
 
     async def play(app: OneView, pilot):
         assert [row.number for row in app.shown.grid.rows] == [0, 4]
-        assert app.shown.below() is None
+        assert app.shown.enter_location() is None
         (target,) = app.shown.targets()
         assert target.process == the_process(found).process
         await pilot.press("down")
-        assert app.shown.below() == the_process(found, 4)
+        assert app.shown.enter_location() == the_process(found, 4)
         assert app.shown.targets() == (target,)
-        assert app.shown.copied() == (str(the_process(found).process.pid),)
+        assert app.shown.copy_lines() == (str(the_process(found).process.pid),)
 
     text = look_at(the_process(found), found, play=play)
     assert "job 86720  step 0  task 0  slot 0" in text
@@ -269,9 +269,9 @@ def test_a_process_shows_whose_it_is_which_task_and_its_memory_against_its_cap()
 def test_a_later_process_of_the_same_number_is_another_one():
     """Numbers are given out again."""
     found = a_picture()
-    place = the_process(found)
-    assert place.process is not None
-    later = replace(place, process=Process(place.process.pid, 1))
+    location = the_process(found)
+    assert location.process is not None
+    later = replace(location, process=Process(location.process.pid, 1))
 
     assert "it has ended" in look_at(later, found)
 
@@ -320,7 +320,7 @@ def test_advice_shows_the_lines_to_submit_and_the_bounds_with_what_decides():
 
         async def play(app: OneView, pilot):
             await pilot.press("home")
-            assert app.shown.copied() == app.shown.grid.row.resubmit
+            assert app.shown.copy_lines() == app.shown.grid.row.resubmit
             assert app.shown.grid.row.resubmit
 
         text = look_at(ADVICE, a_picture_of_more(), play=play, size=size)
@@ -349,14 +349,14 @@ def test_advice_for_one_user_one_node_or_one_job_is_that_alone():
         assert [row.user for row in app.shown.grid.rows] == ["carol"]
         (target,) = app.shown.targets()
         assert target.job == "63598"
-        assert app.shown.below() == Place(view="nodes", user="carol", job=63598, job_name="63598 gnn-leak")
+        assert app.shown.enter_location() == Location(view="nodes", user="carol", job=63598, job_name="63598 gnn-leak")
         assert app.shown.subject() == Subject(node="v-6")
 
     async def on_v8(app: OneView, pilot):
         assert [row.nodes for row in app.shown.grid.rows] == [("v-8",)]
 
-    look_at(Place(view="advice", user="carol"), a_picture(), play=of_carol)
-    look_at(Place(view="advice", node="v-8"), a_picture(), play=on_v8)
+    look_at(Location(view="advice", user="carol"), a_picture(), play=of_carol)
+    look_at(Location(view="advice", node="v-8"), a_picture(), play=on_v8)
 
 
 def plain(advice: Advice, width: int = 100, most: int = 99) -> list[str]:
@@ -471,8 +471,8 @@ def test_a_process_shows_what_its_task_gets_done(size):
     """Its rate with where it is from, ten minutes of it, and as a part of its speed alone; that it does nothing where
     it is paused."""
     pictures = ten_minutes()
-    place = the_process(pictures[-1], 3)
-    text = look_at(place, *pictures, size=size)
+    location = the_process(pictures[-1], 3)
+    text = look_at(location, *pictures, size=size)
     (work,) = [line for line in text.splitlines() if line.lstrip().startswith("WORK")]
     assert "/s log" in work
     (said,) = [line for line in text.splitlines() if "of its speed alone" in line]
@@ -482,7 +482,7 @@ def test_a_process_shows_what_its_task_gets_done(size):
     snapshot = pictures[-1].by_name["h-2"].node.snapshot
     progress = replace(snapshot.processes[3].progress, is_paused=True)
     paused = tuple(replace(one, progress=progress) if at == 3 else one for at, one in enumerate(snapshot.processes))
-    text = look_at(place, changed(pictures[-1], processes=paused), size=size)
+    text = look_at(location, changed(pictures[-1], processes=paused), size=size)
     assert "WORK paused" in text
     assert "its launcher has stopped it for its neighbours" in text
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, until
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location, ViewName
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, ViewName
 from slurm_share_tui.widgets import charts, signs
 from slurm_share_tui.widgets.charts import Chart, Shown, drawn, least_height, over_time
 from slurm_share_tui.wire import Point, Subject
@@ -81,7 +81,7 @@ def test_there_is_nothing_where_there_is_no_room() -> None:
 )
 def test_charts_stand_where_there_is_room(view: ViewName, size: tuple[int, int], is_drawn: bool) -> None:
     """And the table stays, with all of its rows."""
-    text = look_at(Place(view=view), *pictures(), size=size)
+    text = look_at(Location(view=view), *pictures(), size=size)
     assert ("last 10 minutes of" in text) == is_drawn
     assert ("10 min ago" in text) == is_drawn
     assert any(name in text for name in ("h-1", "alice"))
@@ -93,17 +93,17 @@ def test_charts_are_of_the_row_under_the_cursor() -> None:
     async def to_the_node(app: OneView, pilot: Pilot[Any]) -> None:
         put_on(app.shown.grid, "h-1")
 
-    text = look_at(Place(view="nodes"), *pictures(), play=to_the_node)
+    text = look_at(Location(view="nodes"), *pictures(), play=to_the_node)
     assert "last 10 minutes of h-1" in text
     assert all(head in text for head in HEADS)
-    text = look_at(Place(view="nodes"), *pictures())
+    text = look_at(Location(view="nodes"), *pictures())
     assert "last 10 minutes of c-1" in text
     assert [head in text for head in HEADS] == [True, False, True, False]
 
     async def to_the_job(app: OneView, pilot: Pilot[Any]) -> None:
         put_on(app.shown.grid, "20778")
 
-    text = look_at(Place(view="jobs"), *pictures(), play=to_the_job)
+    text = look_at(Location(view="jobs"), *pictures(), play=to_the_job)
     assert "last 10 minutes of job 20778" in text
     assert "GPU load  0% of the GPUs that it holds" in text
 
@@ -111,23 +111,23 @@ def test_charts_are_of_the_row_under_the_cursor() -> None:
 def test_a_large_table_keeps_its_rows() -> None:
     """Twelve lines of it at the least; in a wide terminal charts of a table of few columns stand beside it."""
     many = tuple(a_picture(count=200, now=NOW - 5 * step) for step in (1, 0))
-    text = look_at(Place(view="nodes"), *many, size=(120, 40))
+    text = look_at(Location(view="nodes"), *many, size=(120, 40))
     lines = text.splitlines()
     charts_at = next(at for at, line in enumerate(lines) if "last 10 minutes" in line)
     assert charts_at >= 16
-    text = look_at(Place(view="users"), *pictures(), size=(200, 50))
+    text = look_at(Location(view="users"), *pictures(), size=(200, 50))
     assert any("│ ── last 10 minutes" in line for line in text.splitlines())
 
 
 def test_the_key_hides_them_and_that_is_remembered() -> None:
     """And brings them back."""
     feed = FakeFeed()
-    app = a_dashboard(feed, place=Place(view="nodes"))
+    app = a_dashboard(feed, location=Location(view="nodes"))
 
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(pictures()[-1])
         await until(pilot, lambda: app.picture)
-        view = app.board.shown
+        view = app.main_screen.shown
         assert view is not None
 
         def drawn_now() -> bool:
@@ -167,7 +167,7 @@ def test_one_key_puts_the_most_idle_gpus_first(view: ViewName) -> None:
         firsts.append(column.text(row))
 
     # Of a user some GPUs are held by a job that is too young to be judged.
-    look_at(Place(view=view), *pictures(), play=play)
+    look_at(Location(view=view), *pictures(), play=play)
     assert firsts == {"nodes": ["v-2", "2"], "users": ["alice", "2?"], "jobs": ["20778", "2"]}[view]
 
 
@@ -181,7 +181,7 @@ def test_gpus_of_a_silent_node_are_not_known_to_be_idle() -> None:
     first = picture.survey.jobs[0]
     waits = changed(first, job_id=99, states=("PENDING",), nodes="", gpu_indexes=(), start=None)
     shown = replace(picture, nodes=silent, survey=changed(picture.survey, jobs=(*picture.survey.jobs, waits)))
-    app = OneView(Place(view="jobs"), shown)
+    app = OneView(Location(view="jobs"), shown)
     column = next(one for one in app.shown.columns if one.id == "gpus_idle")
-    words = {str(row.number): column.text(row) for row in app.shown.rows(shown, Place(view="jobs"))}
+    words = {str(row.number): column.text(row) for row in app.shown.rows(shown, Location(view="jobs"))}
     assert (words["20778"], words["99"]) == ("?", "-")

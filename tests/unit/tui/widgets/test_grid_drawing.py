@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from grids import GridApp, Thing, columns, lines, names, played, strips, things
-from slurm_share_tui.widgets import signs
 from slurm_share_tui.widgets.grid import Grid
 from textual.pilot import Pilot
 
@@ -236,7 +235,7 @@ def colourless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks would be question marks there."""
-    monkeypatch.setattr(signs, "_is_plain", True)
+    monkeypatch.setattr(glyphs, "_is_plain", True)
 
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.pause()

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.widgets.grid_rows import Held, sort
+from slurm_share_tui.widgets.grid_rows import RowSet, sort
 
 from slurm_share.core.text import natural
 from slurm_share.load.columns.base import Column, Value
@@ -74,7 +74,7 @@ def test_values_are_asked_once_for_a_picture() -> None:
         return -row
 
     column: Column[Any] = Column("n", "N", "", str, value)
-    held = Held((1, 2, 3), (column,), str)
+    held = RowSet((1, 2, 3), (column,), str)
     assert list(held.order(None, column, False)) == [2, 1, 0]
     assert list(held.order(None, column, True)) == [0, 1, 2]
     assert asked == [1, 2, 3]
@@ -82,7 +82,7 @@ def test_values_are_asked_once_for_a_picture() -> None:
 
 def test_a_row_is_found_by_its_key_where_it_was_or_anywhere() -> None:
     """The hint is only a hint."""
-    held = Held(("a", "b", "c"), (), str)
+    held = RowSet(("a", "b", "c"), (), str)
     assert held.number("b", 1) == 1
     assert held.number("b", 0) == 1
     assert held.number("b", 99) == 1

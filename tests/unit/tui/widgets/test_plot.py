@@ -7,8 +7,8 @@ import datetime
 import pytest
 from dashboards import NOW, drive
 from slurm_share_tui import themes
-from slurm_share_tui.widgets.plot import Plot, thinned, ticks, top_of
-from slurm_share_tui.widgets.strokes import SERIES, strokes
+from slurm_share_tui.widgets.plot import Plot, downsampled, ticks, top_of
+from slurm_share_tui.widgets.series import SERIES, polylines
 from slurm_share_tui.wire import Point
 from textual.app import App
 
@@ -19,27 +19,27 @@ def points(*values: float | None, every: float = 5.0) -> tuple[Point, ...]:
 
 
 def test_what_is_unknown_is_a_gap() -> None:
-    found = strokes(points(1.0, 2.0, None, 3.0), "cpu_load_percent")
-    assert [[value for _, value in stroke] for stroke in found] == [[1.0, 2.0], [3.0]]
-    assert strokes(points(None, None), "cpu_load_percent") == []
-    assert strokes((), "cpu_load_percent") == []
+    found = polylines(points(1.0, 2.0, None, 3.0), "cpu_load_percent")
+    assert [[value for _, value in polyline] for polyline in found] == [[1.0, 2.0], [3.0]]
+    assert polylines(points(None, None), "cpu_load_percent") == []
+    assert polylines((), "cpu_load_percent") == []
 
 
 def test_a_pause_without_looks_is_a_gap_and_a_coarser_past_is_none() -> None:
     """A dashboard that was stopped for a minute; means of a minute before looks of every five seconds."""
     paused = (*points(1.0, 1.0, 1.0), *(Point(NOW + 70 + 5 * n, cpu_load_percent=1.0) for n in range(3)))
-    assert [len(stroke) for stroke in strokes(paused, "cpu_load_percent")] == [3, 3]
+    assert [len(polyline) for polyline in polylines(paused, "cpu_load_percent")] == [3, 3]
     coarse = tuple(Point(NOW - at, cpu_load_percent=1.0) for at in (1800, 1200, 600, 540, 480, 475, 470, 465))
-    assert [len(stroke) for stroke in strokes(coarse, "cpu_load_percent")] == [8]
+    assert [len(polyline) for polyline in polylines(coarse, "cpu_load_percent")] == [8]
 
 
 def test_a_long_history_is_thinned_to_means() -> None:
     """And a stretch with nothing known stays one."""
     many = points(*[float(number % 2) for number in range(100)], *[None] * 100)
-    few = thinned(many, 20)
+    few = downsampled(many, 20)
     assert len(few) == 20
     assert [point.cpu_load_percent for point in few] == [0.5] * 10 + [None] * 10
-    assert thinned(many, 200) == many
+    assert downsampled(many, 200) == many
 
 
 def test_the_scale_ends_at_100_unless_something_is_well_above() -> None:
