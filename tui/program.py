@@ -228,10 +228,13 @@ class Program(App[int]):
         self.main_screen.draw()
 
     def on_feed_failed(self, message: FeedFailed) -> None:
-        """Show why there is no new survey."""
+        """Show why there is no new survey. End if none has come and none ever will: `main` reports why."""
         if self.is_ending:
             return
-        self.status = replace(self.status, problem=message.why, over=message.is_over)
+        if message.is_over and self.picture is None:
+            self.exit()
+            return
+        self.status = replace(self.status, problem=message.why)
         self.main_screen.show_status()
 
     def hold(self, held: bool) -> None:

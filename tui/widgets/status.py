@@ -28,8 +28,6 @@ class StatusState:
     interval_s: float = 5.0
     held: bool = False
     problem: str = ""
-    over: bool = False
-    """Nothing more will come."""
     hint: str = ""
     """Note of the dashboard about marked rows."""
 
@@ -84,7 +82,7 @@ def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
     if status.held:
         found.append(Piece(" PAUSED ", "on"))
     if picture is None:
-        found.append(Piece("nothing has come" if status.over else "looking ...", "strong"))
+        found.append(Piece("looking ...", "strong"))
     else:
         found += _seen(picture, status, now, oldest)
     if status.hint:

@@ -160,14 +160,30 @@ def test_trouble_is_said_and_goes_with_the_next_look() -> None:
 
 
 def test_trouble_before_anything_came_is_said_as_well() -> None:
-    """On a machine without Slurm."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
+        feed.bring(FeedFailed("squeue does not answer"))
+        await until(pilot, lambda: "! squeue does not answer" in screen_text(app))
+        assert "looking ..." in screen_text(app)
+        assert not app.is_ending
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("has_picture", [False, True])
+def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool) -> None:
+    """With a picture on the screen it stays, and says why nothing follows."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        if has_picture:
+            await shown(pilot, feed)
         feed.bring(FeedFailed("squeue is not there", is_over=True))
-        await until(pilot, lambda: "nothing has come" in screen_text(app))
-        assert "! squeue is not there" in screen_text(app)
+        await until(pilot, lambda: app.is_ending or (has_picture and "! squeue is not there" in screen_text(app)))
+        assert app.is_ending is not has_picture
 
     drive(app, play)
 

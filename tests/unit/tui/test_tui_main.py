@@ -193,6 +193,23 @@ def test_what_cannot_be_as_asked_ends_it(terminal, said, why):
     assert one.drawn.rfind(BACK) >= one.drawn.rfind(ALTERNATE)
 
 
+def test_what_cannot_be_as_asked_ends_a_dashboard_that_is_drawn_already(terminal):
+    """On a busy machine the feed process fails only when the screen is there."""
+    one = terminal("--replay", "/nowhere/day.jsonl")
+    feed, until = 0, time.monotonic() + 60
+    while not feed and time.monotonic() < until:
+        for child in children_of(one.child.pid):
+            if b"feed_process" in Path(f"/proc/{child}/cmdline").read_bytes():  # not before its exec: Popen waits for it
+                os.kill(child, signal.SIGSTOP)
+                feed = child
+    one.read(lambda _: ALTERNATE in one.drawn)
+    os.kill(feed, signal.SIGCONT)
+    assert ALTERNATE in one.drawn
+    assert one.end() == 2
+    assert "cannot be read" in one.text
+    assert one.drawn.rfind(BACK) > one.drawn.rfind(ALTERNATE)
+
+
 def test_standard_error_need_not_be_a_terminal(terminal, tmp_path):
     """It draws on standard output then, and nothing is in the file."""
     script = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo 2> {tmp_path}/errors"
