@@ -20,15 +20,7 @@ from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
-from .action_rules import (
-    Action,
-    Cancel,
-    Me,
-    PlannedAction,
-    Scope,
-    ToProcess,
-    ToTasks,
-)
+from .action_rules import Action, Cancel, Me, PlannedAction, Scope, ToProcess, ToTasks
 from .target import Target
 
 QUEUE_TIMEOUT_S = 30.0

@@ -23,18 +23,7 @@ from slurm_share.load import Origin
 from . import wire
 from .history import History
 from .picture import Picture, put_together
-from .wire import (
-    AskRecorded,
-    Begin,
-    Command,
-    FeedFailure,
-    Part,
-    ReadNow,
-    RecordedPoints,
-    Seek,
-    Step,
-    Subject,
-)
+from .wire import AskRecorded, Begin, Command, FeedFailure, Part, ReadNow, RecordedPoints, Seek, Step, Subject
 
 if TYPE_CHECKING:
     from textual.message import Message

@@ -26,16 +26,7 @@ from slurm_share.load import Advisor, Origin, Survey, rows_of
 from . import wire
 from .feed_sources import FeedSource, open_feed_source
 from .recorded_history import RecordedReader
-from .wire import (
-    AskRecorded,
-    Begin,
-    Command,
-    End,
-    FeedFailure,
-    Hold,
-    ReadNow,
-    RecordedPoints,
-)
+from .wire import AskRecorded, Begin, Command, End, FeedFailure, Hold, ReadNow, RecordedPoints
 
 TIMEOUT_S = 15.0
 """Limit of one survey, seconds, as in llload."""
@@ -74,7 +65,6 @@ class CommandReader:
         self.end()
 
     def add(self, command: Command) -> None:
-        """Add one command."""
         with self._came:
             self._received.append(command)
             self._came.notify()

@@ -17,16 +17,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import NodeLoad, Origin, Replay, Survey, SurveySource
 from slurm_share.load import origin as load_origin
 
-from .wire import (
-    Command,
-    Details,
-    Every,
-    Position,
-    ReadNow,
-    Seek,
-    Speed,
-    Step,
-)
+from .wire import Command, Details, Every, Position, ReadNow, Seek, Speed, Step
 
 LARGE_NODES = 1000
 """A larger cluster is read as a line for each node, and in detail only when a view needs it."""
@@ -73,7 +64,7 @@ class FeedSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Release its resources."""
+        """Close the source and end its processes."""
         ...
 
 

@@ -74,7 +74,6 @@ class DashboardScreen(TimeKeys, inherit_bindings=False):
 
     @property
     def location(self) -> Location:
-        """The current location."""
         return self.path[-1]
 
     @property

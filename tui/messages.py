@@ -9,7 +9,7 @@ from .picture import Picture
 
 
 class Arrived(Message):
-    """A complete survey."""
+    """A complete survey, ready to be drawn."""
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture

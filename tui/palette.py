@@ -26,7 +26,7 @@ AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Offer:
-    """One line of the palette."""
+    """A command of the palette, with its help and key."""
 
     name: str
     help: str

@@ -27,6 +27,7 @@ from . import keymap, themes, workarounds
 from .history import History
 from .location import Location
 from .messages import Arrived, FeedFailed
+from .options import INTERVAL_S
 from .picture import Picture
 from .typed_ahead import TypedAhead
 from .user_config import Memory, UserConfig
@@ -38,7 +39,6 @@ from .wire import Command, Hold, ReadNow
 if TYPE_CHECKING:
     from .actions import Commands
 
-INTERVAL_S = 5.0
 KEEP_S = 2.0
 """Interval between two writes of remembered choices, seconds."""
 NOTES_MOST = 2
@@ -64,7 +64,6 @@ class MainScreen(Screen[None], inherit_bindings=False):
 
     @property
     def dashboard(self) -> Program:
-        """The application."""
         assert isinstance(self.app, Program)
         return self.app
 
@@ -155,7 +154,6 @@ class Program(App[int]):
         return main_screen
 
     def on_mount(self) -> None:
-        """Attach the feed."""
         workarounds.stop_and_go_on(self)
         self.feed.attach(self.post_message)
         self.set_interval(KEEP_S, self.keep)
@@ -273,7 +271,6 @@ class Program(App[int]):
         self.say(f"theme: {name}")
 
     async def press(self, key: keymap.Key) -> None:
-        """Run the action of a key."""
         await self.run_action(key.action, self.main_screen if key.handler == "screen" else self)
 
     async def jump_to(self, location: Location) -> None:

@@ -1,17 +1,21 @@
-"""What one writes into a table's filter: `alice`, `gpu<50`, `user=alice & gpu>80%`, `!(name~test | gpu=?)`.
+"""The language of filters: `alice`, `gpu<50`, `user=alice & gpu>80%`, `!(name~test | gpu=?)`.
 
-    word            rows with it in any text, whatever its capitals; "two words" together
-    column=value    the value as it is shown, or one of several with commas between; * stands for anything
+    word            rows with this in any text, in upper or lower case; "two words" with the blank
+    column=value    the value as it is shown, or one of several between commas; * matches anything
     column!=value   another value
     column<value    also <= > >=; figures with % K M G T s m h d, names in natural order
-    column~text     with the text in it; with * and ? in it, a pattern as a shell has it, for all of it
-    column!~text    without
+    column~text     contains the text; with * or ?, matches a shell pattern as a whole
+    column!~text    does not
     column=?        unknown; column=- none
-    & | ! ( )       and, or, not; words beside one another are `and`
+    & | ! ( )       and, or, not; terms without an operator between them are joined by `and`
 
-A column is called by its heading, its id or an alias; what stands in a heading on the screen goes before what is not
-shown. What is unknown fits nothing but `column=?`, neither `gpu<50` nor `!gpu<50`. How terms are asked of rows is in
-`query_terms`.
+A column is named by its heading, its id or an alias; visible headings take precedence. An unknown value matches only
+`column=?`, neither `gpu<50` nor `!gpu<50`. `query_terms` evaluates the terms.
+
+The language is our own: no table widget has one, Python has no unknown values, SQL has no units, and neither compares a
+figure as it is shown. A parser library (lark, pyparsing) would replace about 100 lines here, and its errors name tokens
+where ours name the column and give an example. Filtering 10,000 rows takes 4 ms of CPU time for a word, 11 ms for two
+terms and 21 ms for three (tests/bench/tui_grids.py), so the table follows every key.
 """
 
 from __future__ import annotations
@@ -24,18 +28,7 @@ from typing import Any
 
 from slurm_share.load import Column
 
-from .query_terms import (
-    EXAMPLES,
-    YES,
-    Cells,
-    Predicate,
-    QueryError,
-    all_of,
-    any_of,
-    comparison,
-    not_of,
-    text_term,
-)
+from .query_terms import EXAMPLES, YES, Cells, Predicate, QueryError, all_of, any_of, comparison, not_of, text_term
 
 LONGEST = 500
 """Most characters of a filter."""
@@ -49,7 +42,7 @@ _VALUE = re.compile(r'"([^"]*)"|([^\s&|()"]+)')
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed filter."""
+    """A parsed filter. Two filters with the same text are equal."""
 
     text: str
     _asked: Predicate = field(compare=False)

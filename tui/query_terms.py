@@ -63,12 +63,10 @@ Predicate = Callable[[Cells, int], list[int]]
 
 
 def all_of(parts: Sequence[Predicate]) -> Predicate:
-    """Combine terms with and."""
     return _folded(min, parts)
 
 
 def any_of(parts: Sequence[Predicate]) -> Predicate:
-    """Combine terms with or."""
     return _folded(max, parts)
 
 

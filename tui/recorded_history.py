@@ -36,7 +36,6 @@ class RecordedReader:
             self._came.notify()
 
     def close(self) -> None:
-        """Stop reading."""
         with self._came:
             self._is_over = True
             self._came.notify()

@@ -17,11 +17,9 @@ class TimeKeys(MainScreen, inherit_bindings=False):
     """The part of the main screen that handles time."""
 
     def action_pause(self) -> None:
-        """Pause or resume."""
         self.dashboard.hold(not self.dashboard.status.held)
 
     def action_look(self) -> None:
-        """Read a survey now."""
         self.dashboard.read_now()
 
     def action_interval(self, by: int) -> None:

@@ -74,7 +74,7 @@ class TypedAhead:
             self._lookup = None
 
     def close(self) -> None:
-        """Drop the waiting keys."""
+        """Drop the waiting keys and stop delivering."""
         self._waiting.clear()
         if self._busy is not None:
             self._busy.cancel()

@@ -22,7 +22,6 @@ CLASSES: dict[ViewName, str] = {
 
 
 def make(name: ViewName, history: History) -> View:
-    """Return a new view."""
     view = getattr(import_module(f".views.{name}", __package__), CLASSES[name])(history)
     assert isinstance(view, View)
     return view

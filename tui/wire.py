@@ -62,7 +62,7 @@ class Subject(Struct, frozen=True, gc=False):
 
 
 class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
-    """Begins a survey."""
+    """The first message of a survey."""
 
     survey: Survey
     """The survey without its nodes and jobs."""
@@ -86,7 +86,7 @@ class Part(Struct, frozen=True, gc=False, tag=True):
 
 
 class End(Struct, frozen=True, gc=False, tag=True):
-    """Ends a survey."""
+    """The last message of a survey."""
 
 
 class FeedFailure(Struct, frozen=True, gc=False, tag=True):

@@ -22,7 +22,7 @@ Key = tuple[str, int | None, str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """The rates in one survey."""
+    """The rates of all tasks in one survey."""
 
     number: int
     taken: float

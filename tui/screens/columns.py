@@ -34,34 +34,19 @@ class Choice:
 
 COLUMNS: tuple[Column[Choice], ...] = (
     Column(
-        id="column",
-        heading="Column",
-        doc="Its heading, and whether it is shown.",
+        "column", "Column", "heading of the column, and whether it is shown",
         text=lambda one: f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}",
-        value=lambda one: one.column.heading,
-        least=12,
-        most=24,
+        value=lambda one: one.column.heading, least=12, most=24,
     ),
     Column(
-        id="name",
-        heading="Name",
-        doc="What filters call it.",
-        text=lambda one: one.column.id,
-        value=lambda one: one.column.id,
-        least=6,
-        most=16,
-        goes=1,
+        "name", "Name", "name of the column in filters",
+        text=lambda one: one.column.id, value=lambda one: one.column.id, least=6, most=16, goes=1,
     ),
     Column(
-        id="doc",
-        heading="What it says",
-        doc="With its unit.",
-        text=lambda one: one.column.doc,
-        value=lambda one: one.column.doc,
-        least=10,
-        most=120,
+        "doc", "Meaning", "meaning of the column, with its unit",
+        text=lambda one: one.column.doc, value=lambda one: one.column.doc, least=10, most=120,
     ),
-)
+)  # fmt: skip
 
 
 class Choices(Grid[Choice], inherit_bindings=False):

@@ -32,10 +32,7 @@ class Answers(Static):
         self.on_yes = False
 
     def draw(self) -> None:
-        """Show the answers."""
-        no, yes = ("no", f"{self.verb}") if self.on_yes else ("[no]", f"{self.verb}")
-        if self.on_yes:
-            yes = f"[{self.verb}]"
+        no, yes = ("no", f"[{self.verb}]") if self.on_yes else ("[no]", self.verb)
         self.update(
             Content.assemble(
                 (f" {no} ", "reverse bold" if not self.on_yes else ""),

@@ -85,16 +85,13 @@ class Help(ModalScreen[None]):
         self.query_one("#help-text", Static).update(page(self.overrides, self.table, self.columns, width, self.now))
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll by lines."""
         self.query_one("#help-page", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_page(self, pages: int) -> None:
-        """Scroll by pages."""
         area = self.query_one("#help-page", VerticalScroll)
         area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
 
     def action_edge(self, end: int) -> None:
-        """Scroll to the beginning or the end."""
         area = self.query_one("#help-page", VerticalScroll)
         area.scroll_to(y=area.max_scroll_y if end else 0, animate=False)
 

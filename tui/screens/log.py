@@ -67,7 +67,7 @@ class LogScreen(Screen[None]):
 
     @property
     def file(self) -> LogFile:
-        """The file on the screen."""
+        """The file that is on the screen."""
         return self.files[self.at]
 
     def compose(self) -> ComposeResult:
@@ -164,7 +164,7 @@ class LogScreen(Screen[None]):
         self._write()
 
     def action_other(self, by: int) -> None:
-        """Show another file."""
+        """Show another of the target's files."""
         if len(self.files) > 1:
             self.at = (self.at + by) % len(self.files)
             self._begin()

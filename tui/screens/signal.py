@@ -44,7 +44,6 @@ class SignalChoice(ModalScreen[Choice | None]):
 
     @property
     def scope(self) -> Scope:
-        """The chosen scope."""
         return self.scopes[self.at]
 
     def compose(self) -> ComposeResult:
@@ -69,12 +68,10 @@ class SignalChoice(ModalScreen[Choice | None]):
         names.highlighted = 0
 
     def action_to(self, by: int) -> None:
-        """Choose the next scope."""
         self.at = (self.at + by) % len(self.scopes)
         self._write()
 
     def action_move(self, by: int) -> None:
-        """Move to another signal."""
         names = self.query_one(OptionList)
         if by > 0:
             names.action_cursor_down()

@@ -134,7 +134,6 @@ class Trend(Screen[None]):
         return Content.assemble(*parts)
 
     def action_span(self, at: int) -> None:
-        """Choose a span of time."""
         self.at = at
         self.draw()
 
@@ -143,6 +142,6 @@ class Trend(Screen[None]):
         self.action_span(min(len(SPANS) - 1, max(0, self.at + by)))
 
     def action_line(self, at: int) -> None:
-        """Hide or show a line."""
+        """Hide a line, or show it again."""
         self.hidden = self.hidden ^ {at}
         self.draw()

@@ -24,14 +24,7 @@ from ..wire import Subject
 from . import targets
 from .summaries import knows_jobs, no_jobs_text
 from .table import TableView
-from .text import (
-    Lines,
-    Piece,
-    facts,
-    line,
-    paragraph,
-    ruled,
-)
+from .text import Lines, Piece, facts, line, paragraph, ruled
 
 WIDE_FROM = 150
 """Least width at which the arithmetic is beside the table, in columns."""
@@ -187,7 +180,7 @@ class AdviceView(TableView[Advice]):
 def _more(count: int) -> Content:
     """Return the line below the arithmetic; `count`: hidden lines below it."""
     if count <= 0:
-        return line(("that was all of it", "dim"))
+        return line(("end of the arithmetic", "dim"))
     return line((f"... {load_text.count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
 
 

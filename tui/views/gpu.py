@@ -16,14 +16,7 @@ from ..target import Target
 from ..wire import Subject
 from .node import slot_copy_lines, slot_location, slot_targets
 from .table import TableView
-from .text import (
-    Piece,
-    facts,
-    line,
-    side_by_side,
-    time_axis,
-    trend,
-)
+from .text import Piece, facts, line, side_by_side, time_axis, trend
 
 TALL_FROM = 24
 _FURTHER = tuple(
@@ -33,7 +26,7 @@ _FURTHER = tuple(
 
 
 class GpuView(TableView[SlotRow]):
-    """The GPU of the location."""
+    """The GPU of the location, with its slots as rows."""
 
     view = "gpu"
 
@@ -56,7 +49,7 @@ class GpuView(TableView[SlotRow]):
         identity: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             gpu.name,
-            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "nobody is on it",
+            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "no user",
             gpu.uuid,
         ]
         lines = [facts(identity, width), *self._trends(row, width, height)]

@@ -81,7 +81,7 @@ class GpusView(TableView[GpuRow]):
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         where = f" on {location.node}" if location.node else ""
-        return f"no GPU is there to be shown{where}"
+        return f"there is no GPU to show{where}"
 
     def details(self, row: GpuRow, width: int, most: int) -> list[Content]:
         """Return the slots of the GPU with the task in each."""
@@ -91,7 +91,7 @@ class GpusView(TableView[GpuRow]):
         head: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             row.gpu.name,
-            "" if found else "nobody is on it" if row.knows_tasks else "not fetched yet",
+            "" if found else "no process" if row.knows_tasks else "not fetched yet",
             table.note(row),
         ]
         lines = [facts(head, width)]
@@ -128,7 +128,7 @@ class GpusView(TableView[GpuRow]):
         if self.picture is None:
             return ()
         picture = self.picture
-        return targets.single_job_targets(picture, [self._jobs_on(picture, row) for row in self.selected_rows()])
+        return targets.single_job_targets([self._jobs_on(picture, row) for row in self.selected_rows()])
 
     @staticmethod
     def _jobs_on(picture: Picture, row: GpuRow) -> list[JobRow]:
@@ -136,5 +136,4 @@ class GpusView(TableView[GpuRow]):
         return [job for job in targets.jobs_on_node(picture, row.node.name) if job.number in numbers]
 
     def copy_lines(self) -> tuple[str, ...]:
-        """Return the UUIDs."""
         return tuple(row.gpu.uuid for row in self.selected_rows() if row.gpu is not None)

@@ -21,14 +21,7 @@ from ..wire import Subject
 from . import targets
 from .summaries import flag_lines, jobs_on_node, knows_jobs
 from .table import TableView
-from .text import (
-    Piece,
-    facts,
-    line,
-    side_by_side,
-    time_axis,
-    trend,
-)
+from .text import Piece, facts, line, side_by_side, time_axis, trend
 
 TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
 """Least height at which sparklines have several lines; least width at which two are side by side, in columns; least
@@ -61,7 +54,7 @@ class NodeView(TableView[SlotRow]):
         """Return the node's identity, trends, flags and jobs."""
         node = picture.by_name.get(location.node)
         if node is None:
-            gone = "it is looked at no more; its job may have ended (Esc: back)" if location.node else "1: choose one"
+            gone = "no longer in the survey; its job may have ended (Esc: back)" if location.node else "1: choose one"
             return [line((location.node or "no node", "strong"), "  ", (gone, "H"))]
         lines = [_identity(node, picture, width)]
         if node.node.snapshot is None:
@@ -123,14 +116,14 @@ class NodeView(TableView[SlotRow]):
         if node is None:
             return ""
         if node.node.snapshot is None:
-            return "nobody says what is on it"
+            return "what is on it is unknown"
         if node.figures.gpus == 0:
             return "this node has no GPU"
         hidden = node.node.snapshot.hidden_gpus
         return (
             f"{load_text_module.count_text(hidden, 'GPU')} that only others use"
             if hidden
-            else "no GPU of it says anything"
+            else "its GPUs gave no figures"
         )
 
     def enter_location(self) -> Location | None:
@@ -181,7 +174,7 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
     if snapshot is None:
         parts.append(f"of {users}" if users != "?" else "")
     else:
-        parts.append(f"of {users}" if users not in ("-", "?") else "nobody's" if knows_jobs(picture) else "")
+        parts.append(f"of {users}" if users not in ("-", "?") else "no user" if knows_jobs(picture) else "")
         models = {gpu.name: sum(one.name == gpu.name for one in snapshot.whole_gpus) for gpu in snapshot.whole_gpus}
         parts += [f"{count} x {model}" for model, count in models.items()]
         if snapshot.hidden_gpus:
@@ -193,7 +186,7 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
     if slurm is not None and slurm.partitions:
         parts.append(f"partition {','.join(slurm.partitions)}")
     if snapshot is not None:
-        parts.append(f"measured {span_text(max(0.0, picture.survey.taken - snapshot.taken))} before the look")
+        parts.append(f"measured {span_text(max(0.0, picture.survey.taken - snapshot.taken))} before the survey")
         if snapshot.driver is not None:
             parts.append(f"driver {snapshot.driver}")
     return facts(parts, width)

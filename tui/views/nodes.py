@@ -19,14 +19,7 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import (
-    advice_text,
-    flag_lines,
-    job_summary,
-    jobs_on_node,
-    no_jobs_text,
-    nodes_summary,
-)
+from .summaries import advice_text, flag_lines, job_summary, jobs_on_node, no_jobs_text, nodes_summary
 from .table import TableView
 from .text import Piece, facts, line
 
@@ -87,7 +80,7 @@ class NodesView(TableView[NodeRow]):
             what = location.user if location.job is None else f"job {location.job_name or location.job}"
             return f"no node of {what} here"
         if picture.survey.everybody:
-            return "no node is there to be shown"
+            return "there is no node to show"
         return no_jobs_text(picture)
 
     def details(self, row: NodeRow, width: int, most: int) -> list[Content]:
@@ -132,9 +125,7 @@ class NodesView(TableView[NodeRow]):
             return ()
         if self.location.job is None:
             picture = self.picture
-            return targets.single_job_targets(
-                picture, [targets.jobs_on_node(picture, row.name) for row in self.selected_rows()]
-            )
+            return targets.single_job_targets([targets.jobs_on_node(picture, row.name) for row in self.selected_rows()])
         row = job_row(self.picture, self.location.job)
         return () if row is None else (targets.job_target(row),)
 

@@ -112,7 +112,7 @@ class ProcessView(TableView[SlotRow]):
         return [*lines, facts(said, width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
-        return "nothing else is known of it"
+        return "nothing else is known about it"
 
     def enter_location(self) -> Location | None:
         """Return the process under the cursor, unless it is the one shown."""
@@ -137,7 +137,6 @@ class ProcessView(TableView[SlotRow]):
         return (targets.process_target(ProcessRow(node, one), self.picture),)
 
     def copy_lines(self) -> tuple[str, ...]:
-        """Return the PID."""
         return (
             (str(self.location.process.pid),)
             if self.location.process is not None
@@ -175,7 +174,7 @@ def _task(one: ProcessLoad) -> list[Piece | str]:
 
 def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
     if row.on is None:
-        return [line("on no GPU that is shown")]
+        return [line("on no visible GPU")]
     one, cap = row.on, row.process.cap_mib
     name = f"GPU {row.gpu.index}" if row.gpu is not None else row.on.uuid
     model = row.gpu.name if row.gpu is not None else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, nodes_of, percent, text
+from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, nodes_of, percent, text
 from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
 
@@ -156,11 +156,6 @@ def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Cha
     if not has_gpu:
         return of_cpu, of_memory
     return of_cpu, now("gpu_load_percent", f"the {gpus}"), of_memory, now("gpu_memory_percent", "these GPUs' memory")
-
-
-def meanings(codes: Sequence[str]) -> str:
-    """Return the meanings of codes, as llload prints them below its table."""
-    return "; ".join(f"{code}: {flags.MEANINGS[code]}" for code in dict.fromkeys(codes) if code in flags.MEANINGS)
 
 
 def knows_jobs(picture: Picture) -> bool:

@@ -107,7 +107,7 @@ class TableView(View, Generic[Row]):
 
     def empty_text(self, picture: Picture, location: Location) -> str:
         """Return what an empty table says."""
-        return "there is nothing to be shown"
+        return "there is nothing to show"
 
     # --- Drawing ------------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class TableView(View, Generic[Row]):
             rows = [row for row in rows if self.codes(row)]
         empty = fetching(picture) or self.empty_text(picture, location)
         if self.only_flagged and not fetching(picture):
-            empty = "nothing here is flagged: all that answered is within the bands of good load (f shows all)"
+            empty = "nothing is flagged: every node that answered has a good load (f shows all)"
         self.grid.empty = empty
         details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)

@@ -22,11 +22,9 @@ def job_target(row: JobRow) -> Target:
     )
 
 
-def single_job_targets(picture: Picture | None, rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
+def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
     """Return the viewer's own job of each row, every job once. Empty if a row has none or several, since the choice
     would be a guess."""
-    if picture is None:
-        return ()
     found: dict[str, Target] = {}
     for jobs in rows:
         own = [job for job in jobs if job.is_own and job.job is not None]

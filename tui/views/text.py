@@ -16,6 +16,7 @@ from slurm_share.load import Column, Letter, Row
 from slurm_share.load import text as load_text
 
 from ..widgets.bars import bar
+from ..widgets.grid_cells import filled
 from ..widgets.spark import spark, tall
 
 LONGEST = 2000
@@ -100,13 +101,13 @@ def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequen
     shown = list(range(len(chosen)))
     while sum(widths[at] for at in shown) + len(GAP) * (len(shown) - 1) > width and len(shown) > 1:
         shown.pop()
-    found = [line((GAP.join(_fill(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
+    found = [line((GAP.join(filled(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
     for number in range(len(rows)):
         pieces: list[Piece | str] = []
         for at in shown:
             text, letter = cells[at][number]
             pieces += [GAP] if pieces else []
-            pieces.append((_fill(text, widths[at], _is_right(chosen[at])), letter))
+            pieces.append((filled(text, widths[at], _is_right(chosen[at])), letter))
         found.append(line(*pieces))
     return found
 
@@ -122,12 +123,6 @@ def _cell(column: Column[Any], row: Any) -> tuple[str, Letter]:
 
 def _is_right(column: Column[Any]) -> bool:
     return column.right or column.bar is not None
-
-
-def _fill(text: str, width: int, right: bool) -> str:
-    text = load_text.cut(text, width)
-    blanks = " " * (width - cell_len(text))
-    return blanks + text if right else text + blanks
 
 
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:

@@ -61,10 +61,10 @@ class UsersView(TableView[UserRow]):
         return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
     def empty_text(self, picture: Picture, location: Location) -> str:
-        return "nobody has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)
+        return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)
 
     def details(self, row: UserRow, width: int, most: int) -> list[Content]:
-        """Return the user's jobs."""
+        """Return the user's jobs as a small table."""
         jobs = [] if self.picture is None else job_rows(self.picture, user=row.user)
         if not jobs:
             return [
@@ -101,9 +101,7 @@ class UsersView(TableView[UserRow]):
         """Return the user's own job, if it is the only one."""
         if self.picture is None:
             return ()
-        return targets.single_job_targets(
-            self.picture, [job_rows(self.picture, user=row.user) for row in self.selected_rows()]
-        )
+        return targets.single_job_targets([job_rows(self.picture, user=row.user) for row in self.selected_rows()])
 
     def copy_lines(self) -> tuple[str, ...]:
         return tuple(row.user for row in self.selected_rows())

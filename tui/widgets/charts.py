@@ -6,7 +6,6 @@ Letters and colours are those of the large plot.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from slurm_share.load import text
 from ..history import Figure
 from ..wire import Point
 from . import glyphs
+from .replay_bar import clock
 from .series import SERIES, polylines
 from .spark import tall
 
@@ -42,7 +42,7 @@ _LABELS["memory_percent"] = ("m", "host memory")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart."""
+    """One of the charts, with its newest figure."""
 
     of: Figure
     now: str
@@ -127,7 +127,7 @@ def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]
 
 def _axis(end: float, room: int) -> str:
     """Return the time axis."""
-    left, middle, right = "10 min ago", "5 min ago", _clock(end)
+    left, middle, right = "10 min ago", "5 min ago", clock(end)
     if room < len(left) + len(right) + 1:
         return right.rjust(room)
     axis = left.ljust(room - len(right)) + right
@@ -135,13 +135,6 @@ def _axis(end: float, room: int) -> str:
     if at > len(left) and at + len(middle) < room - len(right):
         axis = axis[:at] + middle + axis[at + len(middle) :]
     return axis
-
-
-def _clock(taken: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(taken).strftime("%H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return "now"  # a time outside the calendar
 
 
 class Charts(Widget):

@@ -21,7 +21,6 @@ class Crumbs(Line):
         self.path: tuple[Location, ...] = ()
 
     def show(self, path: tuple[Location, ...]) -> None:
-        """Show this path."""
         if path != self.path:
             self.path = path
             self.refresh()

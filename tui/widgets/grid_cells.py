@@ -41,7 +41,7 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class HeadStyle:
-    """Styles of the headings."""
+    """Styles of the headings: plain, sorted, and the sort letter."""
 
     line: Style
     sorted: Style
@@ -51,7 +51,7 @@ class HeadStyle:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a line."""
+    """A cell of a line with its position and text."""
 
     x: int
     width: int

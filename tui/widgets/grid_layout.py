@@ -31,7 +31,7 @@ NOTHING = Need(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A visible column."""
+    """A visible column with its position and width."""
 
     column: int
     """Index among the chosen columns."""

@@ -17,26 +17,8 @@ from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
-from .grid_cells import (
-    Cell,
-    HeadStyle,
-    Line,
-    LineStyle,
-    cell_text,
-    filled,
-    head,
-    line_of,
-    need,
-)
-from .grid_layout import (
-    GUTTER,
-    MARGIN,
-    NOTHING,
-    Layout,
-    Need,
-    fitted,
-    scrolled,
-)
+from .grid_cells import Cell, HeadStyle, Line, LineStyle, cell_text, filled, head, line_of, need
+from .grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, scrolled
 from .grid_rows import RowSet
 
 SAMPLE = 64
@@ -49,7 +31,7 @@ KEPT = 2_000
 
 @dataclass(frozen=True)
 class GridStyles:
-    """Styles of a theme."""
+    """All styles of a table in the present theme."""
 
     plain: LineStyle
     cursor: LineStyle

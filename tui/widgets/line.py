@@ -27,7 +27,7 @@ class Piece:
 
 
 class Line(Widget):
-    """One line. Subclasses implement `lay_out`."""
+    """A line of the screen. Subclasses implement `lay_out`."""
 
     COMPONENT_CLASSES = {"line--on", "line--strong", "line--dim", "line--trouble"}  # noqa: RUF012
     DEFAULT_CSS = """

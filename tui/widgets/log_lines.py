@@ -62,13 +62,12 @@ class LogLines(ScrollView, can_focus=True):
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def begin(self) -> None:
-        """Drop all lines."""
         self.lines, self._rest, self._letters, self._widest = [], "", 0, 0
         self._decoder.reset()
         self._arrange()
 
     def add(self, data: bytes) -> None:
-        """Add more of the file."""
+        """Add a piece of the file, which may end within a line."""
         text = self._rest + self._decoder.decode(data)
         if self._rest:
             self.lines.pop()
@@ -113,7 +112,6 @@ class LogLines(ScrollView, can_focus=True):
         self._go(self.scroll_offset.y + 1)
 
     def action_page(self, by: int) -> None:
-        """Scroll by pages."""
         self._go(self.scroll_offset.y + by * max(1, self.size.height - 1))
 
     def action_edge(self, end: int) -> None:

@@ -15,7 +15,7 @@ GAP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of the plot."""
+    """A figure of the plot, with its letter, label and colour."""
 
     of: Figure
     letter: str

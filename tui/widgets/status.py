@@ -50,7 +50,6 @@ class Status(Line):
             self.refresh()
 
     def show(self, status: StatusState) -> None:
-        """Show this status."""
         picture = status.picture
         if picture is not self.status.picture and picture is not None:
             self._oldest_s = oldest_s(picture)

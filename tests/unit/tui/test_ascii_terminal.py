@@ -1,4 +1,4 @@
-"""Where the terminal has no more than ASCII, nothing else is drawn, and what is drawn says the same."""
+"""An ASCII terminal gets only ASCII, with the same content."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice is of the whole program."""
+    """Restore the choice, which is global."""
     for name in ("_is_plain", "_table"):
         monkeypatch.setattr(glyphs, name, getattr(glyphs, name))
     monkeypatch.setattr(ScrollBar, "renderer", ScrollBar.renderer)
 
 
 def chosen(environ: dict[str, str], encoding: str | None = "utf-8", wanted: bool | None = None) -> bool:
-    """Whether it is ASCII then."""
+    """Return whether only ASCII is drawn then."""
     glyphs.choose(wanted, environ, encoding)
     return glyphs.is_ascii_only()
 
@@ -71,19 +71,16 @@ def chosen(environ: dict[str, str], encoding: str | None = "utf-8", wanted: bool
     ],
 )
 def test_locale_terminal_and_encoding_decide(environ: dict[str, str], encoding: str | None, is_plain: bool) -> None:
-    """A locale that nobody set says nothing."""
     assert chosen(environ, encoding) is is_plain
 
 
 def test_the_user_decides_otherwise_but_not_against_the_encoding() -> None:
-    """What cannot be written would be backslashes."""
     assert chosen(UTF8, wanted=True)
     assert not chosen({**UTF8, "TERM": "linux", "LANG": "C"}, wanted=False)
     assert chosen(UTF8, "ascii", wanted=False)
 
 
 def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
-    """And go back where there are blocks."""
     before = (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("up"))
     chosen({**UTF8, "TERM": "vt100"})
     assert bar(0.6, 4) == ("##", "..")
@@ -95,7 +92,6 @@ def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
 
 
 def test_letters_of_names_stay_where_the_encoding_has_them() -> None:
-    """What it has not is a question mark for each column."""
     chosen({**UTF8, "LANG": "de_DE"}, "iso8859-1")
     assert glyphs.to_ascii("Jürgen… 張三 ▲") == "Jürgen~ ???? ^"
     chosen({**UTF8, "LANG": "C"})
@@ -104,7 +100,6 @@ def test_letters_of_names_stay_where_the_encoding_has_them() -> None:
 
 @given(any_.text(), any_.sampled_from(["ascii", "iso8859-1", "cp437"]))
 def test_any_text_keeps_its_width_and_can_be_written(text: str, encoding: str) -> None:
-    """So that columns stand below one another."""
     kept = (glyphs._is_plain, glyphs._table)
     try:
         glyphs.choose(None, UTF8, encoding)
@@ -116,19 +111,18 @@ def test_any_text_keeps_its_width_and_can_be_written(text: str, encoding: str) -
 
 
 def no_tail(file: LogFile) -> NoReturn:
-    """There is no such file."""
+    """Raise the error of a missing file."""
     raise StateError(file.path, "cannot be read …")
 
 
 def is_ascii(app: Dashboard, what: str) -> None:
-    """All that is on the screen."""
+    """Return whether the whole screen is ASCII."""
     for line in screen_text(app).splitlines():
         assert line.isascii(), (what, [one for one in line if not one.isascii()], line)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
-    """Textual's own borders, bars, notes and lists too; one dashboard goes through all of them."""
     chosen({**UTF8, "LANG": "C"})
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme=themes.MONO))
@@ -177,7 +171,6 @@ def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) ->
 
 
 def test_a_strangers_name_moves_no_column() -> None:
-    """It is written with what the terminal has."""
     chosen({**UTF8, "LANG": "C"})
     survey = a_survey()
     jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
@@ -195,6 +188,5 @@ def test_a_strangers_name_moves_no_column() -> None:
 
 
 def test_the_configuration_has_the_word() -> None:
-    """`ascii = true`."""
     assert parse_config("ascii = true", "tui.toml").ascii is True
     assert parse_config("", "tui.toml").ascii is None

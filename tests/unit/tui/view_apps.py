@@ -1,4 +1,4 @@
-"""One view alone in an app, for the tests of the views."""
+"""An app with one view, for the tests of the views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 
 class OneView(App[None]):
-    """A view, and the places that it wants to go down to."""
+    """A view, with the locations that it asked for."""
 
     CSS = "View { height: 1fr; }"
 
@@ -44,17 +44,17 @@ class OneView(App[None]):
 
     @property
     def text(self) -> str:
-        """All of the screen."""
+        """The text of the screen."""
         return "\n".join("".join(segment.text for segment in line) for line in self.screen._compositor.render_strips())
 
 
 def put_on(grid: Grid[Any], key: str) -> None:
-    """The cursor on this row, which has to be shown."""
+    """Move the cursor to this row."""
     assert grid.put([grid._key(row) for row in grid.shown_rows].index(key))
 
 
 def look_at(location: Location, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
-    """The screen of that view, after `play(app, pilot)`."""
+    """Return the screen of that view after `play(app, pilot)`."""
     app = OneView(location, *pictures)
     seen: list[str] = []
 
