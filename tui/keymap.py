@@ -75,7 +75,7 @@ KEYS: tuple[Key, ...] = (
     Key("unmark.all", "u", "unmark_all", "grid", TABLE, "unmark", "unmark all rows"),
     Key("columns", "c", "columns", "screen", TABLE, "columns", "choose columns and their order", 10),
     Key("pause", "p", "pause", "screen", TIME, "pause", "pause or resume", 4),
-    Key("look.now", "f5", "look", "screen", TIME, "read now", "read a new survey now"),
+    Key("look.now", "f5", "read_now", "screen", TIME, "read now", "read a new survey now"),
     Key("interval.longer", "+", "interval(1)", "screen", TIME, "slower", "longer interval between surveys"),
     Key("interval.shorter", "-", "interval(-1)", "screen", TIME, "faster", "shorter interval between surveys"),
     Key("trend", "t", "trend", "screen", TIME, "plot", "large plot of what the cursor is on", 5),

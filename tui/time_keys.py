@@ -19,7 +19,7 @@ class TimeKeys(MainScreen, inherit_bindings=False):
     def action_pause(self) -> None:
         self.dashboard.hold(not self.dashboard.status.held)
 
-    def action_look(self) -> None:
+    def action_read_now(self) -> None:
         self.dashboard.read_now()
 
     def action_interval(self, by: int) -> None:

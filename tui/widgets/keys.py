@@ -19,7 +19,7 @@ class Keys(Line):
         self.overrides, self.is_available = overrides, is_available
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """Return as many keys as fit, in their order; if some are left out, `?` is labelled with all keys."""
+        """Return as many keys as fit, in their order; if some are left out, the help key is labelled `all keys`."""
         shown: list[keymap.Key] = sorted(
             (key for key in keymap.KEYS if key.footer and self.is_available(key)), key=lambda key: key.footer
         )
