@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
 
 
 def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
-    wanted = options.read(arguments)
+    wanted = options.checked(arguments)
     config = read_config(wanted.config)
     why = no_screen(os.environ)
     if why:

@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(arguments: argparse.Namespace) -> Options:
+def checked(arguments: argparse.Namespace) -> Options:
     """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     is_replay = arguments.replay is not None
     if arguments.at is not None:

@@ -674,7 +674,7 @@ def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
 def test_what_the_configuration_cannot_mean_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no theme pink; there are dark, light"):
         a_dashboard(config=UserConfig(theme="pink"))
-    with pytest.raises(UsageError, match="nothing with the id"):
+    with pytest.raises(UsageError, match="there is no id nothing"):
         a_dashboard(config=UserConfig(keys={"nothing": "d"}))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_share_tui import main, options
-from slurm_share_tui.options import llload_arguments, parser, read
+from slurm_share_tui.options import checked, llload_arguments, parser
 
 from slurm_share.cli import llload
 from slurm_share.core.errors import UsageError
@@ -21,7 +21,7 @@ ME = processes.read_user_name(os.geteuid())
 
 def wanted(*said):
     """Return the parsed options."""
-    return read(parser().parse_args(said))
+    return checked(parser().parse_args(said))
 
 
 def test_without_a_word_it_is_ones_own_nodes():
@@ -103,7 +103,7 @@ def test_llload_is_given_the_same_words(said, expected):
     if expected is not None:
         assert found == expected
     theirs = llload.checked(llload.parser().parse_args(found)).origin
-    ours = read(arguments).origin
+    ours = checked(arguments).origin
     for field in ("user", "everybody", "nodes", "jobs", "source", "demo", "demo_nodes", "replay", "at"):
         assert getattr(theirs, field) == getattr(ours, field)
 
