@@ -19,11 +19,11 @@ from typing import Any
 from slurm_share_tui import themes
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture, of_survey
-from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Told
+from slurm_share_tui.wire import Command
 from textual.pilot import Pilot
 
 from slurm_share.load.rules.advice import advise
@@ -56,7 +56,7 @@ class Still:
         """As the dashboard asks for it."""
         post(Arrived(self.picture))
 
-    def tell(self, message: Told) -> None:
+    def tell(self, message: Command) -> None:
         """Nobody is there who could obey."""
 
 
@@ -68,14 +68,14 @@ def a_picture(now: float) -> Picture:
 
 async def nodes(pilot: Pilot[Any], app: Dashboard) -> None:
     """Every node, a line each, and more of the one under the cursor."""
-    await app.board.go((Place(view="nodes"),))
+    await app.main_screen.go((Location(view="nodes"),))
     assert app.picture is not None
     await pilot.press(*["down"] * [row.name for row in app.picture.nodes].index(NODE))
 
 
 async def jobs(pilot: Pilot[Any], app: Dashboard) -> None:
     """The jobs, those first that leave the most GPUs idle, with charts of the worst."""
-    await app.board.go((Place(view="jobs"),))
+    await app.main_screen.go((Location(view="jobs"),))
     await pilot.press("I")
 
 
@@ -85,14 +85,16 @@ async def node(pilot: Pilot[Any], app: Dashboard) -> None:
     snapshot = app.picture.by_name[NODE].node.snapshot
     assert snapshot is not None
     job = next(one for one in app.picture.survey.jobs if one.job_id == snapshot.jobs[0].job)
-    of_job = Place(view="nodes", user=job.user, job=job.job_id, job_name=f"{job.id} {job.name}")
-    way = (Place(view="users"), Place(view="jobs", user=job.user), of_job)
-    await app.board.go((*way, Place(view="node", user=job.user, job=job.job_id, job_name=of_job.job_name, node=NODE)))
+    of_job = Location(view="nodes", user=job.user, job=job.job_id, job_name=f"{job.id} {job.name}")
+    path = (Location(view="users"), Location(view="jobs", user=job.user), of_job)
+    await app.main_screen.go(
+        (*path, Location(view="node", user=job.user, job=job.job_id, job_name=of_job.job_name, node=NODE))
+    )
 
 
 async def advice(pilot: Pilot[Any], app: Dashboard) -> None:
     """How many processes, and why."""
-    await app.board.go((Place(view="advice"),))
+    await app.main_screen.go((Location(view="advice"),))
 
 
 PICTURES: dict[str, Callable[[Pilot[Any], Dashboard], Awaitable[None]]] = {
@@ -106,7 +108,7 @@ PICTURES: dict[str, Callable[[Pilot[Any], Dashboard], Awaitable[None]]] = {
 async def drawn(name: str) -> str:
     """One picture, as SVG."""
     feed = Still()
-    app = Dashboard(feed, config=UserConfig(theme=themes.DARK), clock=lambda: 2.0, place=Place(view="nodes"))
+    app = Dashboard(feed, config=UserConfig(theme=themes.DARK), clock=lambda: 2.0, location=Location(view="nodes"))
     async with app.run_test(size=(WIDTH, HEIGHTS[name])) as pilot:
         await turn(pilot, lambda: app.picture is not None)
         await PICTURES[name](pilot, app)

@@ -1,4 +1,4 @@
-"""Handle the keys for actions: ask for confirmation, have `actions.py` act, and report the result."""
+"""Handle the keys for actions: ask for confirmation, let `actions.py` act, and report the result."""
 
 from __future__ import annotations
 
@@ -26,133 +26,134 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 PATIENCE_S = 1.0
-"""Then it is said that something is waited for."""
+"""After this many seconds a note says that the action takes longer."""
 LIMIT_S = 150.0
-"""Longer than Slurm is waited for: then something hangs for good, as a file server does, and other keys go on."""
+"""Longest wait for an action, seconds, more than for Slurm: after that a file server hangs, and other keys must
+work."""
 NAMED_MOST = 60
-"""Columns of what is named in a note."""
+"""Most columns of a name in a note."""
 
 
-def copy(board: MainScreen) -> None:
+def copy(main_screen: MainScreen) -> None:
     """Copy to the terminal's clipboard, and say what was copied."""
-    lines = () if board.shown is None else board.shown.copied()
+    lines = () if main_screen.shown is None else main_screen.shown.copy_lines()
     if not lines:
-        board.dashboard.say("there is nothing here to copy")
+        main_screen.dashboard.say("there is nothing here to copy")
         return
-    clipboard.put(board.app, lines)
+    clipboard.put(main_screen.app, lines)
     what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else text.count_text(len(lines), "line")
     more = "" if len(lines) == 1 else f": {screen.shortened(lines[0], NAMED_MOST)} ..."
-    board.dashboard.say(f"copied {what}{more}")
+    main_screen.dashboard.say(f"copied {what}{more}")
 
 
-# --- What asks first --------------------------------------------------------------------------------------------------
+# --- Actions with a confirmation --------------------------------------------------------------------------------------
 
 
-def cancel(board: MainScreen) -> None:
+def cancel(main_screen: MainScreen) -> None:
     """Cancel the job under the cursor, or the marked ones."""
-    _begin(board, "cancel", _cancel)
+    _begin(main_screen, "cancel", _cancel)
 
 
-def signal(board: MainScreen) -> None:
+def signal(main_screen: MainScreen) -> None:
     """Signal the task or process under the cursor, or its job."""
-    _begin(board, "signal", _signal)
+    _begin(main_screen, "signal", _signal)
 
 
-def output(board: MainScreen) -> None:
+def output(main_screen: MainScreen) -> None:
     """Show the output of the job under the cursor."""
-    _begin(board, "output", _output)
+    _begin(main_screen, "output", _output)
 
 
 Do = Callable[["MainScreen", "Commands", tuple[Target, ...], Survey], Coroutine[Any, Any, None]]
 
 
-def _begin(board: MainScreen, action: Action, do: Do) -> None:
-    """Say why not, or begin; one thing at a time."""
-    dashboard, view = board.dashboard, board.shown
+def _begin(main_screen: MainScreen, action: Action, do: Do) -> None:
+    """Begin an action, one at a time, or say why it is not possible."""
+    dashboard, view = main_screen.dashboard, main_screen.shown
     commands, picture = dashboard.commands, dashboard.picture
     if commands is None:
-        dashboard.say("nothing can be touched from here")
+        dashboard.say("this dashboard can act on nothing")
         return
     targets = () if view is None else view.targets()
     if why := commands.why_not(action, targets, None if picture is None else picture.survey):
         dashboard.say(why, severity="warning")
         return
     if action != "output" and _is_on_another_row(view):
-        dashboard.say("the row that you were on is gone: put the cursor on what you mean", severity="warning")
+        dashboard.say("the row that you chose is gone: put the cursor on the right row", severity="warning")
         return
     # Output is read from file systems that may hang: that must not delay an action.
     group = "output" if action == "output" else "acting"
-    if any(worker.group == group and not worker.is_finished for worker in board.workers):
-        dashboard.say("one thing at a time: the last one is not over yet", severity="warning")
+    if any(worker.group == group and not worker.is_finished for worker in main_screen.workers):
+        dashboard.say("one action at a time: the last one has not finished", severity="warning")
         return
     assert picture is not None
-    board.dashboard.typed.begin_lookup()
-    board.run_worker(_run_lookup(board, do(board, commands, targets, picture.survey)), group=group)
+    main_screen.dashboard.typed.begin_lookup()
+    main_screen.run_worker(_run_lookup(main_screen, do(main_screen, commands, targets, picture.survey)), group=group)
 
 
-async def _run_lookup(board: MainScreen, doing: Coroutine[Any, Any, None]) -> None:
+async def _run_lookup(main_screen: MainScreen, doing: Coroutine[Any, Any, None]) -> None:
     try:
         await doing
     finally:
-        board.dashboard.typed.end_lookup()
+        main_screen.dashboard.typed.end_lookup()
 
 
-async def _over(board: MainScreen, screen: Screen[Answer]) -> Answer | None:
-    """What is answered there. Keys are for it from now on; those after its answer wait for what that opens."""
-    answer = board.app.push_screen(screen, wait_for_dismiss=True)
-    board.dashboard.typed.end_lookup()
+async def _over(main_screen: MainScreen, screen: Screen[Answer]) -> Answer | None:
+    """Show a screen and return its answer. Keys go to it from now on; those after its answer wait for what it opens."""
+    answer = main_screen.app.push_screen(screen, wait_for_dismiss=True)
+    main_screen.dashboard.typed.end_lookup()
     return await answer
 
 
 def _is_on_another_row(view: View | None) -> bool:
-    """Whether what would be touched came under the cursor by itself, when the row that somebody had chosen went."""
+    """Return whether the cursor is on another row than the user chose, because that row is gone."""
     grid = getattr(view, "grid", None)
     return isinstance(grid, Grid) and grid.is_on_another_row and not grid.marked_rows()
 
 
-async def _cancel(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
-    planned = await _slowly(board, partial(commands.ask_cancel, targets, survey))
+async def _cancel(main_screen: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+    planned = await _slowly(main_screen, partial(commands.ask_cancel, targets, survey))
     if planned is not None:
-        await _confirm(board, commands, planned)
+        await _confirm(main_screen, commands, planned)
 
 
-async def _signal(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _signal(main_screen: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
     from .screens.signal import SignalChoice
 
-    choice = await _over(board, SignalChoice(commands.scopes(targets[0], survey)))
+    choice = await _over(main_screen, SignalChoice(commands.scopes(targets[0], survey)))
     if choice is None:
         return
-    board.dashboard.typed.begin_lookup()
-    planned = await _slowly(board, partial(commands.ask_signal, targets[0], *choice, survey))
+    main_screen.dashboard.typed.begin_lookup()
+    planned = await _slowly(main_screen, partial(commands.ask_signal, targets[0], *choice, survey))
     if planned is not None:
-        await _confirm(board, commands, planned)
+        await _confirm(main_screen, commands, planned)
 
 
-async def _output(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _output(main_screen: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
     from .screens.log import LogScreen
 
-    files = await _slowly(board, partial(commands.ask_output, targets[0], survey))
+    files = await _slowly(main_screen, partial(commands.ask_output, targets[0], survey))
     if files:
-        closes = keymap.keys_of("output", board.dashboard.keys)
-        await _over(board, LogScreen(files, lambda file: commands.open_output(file, targets[0]), closes=closes))
+        closes = keymap.keys_of("output", main_screen.dashboard.keys)
+        await _over(main_screen, LogScreen(files, lambda file: commands.open_output(file, targets[0]), closes=closes))
 
 
-async def _confirm(board: MainScreen, commands: Commands, planned: PlannedAction) -> None:
-    """Ask, and after a yes do it."""
+async def _confirm(main_screen: MainScreen, commands: Commands, planned: PlannedAction) -> None:
+    """Ask for confirmation, and act after a yes."""
     from .screens.confirm import Confirm
 
-    if not await _over(board, Confirm(planned)):
-        board.dashboard.say("no: nothing was done")
+    if not await _over(main_screen, Confirm(planned)):
+        main_screen.dashboard.say("nothing was done")
         return
-    done = await _slowly(board, partial(commands.carry_out, planned))
+    done = await _slowly(main_screen, partial(commands.carry_out, planned))
     if done is not None:
-        board.dashboard.say("; ".join(done))
-        board.dashboard.read_now()
+        main_screen.dashboard.say("; ".join(done))
+        main_screen.dashboard.read_now()
 
 
-async def _slowly(board: MainScreen, do: Callable[[], Answer]) -> Answer | None:
-    """What it answers; None where it failed, which is said. It runs in a thread that nobody waits for at the end: a
-    Slurm that does not answer holds up neither a key nor the way out."""
+async def _slowly(main_screen: MainScreen, do: Callable[[], Answer]) -> Answer | None:
+    """Return the result of `do`; None if it failed, which is reported. It runs in a thread that nothing joins, so that
+    a hanging Slurm delays neither keys nor the end of the dashboard."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Answer] = loop.create_future()
 
@@ -168,26 +169,26 @@ async def _slowly(board: MainScreen, do: Callable[[], Answer]) -> Answer | None:
         answer, failed = None, None
         try:
             answer = do()
-        except Exception as error:  # noqa: BLE001 - whoever waits for it would wait for ever
+        except Exception as error:  # noqa: BLE001 - the future must be resolved in any case
             failed = error
         try:
             loop.call_soon_threadsafe(settle, answer, failed)
         except RuntimeError:
-            pass  # the dashboard has ended meanwhile, and its loop with it
+            pass  # the event loop has ended
 
     threading.Thread(target=run, name="acting", daemon=True).start()
     await asyncio.wait({future}, timeout=PATIENCE_S)
     if not future.done():
-        board.dashboard.say("this takes a moment ...")
+        main_screen.dashboard.say("this takes a moment ...")
         await asyncio.wait({future}, timeout=LIMIT_S - PATIENCE_S)
     if not future.done():
         future.cancel()
-        board.dashboard.say(f"no answer within {LIMIT_S:g} s: nobody knows what became of it", severity="error")
+        main_screen.dashboard.say(f"no answer within {LIMIT_S:g} s: the result is unknown", severity="error")
         return None
     try:
         return await future
     except (SlurmShareError, OSError) as error:
-        board.dashboard.say(str(error), severity="error")
-    except Exception as error:  # noqa: BLE001 - a fault of ours, and no reason to lose what is on the screen
-        board.dashboard.say(f"a fault of slurm-share: {error!r}", severity="error")
+        main_screen.dashboard.say(str(error), severity="error")
+    except Exception as error:  # noqa: BLE001 - our own fault must not end the dashboard
+        main_screen.dashboard.say(f"internal error of slurm-share: {error!r}", severity="error")
     return None

@@ -1,4 +1,4 @@
-"""What somebody at the dashboard may do, and what exactly would be done: values and words, before anything is."""
+"""Which actions are possible, and what exactly they do. Pure: values in, questions and reasons out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .target import Target
 
 Action = Literal["cancel", "signal", "output"]
 NAME_MOST = 40
-"""Most characters of a job's or a process's name in a question."""
+"""Most characters of a job's or process's name in a question."""
 _VERBS: dict[Action, str] = {"cancel": "cancel", "signal": "signal", "output": "show"}
 _STEP = re.compile(r"[0-9]{1,10}")
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
@@ -39,8 +39,7 @@ class Me(Struct, frozen=True):
 
 
 def is_operator(survey: Survey, me: Me) -> bool:
-    """Whether the source has shown others' work to the viewer: whoever may see it is an operator, and what an
-    operator may do Slurm and the kernel decide once more."""
+    """Return whether the source shows other users' work to the viewer. Slurm and the kernel check an action again."""
     return survey.everybody or survey.user != me.name
 
 
@@ -50,20 +49,20 @@ def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me
     if readonly and action != "output":
         return f"this dashboard is read-only: it does not {verb} anything"
     if survey is None:
-        return "there is nothing yet: wait for the first look"
+        return "there is no survey yet: wait for the first one"
     if survey.source == "demo":
-        return f"there is nothing to {verb} in a demonstration: its jobs are not real"
+        return f"cannot {verb} in a demonstration: its jobs are not real"
     if survey.source == "replay":
-        return f"there is nothing to {verb} in a recording: its jobs are of another time"
+        return f"cannot {verb} in a recording: its jobs have ended"
     if not targets:
-        return f"there is not one job of yours alone to {verb} here: put the cursor on a job, or on a process of one"
+        return f"no single job of yours to {verb} here: put the cursor on a job or on one of its processes"
     if action != "cancel" and len(targets) > 1:
         return f"{verb} one at a time: {len(targets)} rows are marked, u unmarks them"
     for one in targets:
         if one.owner != me.name and not is_operator(survey, me):
-            return f"{_called(one)} is of {terminal.shortened(one.owner, NAME_MOST)}: you may {verb} your own"
+            return f"{_called(one)} belongs to {terminal.shortened(one.owner, NAME_MOST)}: you may {verb} your own"
         if action != "signal" and not one.job:
-            return f"{_called(one)} is in no job: there is nothing of Slurm's to {verb}"
+            return f"{_called(one)} is in no job of Slurm: nothing to {verb}"
     if action == "signal" and not scopes(targets[0], survey, me):
         return _unreachable(targets[0])
     return ""
@@ -76,17 +75,15 @@ def _called(target: Target) -> str:
 
 
 def _is_mps(target: Target) -> bool:
-    """Whether all tasks on a GPU live by it: it ends with the job, and by nobody's slip."""
+    """Return whether the process serves all tasks on its GPU: it must not be ended by accident."""
     return target.process is not None and target.process_name.startswith(MPS_NAME)
 
 
 def _unreachable(target: Target) -> str:
     if _is_mps(target):
-        return f"{terminal.safe(target.process_name)} carries every task on its GPU: cancel the job instead"
+        return f"{terminal.safe(target.process_name)} serves every task on its GPU: cancel the job instead"
     if target.process is not None and target.process.start_ticks is None:
-        return (
-            f"process {target.process.pid} is not known well enough (when it began): its number may be another's soon"
-        )
+        return f"the start time of process {target.process.pid} is unknown: its PID may soon belong to another process"
     return f"{_called(target)} cannot be reached from here: it is in no job of yours; log in to {target.node}"
 
 
@@ -94,24 +91,24 @@ def _unreachable(target: Target) -> str:
 
 
 class Cancel(Struct, frozen=True):
-    """An action that ends these jobs."""
+    """Cancels these jobs."""
 
     jobs: tuple[Chosen, ...]
 
 
 class ToProcess(Struct, frozen=True):
-    """A signal to one process."""
+    """Sends a signal to one process."""
 
     name: str
     process: ProcessIdentity
     argv: tuple[str, ...]
-    """What carries it to the process's node; empty: it is here."""
+    """The command that reaches the process on its node; empty: it is on this host."""
     job: QueuedJob | None
-    """The job it goes through."""
+    """The job whose allocation the command uses."""
 
 
 class ToTasks(Struct, frozen=True):
-    """A signal to all tasks of a step or of a job."""
+    """Sends a signal to all tasks of a step or job."""
 
     name: str
     argv: tuple[str, ...]
@@ -119,31 +116,31 @@ class ToTasks(Struct, frozen=True):
 
 
 class PlannedAction(Struct, frozen=True, kw_only=True):
-    """An action that waits for a user's confirmation. Nothing in it changes between the question and the answer."""
+    """An action that waits for confirmation. It does not change between the question and the answer."""
 
     title: str
     lines: tuple[str, ...]
-    """What the action affects, one line each; safe to draw."""
+    """What the action affects, one line each, safe to draw."""
     command: str
-    """The command that is run, as for a shell."""
+    """The command that runs, quoted for a shell."""
     yes: str
-    """The label of the confirming answer."""
+    """Label of the confirming answer."""
     act: Cancel | ToProcess | ToTasks
 
 
 def wanted(targets: Iterable[Target]) -> tuple[queue.Target, ...]:
-    """The jobs of the targets as scancel means them, each once. Raises UsageError for what is no number of a job."""
+    """Return the jobs of these targets as scancel names them, each once. Raises UsageError for an invalid job id."""
     return tuple(dict.fromkeys(found for one in targets for found in queue.parse_targets(_job_text(one))))
 
 
 def _job_text(target: Target) -> str:
-    # Slurm does not end one component of a heterogeneous job, and how many elements at once is no part of a name.
+    # Slurm cancels whole heterogeneous jobs, and the limit of elements that run at once is not part of an id.
     return re.sub(r"%[0-9]+(?=\]$)", "", target.job.partition("+")[0])
 
 
 def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
-    """The question before jobs are ended; `jobs`: what Slurm's queue has of them now. Raises SlurmShareError where
-    none of them is there any more, and where one is not of the user whose name stood on the screen."""
+    """Return the question before jobs are cancelled. `jobs`: Slurm's present records. Raises SlurmShareError if all
+    have ended, or if one does not belong to the user shown on the screen."""
     chosen: dict[str, Chosen] = {}
     for target in targets:
         found = [one for each in wanted([target]) for one in queue.choose(each, jobs)]
@@ -152,7 +149,7 @@ def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> 
         chosen |= {one.id: one for one in sorted(found, key=lambda one: natural(one.id))}
     if not chosen:
         names = ", ".join(_called(one).removeprefix("job ") for one in targets[:3])
-        raise SlurmShareError(f"Slurm's queue has no job {names}{' ...' * (len(targets) > 3)} any more: it has ended")
+        raise SlurmShareError(f"Slurm's queue has no job {names}{' ...' * (len(targets) > 3)}: it has ended")
     count = len(chosen)
     only = next(iter(chosen.values()))
     return PlannedAction(
@@ -165,7 +162,7 @@ def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> 
 
 
 def job_text(job: QueuedJob, id: str, me: Me) -> str:
-    """One job in a line: number, whose, where, and last its name, in quotation marks: anything may stand there."""
+    """Return a job in a line: id, owner, state, nodes, and its name in quotation marks, since it may be any text."""
     owner = "your own" if job.uid == me.uid else f"OF {terminal.shortened(job.user, NAME_MOST)}"
     state = " ".join(job.states).lower()
     where = f"on {terminal.shortened(job.nodes, NAME_MOST)}" if job.nodes else "waiting"
@@ -176,35 +173,35 @@ def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
     is_right = job.uid == me.uid if target.owner == me.name else job.user == target.owner
     if not is_right:
         raise SlurmShareError(
-            f"job {job.id} is of {terminal.safe(job.user)} and not of {terminal.safe(target.owner)}: nothing is done"
+            f"job {job.id} belongs to {terminal.safe(job.user)}, not to {terminal.safe(target.owner)}: nothing is done"
         )
 
 
 # ---- Signals ----
 
 MEANINGS = {
-    "TERM": "end in good order",
-    "INT": "as Ctrl-C",
-    "HUP": "many programs read their settings again, others end",
+    "TERM": "end in an orderly way",
+    "INT": "like Ctrl-C",
+    "HUP": "many programs reload their settings, others end",
     "QUIT": "end, with a core file",
     "USR1": "the program's own, such as: save a checkpoint; others end",
     "USR2": "the program's own; others end",
-    "STOP": "stand still",
-    "CONT": "go on",
-    "KILL": "end at once, nothing is saved",
+    "STOP": "pause",
+    "CONT": "resume",
+    "KILL": "end at once, without saving",
 }
-"""What a signal does, in a few words."""
+"""The effect of each signal."""
 
 
 class Scope(Struct, frozen=True):
-    """The processes that would get a signal."""
+    """The processes that get a signal."""
 
     of: Literal["process", "step", "job", "script"]
     target_text: str
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Those that make sense for it: a job is ended by cancelling it."""
+        """The signals that make sense: a job is cancelled, not killed."""
         return (
             slurm_signals.NAMES
             if self.of in ("process", "step")
@@ -213,12 +210,12 @@ class Scope(Struct, frozen=True):
 
 
 def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
-    """Who can get a signal by this target, the least first."""
+    """Return the scopes that a signal can have, the smallest first."""
     found = []
     job = terminal.shortened(target.job, NAME_MOST)
     is_own = target.owner == me.name
     process = target.process
-    # Through srun one reaches one's own jobs and nobody else's.
+    # srun reaches only the user's own jobs.
     can_reach = (survey.source == "local" or (is_own and target.job_id is not None)) and not _is_mps(target)
     if process is not None and process.start_ticks is not None and can_reach and _is_there(target, survey):
         found.append(Scope("process", process_text(target, me)))
@@ -238,7 +235,7 @@ def _is_there(target: Target, survey: Survey) -> bool:
 
 
 def process_text(target: Target, me: Me) -> str:
-    """One process in a line: number, where, whose, and last its name, in quotation marks."""
+    """Return a process in a line: PID, node, owner, and its name in quotation marks."""
     assert target.process is not None
     of = "your own" if target.owner == me.name else f"OF {terminal.shortened(target.owner, NAME_MOST)}"
     of += f", task {target.task}" if target.task is not None else ""
@@ -259,18 +256,18 @@ def signalling(
     *,
     uid: int | None,
 ) -> PlannedAction:
-    """The question before a signal is sent; `job`: what Slurm's queue has of its job now; `uid`: whose a process has to
-    be, None: this host does not know. Raises SlurmShareError where it does not, or where the job has ended, does not
-    run, or is not of the user whose name stood on the screen."""
+    """Return the question before a signal is sent. `job`: Slurm's present record of its job; `uid`: the required owner
+    of the process, None: unknown on this host. Raises SlurmShareError if that is unknown, or if the job has ended, does
+    not run, or does not belong to the user shown on the screen."""
     if name not in scope.signals:
-        raise UsageError(f"{shown(name)} is no signal for this: there are {', '.join(scope.signals)}")
+        raise UsageError(f"{shown(name)} cannot be sent here; choose one of {', '.join(scope.signals)}")
     is_here = scope.of == "process" and survey.source == "local"
     if not is_here or job is not None:
         if job is None:
-            raise SlurmShareError(f"Slurm's queue has no {_called(target)} any more: it has ended; nothing is sent")
+            raise SlurmShareError(f"Slurm's queue has no {_called(target)}: it has ended; nothing is sent")
         _check_owner(job, target, me)
         if "RUNNING" not in job.states and "SUSPENDED" not in job.states:
-            raise SlurmShareError(f"job {job.id} does not run: {' '.join(job.states).lower()}; nothing is sent")
+            raise SlurmShareError(f"job {job.id} is not running: {' '.join(job.states).lower()}; nothing is sent")
     act: ToProcess | ToTasks
     if scope.of == "process":
         act = _to_process(target, name, job, uid, () if is_here else program)

@@ -1,7 +1,8 @@
 """Carry out the dashboard's actions; no other module of it changes anything.
 
-First it reads what an action would affect, for the user to confirm, and reads it again before it acts: in between a
-job may have ended and its number may be another job's."""
+Each action first reads what it would affect, for the user to confirm, and reads it again before it acts: meanwhile a
+job may have ended and its number may belong to another job.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +20,15 @@ from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
-from .action_rules import (
-    Action,
-    Cancel,
-    Me,
-    PlannedAction,
-    Scope,
-    ToProcess,
-    ToTasks,
-)
+from .action_rules import Action, Cancel, Me, PlannedAction, Scope, ToProcess, ToTasks
 from .target import Target
 
 QUEUE_TIMEOUT_S = 30.0
 
 
 class Commands:
-    """The actions of this dashboard, with the rights of the user who started it. Every method but `why_not` and
-    `scopes` may take long: call them outside the thread that draws."""
+    """The actions, with the rights of the user. Every method but `why_not` and `scopes` may block: do not call them in
+    the thread that draws."""
 
     def __init__(self, *, readonly: bool = False, me: Me | None = None) -> None:
         self.readonly = readonly
@@ -60,7 +53,7 @@ class Commands:
         """Return which signal would be sent to what. Raises SlurmShareError as `ask_cancel` does."""
         self._check("signal", [target], survey)
         if scope not in self.scopes(target, survey):
-            raise UsageError("this cannot be signalled from here any more; nothing is sent")
+            raise UsageError("this can no longer be signalled from here; nothing is sent")
         is_here = survey.source == "local" and scope.of == "process"
         job = None if is_here else self._record(target)
         from slurm_share.load import srun
@@ -69,10 +62,10 @@ class Commands:
         return action_rules.signalling(target, scope, name, job, survey, self.me, srun.PROGRAM, uid=uid)
 
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
-        """The files that show what it wrote, the likeliest first. Raises SlurmShareError where there is none."""
+        """Return the files with the target's output, the likeliest first. Raises SlurmShareError if there is none."""
         self._check("output", [target], survey)
         job = self._record(target)
-        # One that has just ended is in the queue no longer, and Slurm still knows where it wrote to.
+        # A job that has just ended is not in the queue, but Slurm still knows its output files.
         job_id = target.job_id if job is None else job.job_id
         if job_id is None:
             raise SlurmShareError(f"Slurm's queue has no job {terminal.safe(target.job)}; it has ended")
@@ -81,7 +74,7 @@ class Commands:
         owner = files.uid if os.geteuid() == 0 else None
         found = job_output.choose(files, node=target.node, local=_slot(target, survey), owner=owner)
         if not found:
-            raise SlurmShareError(f"job {target.job} writes to no file: it has a terminal")
+            raise SlurmShareError(f"job {target.job} writes to a terminal, not to a file")
         return found
 
     def open_output(self, file: LogFile, target: Target) -> Tail:
@@ -90,14 +83,16 @@ class Commands:
         if os.geteuid() == 0:
             owner = self.me.uid if target.owner == self.me.name else processes.read_user_id(target.owner)
             if owner is None:
-                raise SlurmShareError(f"this host knows no user {terminal.safe(target.owner)}; as root it is not shown")
+                raise SlurmShareError(
+                    f"this host knows no user {terminal.safe(target.owner)}; root opens no file without a known owner"
+                )
         return Tail(file.path, owner)
 
     # ---- Carrying it out ----
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
-        """Carry out a confirmed action and return what was done, as sentences. Raises SlurmShareError, with the
-        reason, where nothing was, or nobody knows."""
+        """Carry out a confirmed action and return what was done, as sentences. Raises SlurmShareError, with the reason,
+        if nothing was done or the result is unknown."""
         if self.readonly:
             raise UsageError("this dashboard is read-only: nothing is done")
         act = planned.act
@@ -151,9 +146,9 @@ class Commands:
         except CommandError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise SlurmShareError("there is no srun on this host; nothing was sent") from error
-            raise SlurmShareError(f"srun gave {error.stderr}: nobody knows whether the signal was sent") from error
+            raise SlurmShareError(f"srun failed ({error.stderr}): it is unknown whether the signal was sent") from error
 
-    # ---- Looking once more ----
+    # ---- Checks ----
 
     def _check(self, action: Action, targets: Sequence[Target], survey: Survey) -> None:
         if why := self.why_not(action, targets, survey):
@@ -165,8 +160,8 @@ class Commands:
         return slurm_jobs.read_queue(jobs=jobs, timeout_s=QUEUE_TIMEOUT_S)[1] if jobs else ()
 
     def _record(self, target: Target) -> QueuedJob | None:
-        """Return Slurm's record of the job; None: it has ended. Raises UsageError where several are meant: an array in
-        one line."""
+        """Return Slurm's record of the job; None: it has ended. Raises UsageError if there are several: an array in one
+        line."""
         targets = action_rules.wanted([target])
         now = self._queue(targets)
         jobs = [one.job for each in targets for one in queue.choose(each, now)]
@@ -187,7 +182,7 @@ class Commands:
         is_right = files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner
         if not is_right:
             raise SlurmShareError(
-                f"job {target.job} is of {terminal.safe(files.user)}, not of {terminal.safe(target.owner)}"
+                f"job {target.job} belongs to {terminal.safe(files.user)}, not to {terminal.safe(target.owner)}"
             )
 
 
@@ -204,8 +199,8 @@ def _slot(target: Target, survey: Survey) -> int | None:
 
 
 def _is_anew(known: QueuedJob, now: QueuedJob) -> bool:
-    """Whether what ran then has ended since and was put back, or began again: another run, that nobody was asked about.
-    Of a job that waits the start is Slurm's guess."""
+    """Return whether the job was requeued or started again since: another run, which the user did not confirm. The
+    start of a waiting job is Slurm's guess and does not count."""
     return "PENDING" not in known.states and now.start != known.start
 
 

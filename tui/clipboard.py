@@ -1,4 +1,4 @@
-"""The one way into the terminal's clipboard, from which it may go into a shell."""
+"""Copy text to the terminal's clipboard, safe for pasting into a shell."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The dashboard's end of the pipes: starts the feed process, reads it in a thread, and posts whole pictures.
+"""The dashboard's end of the feed: starts the feed process, reads it in a thread, and posts complete pictures.
 
-Nothing here imports Textual before there is an app: the process is started first, and looks while Textual is loaded.
+The module imports Textual only when a message is posted: the process starts first, and reads while Textual is loaded.
 """
 
 from __future__ import annotations
@@ -23,39 +23,27 @@ from slurm_share.load import Origin
 from . import wire
 from .history import History
 from .picture import Picture, put_together
-from .wire import (
-    AskRecorded,
-    Begin,
-    FeedFailure,
-    Part,
-    ReadNow,
-    RecordedPoints,
-    Said,
-    Seek,
-    Step,
-    Subject,
-    Told,
-)
+from .wire import AskRecorded, Begin, Command, FeedFailure, Part, ReadNow, RecordedPoints, Seek, Step, Subject
 
 if TYPE_CHECKING:
     from textual.message import Message
 
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28
-"""Bytes of one line, 256 MiB, as of a recording: PART_NODES nodes with all that can be on them have a few."""
+"""Most bytes of a line, as in a recording: PART_NODES nodes with everything on them need a few MiB."""
 TURN_BYTES = 1 << 18
-"""What is read at a time, so that a line is decoded as soon as it is there."""
+"""Bytes to read at a time, so that a line is decoded as soon as it is complete."""
 PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Before the process is started again, each time that it ends without having seen anything; then the last one."""
+"""Pauses before the process is started again, seconds, as long as none of them delivers a survey; then the last one."""
 CLOSE_S = 3.0
-"""What the process has to end: half of it by itself."""
-NOT_UNDERSTOOD = "a look was not understood; was slurm-share upgraded meanwhile? Start llload-tui again"
+"""Time for the process to end; after half of it, it gets SIGTERM."""
+NOT_UNDERSTOOD = "a survey was not understood; if slurm-share was upgraded meanwhile, start llload-tui again"
 
 
 class Feed:
-    """Read pictures from another process. `start` may be called before there is an app, `attach` after.
+    """Reads pictures from the feed process. `start` may be called before there is an app, `attach` after.
 
-    `history` is fed before a picture is posted. `failure`: why nothing will ever come, empty as long as something may.
+    `history` gets a survey before the picture is posted. `failure`: why no survey will ever come; empty: one may.
     """
 
     def __init__(
@@ -71,12 +59,12 @@ class Feed:
         self.failure = ""
         self._program, self._pauses_s = tuple(program), tuple(pauses_s)
         self._lock = threading.Lock()
-        """Guards the child and what it was told: two threads use them."""
+        """Guards the child and the commands sent to it, which two threads use."""
         self._child: Stream | None = None
-        self._state: dict[type[Told], Told] = {}
-        """What a new process has to be told again: each kind's last one."""
+        self._state: dict[type[Command], Command] = {}
+        """The last command of each kind, which a new process gets again."""
         self._asked: dict[Subject, AskRecorded] = {}
-        """Questions without an answer."""
+        """Unanswered questions."""
         self._posting = threading.Lock()
         self._post = post
         self._kept: list[Picture | FeedFailure] = []
@@ -85,45 +73,45 @@ class Feed:
         self._reader: threading.Thread | None = None
         self._number = 0
         self._failures = 0
-        """Processes, one after another, that ended without a whole survey."""
+        """Number of consecutive processes that ended without a complete survey."""
         self._is_garbled = False
-        """A survey was not understood, none after it was, and that has been said."""
+        """True: an unreadable survey was reported, and none was readable since."""
         self._forget()
 
     @property
     def has_seen(self) -> bool:
-        """Return whether there was a picture."""
+        """Return whether a picture has come."""
         return self._number > 0
 
     # ---- for the app ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process. Raises CommandError where that cannot be done."""
+        """Start the process. Raises CommandError if it cannot be started."""
         self._begin()
         self._reader = threading.Thread(target=self._run, name="feed", daemon=True)
         self._reader.start()
 
     def attach(self, post: Callable[[Message], object]) -> None:
-        """Send messages to the app from now on, first those received already."""
+        """Post messages to the app from now on, those received already first."""
         with self._posting:
             self._post = post
             kept, self._kept = self._kept, []
             for one in kept:
                 post(_message(one))
 
-    def tell(self, told: Told) -> None:
-        """Give an order. Never waits; a process that is started anew is told all that still holds, as is the one that
-        comes after one that does not read."""
+    def tell(self, command: Command) -> None:
+        """Send a command. Never waits. A process that does not read is killed, and the next one gets all commands that
+        still hold."""
         with self._lock:
-            if isinstance(told, AskRecorded):
-                self._asked[told.subject] = told
-            elif not isinstance(told, ReadNow | Step):
-                self._state[type(told)] = told
-            if self._child is not None and not self._child.say(wire.line(told)):
+            if isinstance(command, AskRecorded):
+                self._asked[command.subject] = command
+            elif not isinstance(command, ReadNow | Step):
+                self._state[type(command)] = command
+            if self._child is not None and not self._child.say(wire.encode(command)):
                 self._child.kill()
 
     def close(self) -> None:
-        """End the process. May be called twice."""
+        """End the process. Further calls do nothing."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -131,18 +119,18 @@ class Feed:
         if self._reader is not None:
             self._reader.join(CLOSE_S + 2.0)
             if self._reader.is_alive():
-                return  # it sits in the kernel, and the descriptor is its own
+                return  # the thread hangs in the kernel and still uses the descriptor
         os.close(self._wake)
 
     # ---- the process ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # Not under the lock, for which whoever tells something waits: a start takes long.
+        # Not under the lock: starting takes long, and `tell` must not wait.
         child = stream(self._program, line_most=LINE_MOST)
         heard = child.say(msgspec.json.encode(self.origin) + b"\n")
         with self._lock:
-            for told in (*self._state.values(), *self._asked.values()):
-                heard = heard and child.say(wire.line(told))
+            for command in (*self._state.values(), *self._asked.values()):
+                heard = heard and child.say(wire.encode(command))
             self._child = child
         if not heard:
             child.kill()
@@ -153,8 +141,8 @@ class Feed:
             self._follow()
         finally:
             if not self._is_closing and not self.failure:
-                # A fault of ours, whose traceback the interpreter prints: a screen that grows old says why.
-                self.failure = "a fault of llload-tui: it reads nothing any more; start it again"
+                # Our own fault; the interpreter prints the traceback, the screen says why nothing comes.
+                self.failure = "internal error of llload-tui: it reads no more surveys; start it again"
                 self._send(FeedFailure(self.failure, is_over=True))
             with self._lock:
                 child, self._child = self._child, None
@@ -174,21 +162,21 @@ class Feed:
             self._again(why)
 
     def _again(self, why: str) -> None:
-        """Start it again, after a pause."""
+        """Start the process again after a pause."""
         while not self._is_closing:
             pause_s = self._pauses_s[min(self._failures, len(self._pauses_s) - 1)]
             self._failures += 1
-            self._send(FeedFailure(f"{why}; it is started again in {pause_s:g} s"))
+            self._send(FeedFailure(f"{why}; it starts again in {pause_s:g} s"))
             if select.select([self._wake], [], [], pause_s)[0]:
                 return
             try:
                 self._begin()
                 return
             except CommandError as error:
-                why = f"the process that looks cannot be started: {shown(error.stderr, 160)}"
+                why = f"the feed process cannot be started: {shown(error.stderr, 160)}"
 
     def _read(self, child: Stream) -> None:
-        """Read until it closes its output, or we end."""
+        """Read until the process closes its output or the dashboard ends."""
         while not self._is_closing and child.files:
             poll = select.poll()
             for file in child.files:
@@ -200,16 +188,16 @@ class Feed:
                 if self._is_closing or self.failure:
                     return
 
-    # ---- what it says -----------------------------------------------------------------------------------------------
+    # ---- its messages -----------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """Drop what was begun and will not be finished."""
+        """Drop an unfinished survey."""
         self._first: Begin | None = None
         self._parts: list[Part] = []
 
     def _hear(self, line: bytes) -> None:
         try:
-            said: Said = wire.said(line)
+            said: wire.Message = wire.decode_message(line)
         except (msgspec.DecodeError, RecursionError):
             self._not_understood()
             return
@@ -230,7 +218,7 @@ class Feed:
             self._forget()
 
     def _not_understood(self) -> None:
-        """What is on the screen grows old from here on: why is said, once and not for every line."""
+        """Report an unreadable line once: the screen gets no new survey from it."""
         self._forget()
         if not self._is_garbled:
             self._is_garbled = True
@@ -263,7 +251,7 @@ class Feed:
     def _send(self, one: Picture | FeedFailure) -> None:
         with self._posting:
             if self._post is not None:
-                # An app that has just ended has no loop to call into; then nobody waits for this.
+                # An app that has just ended has no event loop.
                 with contextlib.suppress(RuntimeError):
                     self._post(_message(one))
                 return
@@ -283,4 +271,4 @@ def _message(one: Picture | FeedFailure) -> Message:
 def _why_ended(child: Stream, code: int | None) -> str:
     said = [line for line in child.said.splitlines() if line.strip()]
     how = "does not answer" if code is None else f"ended by signal {-code}" if code < 0 else f"ended with {code}"
-    return f"the process that looks {how}" + (f" ({shown(said[-1], 120)})" if said else "")
+    return f"the feed process {how}" + (f" ({shown(said[-1], 120)})" if said else "")

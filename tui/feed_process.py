@@ -1,8 +1,8 @@
 """The feed process: `python -m slurm_share_tui.feed_process`, started and read by the dashboard (`feed.py`).
 
-Its input begins with the Origin as a line of JSON, then come orders (`wire.Told`); its output is what it sees
-(`wire.Said`). A survey that takes long, or decodes a great deal, costs the dashboard no key press: it happens here. It
-ends with its input, and so with the dashboard, however that ends.
+Its input is the Origin as a line of JSON, then commands (`wire.Command`); its output is messages (`wire.Message`).
+Reading and decoding surveys happens here, so that it delays no key press. The process ends when its input ends, and so
+whenever the dashboard ends.
 """
 
 from __future__ import annotations
@@ -24,37 +24,28 @@ from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, s
 from slurm_share.load import Advisor, Origin, Survey, rows_of
 
 from . import wire
+from .feed_sources import FeedSource, open_feed_source
 from .recorded_history import RecordedReader
-from .scenes import Scene, open_scene
-from .wire import (
-    AskRecorded,
-    Begin,
-    End,
-    FeedFailure,
-    Hold,
-    ReadNow,
-    RecordedPoints,
-    Told,
-)
+from .wire import AskRecorded, Begin, Command, End, FeedFailure, Hold, ReadNow, RecordedPoints
 
 TIMEOUT_S = 15.0
-"""For one survey, seconds, as in llload."""
+"""Limit of one survey, seconds, as in llload."""
 RETRY_S = 5.0
-"""After a survey that failed, at the least."""
+"""Least pause after a failed survey, seconds."""
 END_S = 4.0
-"""What a survey that is going on has to end by itself, when the input has ended."""
+"""Time for a survey in progress to end after the input has ended, seconds."""
 PIPE_BYTES = 1 << 20
-"""A survey of 10,000 nodes goes through in fewer turns."""
+"""Size of the output pipe: a survey of 10,000 nodes needs fewer writes."""
 WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo a simulated cluster"
 
-Say = Callable[[wire.Said], None]
+Say = Callable[[wire.Message], None]
 
 
 class CommandReader:
     """Read the dashboard's commands in a thread."""
 
     def __init__(self) -> None:
-        self._received: deque[Told] = deque()
+        self._received: deque[Command] = deque()
         self._came = threading.Condition()
         self.is_over = False
         """True: the dashboard has closed the pipe."""
@@ -64,19 +55,18 @@ class CommandReader:
         while True:
             *lines, rest = rest.split(b"\n")
             for line in lines:
-                # A line that is none is no order: a dashboard of another release would have been told at the start.
+                # Skip an invalid line: a dashboard of another release fails at the first line already.
                 with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                    self.add(wire.told(line))
+                    self.add(wire.decode_command(line))
             data = os.read(file, 65536)
             if not data:
                 break
             rest += data
         self.end()
 
-    def add(self, told: Told) -> None:
-        """Add one command."""
+    def add(self, command: Command) -> None:
         with self._came:
-            self._received.append(told)
+            self._received.append(command)
             self._came.notify()
 
     def end(self) -> None:
@@ -85,7 +75,7 @@ class CommandReader:
             self.is_over = True
             self._came.notify()
 
-    def take(self, timeout_s: float | None) -> list[Told]:
+    def take(self, timeout_s: float | None) -> list[Command]:
         """Return the commands received; wait up to `timeout_s` for the first one."""
         with self._came:
             self._came.wait_for(lambda: self._received or self.is_over, timeout_s)
@@ -95,26 +85,26 @@ class CommandReader:
 
 
 class Watch:
-    """Read surveys repeatedly and follow the dashboard's commands."""
+    """Reads surveys repeatedly and follows the dashboard's commands."""
 
     def __init__(
         self,
         commands: CommandReader,
         say: Say,
-        open_it: Callable[[], Scene],
+        open_source: Callable[[], FeedSource],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._commands, self._say, self._open, self._clock = commands, say, open_it, clock
-        self._scene: Scene | None = None
-        self._early: list[Told] = []
+        self._commands, self._say, self._open, self._clock = commands, say, open_source, clock
+        self._source: FeedSource | None = None
+        self._early: list[Command] = []
         """Commands received before the source was open."""
         self._recorded: RecordedReader | None = None
-        self._held = False
+        self._rows = False
         self._due: float | None = 0.0
-        """On our clock; None: there is nothing more to see."""
+        """When the next survey is due, on our clock; None: there is none."""
         self._wanted = True
-        """Whether a survey is wanted even where everything is held."""
+        """Whether a survey is due now, even while paused."""
         self._begun = 0.0
         self._took_s = 0.0
         self._has_seen = False
@@ -124,52 +114,52 @@ class Watch:
         """Run until the dashboard closes the pipe or the source has ended."""
         try:
             while not self._commands.is_over:
-                for told in self._commands.take(self._wait_s()):
-                    self._obey(told)
+                for command in self._commands.take(self._wait_s()):
+                    self._obey(command)
                 if not self._commands.is_over and self._wait_s() == 0.0 and not self._read():
                     return
         finally:
             if self._recorded is not None:
                 self._recorded.close()
-            if self._scene is not None:
-                self._scene.close()
+            if self._source is not None:
+                self._source.close()
 
     def _wait_s(self) -> float | None:
         if self._wanted:
             return 0.0
-        if self._held or self._due is None:
+        if self._rows or self._due is None:
             return None
         return max(0.0, self._due - self._clock())
 
-    def _obey(self, told: Told) -> None:
-        if isinstance(told, ReadNow):
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, ReadNow):
             self._wanted = True
-            if self._scene is not None:
-                self._scene.obey(told)
-        elif isinstance(told, Hold):
-            self._held = told.held
-        elif self._scene is None:
-            self._early.append(told)
-        elif isinstance(told, AskRecorded):
-            self._ask_recorded(told, self._scene)
+            if self._source is not None:
+                self._source.obey(command)
+        elif isinstance(command, Hold):
+            self._rows = command.held
+        elif self._source is None:
+            self._early.append(command)
+        elif isinstance(command, AskRecorded):
+            self._ask_recorded(command, self._source)
         else:
-            self._wanted |= self._scene.obey(told)
+            self._wanted |= self._source.obey(command)
             if not self._wanted and self._has_seen:
                 self._next()
 
     def _read(self) -> bool:
-        """One survey; False: it was the last."""
+        """Read one survey; return False if it was the last."""
         self._wanted, self._begun = False, self._clock()
         try:
-            if self._scene is None:
-                self._scene = self._open()
-                for survey in self._scene.earlier():
-                    self._tell(self._scene, survey, took_s=0.0, is_earlier=True)
+            if self._source is None:
+                self._source = self._open()
+                for survey in self._source.earlier():
+                    self._tell(self._source, survey, took_s=0.0, is_earlier=True)
                 early, self._early = self._early, []
-                for told in early:
-                    self._obey(told)
+                for command in early:
+                    self._obey(command)
                 self._wanted = False
-            self._show(self._scene)
+            self._show(self._source)
         except BrokenPipeError:
             return False
         except SlurmShareError as error:
@@ -181,7 +171,7 @@ class Watch:
             self._say(FeedFailure(why, is_over))
             if is_over:
                 return False
-            usual_s = None if self._scene is None else self._scene.pause_s(0.0)
+            usual_s = None if self._source is None else self._source.pause_s(0.0)
             self._due = self._clock() + max(RETRY_S, usual_s or 0.0)
             return True
         self._has_seen = True
@@ -190,15 +180,15 @@ class Watch:
         return True
 
     def _next(self) -> None:
-        assert self._scene is not None
-        pause_s = self._scene.pause_s(self._took_s)
+        assert self._source is not None
+        pause_s = self._source.pause_s(self._took_s)
         self._due = None if pause_s is None else self._begun + pause_s
 
-    def _show(self, scene: Scene) -> None:
-        survey = scene.read(TIMEOUT_S)
-        self._tell(scene, survey, took_s=self._clock() - self._begun)
+    def _show(self, source: FeedSource) -> None:
+        survey = source.read(TIMEOUT_S)
+        self._tell(source, survey, took_s=self._clock() - self._begun)
 
-    def _tell(self, scene: Scene, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
+    def _tell(self, source: FeedSource, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
         rows = rows_of(survey)
         notes = survey.notes
         try:
@@ -210,8 +200,8 @@ class Watch:
                 survey=replace(survey, nodes=(), jobs=(), notes=notes),
                 nodes=len(rows),
                 took_s=took_s,
-                details=scene.details,
-                position=scene.position,
+                details=source.details,
+                position=source.position,
                 is_earlier=is_earlier,
             )
         )
@@ -219,26 +209,26 @@ class Watch:
             self._say(part)
         self._say(End())
 
-    def _ask_recorded(self, told: AskRecorded, scene: Scene) -> None:
-        if scene.file is None:
-            self._say(RecordedPoints(told.subject, ()))
+    def _ask_recorded(self, command: AskRecorded, source: FeedSource) -> None:
+        if source.file is None:
+            self._say(RecordedPoints(command.subject, ()))
             return
         if self._recorded is None:
-            self._recorded = RecordedReader(scene.file, self._say)
-        self._recorded.ask(told.subject)
+            self._recorded = RecordedReader(source.file, self._say)
+        self._recorded.ask(command.subject)
 
 
 def main() -> int:
     """Serve the dashboard at the other end of the standard streams."""
-    # What a library prints must not come between our lines: it goes to standard error.
+    # A library's prints go to standard error, not between our lines.
     out = os.dup(1)
     os.dup2(2, 1)
     with contextlib.suppress(OSError):
         fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     voice = threading.Lock()
 
-    def say(message: wire.Said) -> None:
-        data = memoryview(wire.line(message))
+    def say(message: wire.Message) -> None:
+        data = memoryview(wire.encode(message))
         with voice:
             while data:
                 data = data[os.write(out, data) :]
@@ -258,12 +248,12 @@ def main() -> int:
         if not done.wait(END_S):
             os._exit(0)
 
-    threading.Thread(target=listen, name="ears", daemon=True).start()
-    watch = Watch(commands, say, lambda: open_scene(origin, config.load().settings))
+    threading.Thread(target=listen, name="commands", daemon=True).start()
+    watch = Watch(commands, say, lambda: open_feed_source(origin, config.load().settings))
     try:
         watch.run()
     except BrokenPipeError:
-        pass  # whoever listened is gone
+        pass  # the dashboard has ended
     done.set()
     return 0
 

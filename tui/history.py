@@ -1,8 +1,8 @@
-"""What was seen until now: of every node, GPU, user and job five figures, finely for ten minutes and coarser further
-back.
+"""The history of all surveys so far: five figures of every node, GPU, user and job, at full resolution for ten minutes
+and coarser before.
 
-One thread adds surveys and another one draws them. A survey becomes one frame of plain numbers, which never changes
-again, so nobody waits for longer than a list is copied.
+One thread adds surveys, another one draws them. A survey becomes one immutable frame of numbers, so neither thread
+waits longer than it takes to copy a list.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from . import points as measured
+from . import history_values
+from .downsample import downsampled
 from .picture import Picture
-from .thin import thinned
 from .wire import Point, RecordedPoints, Subject
 from .work_history import WorkHistory
 
-Of = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
+Figure = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
-FIELDS: tuple[Of, ...] = get_args(Of)
+FIELDS: tuple[Figure, ...] = get_args(Figure)
 
 FINE_S = 600.0
-"""So far back every survey is kept."""
+"""Age up to which every survey is kept, seconds."""
 MINUTES_S = 3600.0
-"""So far back the mean of each minute."""
+"""Age up to which the mean of each minute is kept, seconds."""
 COARSE_S = 7 * 86_400.0
-"""So far back the mean of ten minutes."""
+"""Age up to which the mean of ten minutes is kept, seconds."""
 VALUES_MOST = 6_000_000
-"""Numbers of 4 bytes in each of the three: 70 MB in all, and then the oldest goes before its time."""
+"""Most numbers of 4 bytes in each of the three, 70 MB in all; the oldest frames are dropped first."""
 NODES_WITH_GPUS = 2000
-"""On a larger cluster GPUs and jobs have no history of their own."""
+"""In a larger cluster GPUs and jobs have no history of their own."""
 RECORDED_MOST = 8
-"""Subjects of which what a recording has is kept."""
+"""Most subjects whose recorded points are kept."""
 _WIDTH = len(FIELDS)
 _NAN = math.nan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """All subjects at one moment, or over one bucket of time."""
+    """The figures of all subjects at one time, or their means over a span of time."""
 
     number: int
     taken: float
-    """Unix time; of a mean, the middle of its span."""
+    """Unix time; for a mean, the middle of its span."""
     since: float
-    """When the first survey in it was taken."""
+    """When its first survey was taken."""
     places: Mapping[Subject, int]
-    """Where in `values` a subject begins; one and the same object as long as the same subjects come."""
+    """Index in `values` of each subject; the same object as long as the subjects do not change."""
     values: array[float]
-    """FIELDS of each; NaN: unknown."""
+    """FIELDS of each subject; NaN: unknown."""
 
     def point(self, subject: Subject) -> Point | None:
-        """None: it is not in here."""
+        """Return the subject's point; None: it is not in this frame."""
         at = self.places.get(subject)
         if at is None:
             return None
@@ -71,7 +71,7 @@ class _Frame:
 
 
 class History:
-    """Bounded in memory, whatever is put in. Every method may be called from any thread."""
+    """The figures of all subjects over time. Bounded in memory. Every method is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,24 +79,24 @@ class History:
         self._minutes: tuple[_Frame, ...] = ()
         self._coarse: tuple[_Frame, ...] = ()
         self._minute: list[_Frame] = []
-        """Looks of the minute that is not over."""
+        """Frames of the current minute."""
         self._ten: list[_Frame] = []
-        """Minutes of the ten that are not over."""
-        self._sparks: dict[tuple[Subject, Of, int], tuple[float | None, ...]] = {}
+        """Frames of the current ten minutes, one for each minute."""
+        self._sparks: dict[tuple[Subject, Figure, int], tuple[float | None, ...]] = {}
         self._recorded: OrderedDict[Subject, tuple[Point, ...]] = OrderedDict()
         self._number = 0
         self.work = WorkHistory()
-        """How fast each task was."""
+        """The work rates of tasks."""
 
     @property
     def newest(self) -> float | None:
-        """Return when the newest survey was taken, Unix time; None: there was none."""
+        """Return the time of the newest survey (Unix time); None: there was none."""
         fine = self._fine
         return fine[-1].taken if fine else None
 
     def take(self, picture: Picture) -> None:
-        """Add a survey. One that is older than the last (a replay that went back, a clock that was set) takes the
-        place of all that was after it."""
+        """Add a survey. One that is not newer than the last (a replay that went back, a clock that was set) replaces
+        all after it."""
         taken = picture.survey.taken
         before = self._fine[-1].places if self._fine else {}
         frame = _frame(self._number, taken, picture, before)
@@ -107,7 +107,7 @@ class History:
                 self._go_back(taken)
             self._fine = _bounded((*self._fine, frame), taken - FINE_S)
             self._sparks = {}
-        # Only the thread that adds surveys touches the open buckets, and dear means are thought out without the lock.
+        # Only this thread uses the unfinished minutes, so the means are computed without the lock.
         if self._minute and taken // 60 != self._minute[0].taken // 60:
             minute, self._minute = _mean(self._minute), []
             ten = None
@@ -121,9 +121,9 @@ class History:
         with self._lock:
             self._minute.append(frame)
 
-    def spark(self, subject: Subject, of: Of, count: int) -> tuple[float | None, ...]:
-        """The last ten minutes, or as much of them as there is, in at most `count` values, newest last: a value a
-        survey as long as these have room, then the means of 2, 4, 8 ... surveys. None: unknown then."""
+    def spark(self, subject: Subject, of: Figure, count: int) -> tuple[float | None, ...]:
+        """Return the last ten minutes in at most `count` values, newest last: every survey, or the means of 2, 4, 8 ...
+        surveys. None: unknown."""
         key = (subject, of, count)
         with self._lock:
             if (known := self._sparks.get(key)) is not None:
@@ -135,14 +135,14 @@ class History:
 
     @property
     def spark_s(self) -> float:
-        """Return how long ago the first value of a sparkline is, seconds."""
+        """Return the age of the first value of a sparkline, seconds."""
         with self._lock:
             frames = self._fine
         return max(0.0, frames[-1].taken - frames[0].taken) if frames else 0.0
 
     def points(self, subject: Subject, span_s: float | None) -> tuple[Point, ...]:
-        """What is known of the last `span_s` seconds before the newest survey, oldest first; None: all there is, of a
-        recording what comes after it as well. Where it was not seen there is a point without figures."""
+        """Return the points of the `span_s` seconds before the newest survey, oldest first; None: all points, in a
+        replay also the later ones. A frame without the subject gives a point without figures."""
         with self._lock:
             fine, minutes, coarse = self._fine, self._minutes, self._coarse
             recorded = self._recorded.get(subject)
@@ -157,7 +157,7 @@ class History:
         frames = list(fine)
         for older in (minutes, coarse):
             first = frames[0]
-            # One that reaches into what is here finely already, and begins no earlier, would be in there twice.
+            # A mean that begins within the finer frames would count them twice.
             frames = [frame for frame in older if frame.taken < first.taken and frame.since < first.since] + frames
         found: list[Point] = []
         for frame in frames:
@@ -168,7 +168,7 @@ class History:
         return tuple(found)
 
     def add_recorded(self, recorded: RecordedPoints) -> None:
-        """Add what a recording has of a subject; `points` returns it from then on."""
+        """Add a subject's points from a recording; `points` returns them from then on."""
         ordered = tuple(sorted(recorded.points, key=lambda point: point.taken))
         with self._lock:
             self._recorded[recorded.subject] = ordered
@@ -192,7 +192,7 @@ class History:
 def _frame(number: int, taken: float, picture: Picture, before: Mapping[Subject, int]) -> _Frame:
     subjects: list[Subject] = []
     values: list[float] = []
-    for subject, found in measured.every(picture.nodes, gpus=len(picture.nodes) <= NODES_WITH_GPUS):
+    for subject, found in history_values.all_values(picture.nodes, gpus=len(picture.nodes) <= NODES_WITH_GPUS):
         subjects.append(subject)
         values.extend([_NAN if value is None else value for value in found])
     places = before
@@ -202,7 +202,7 @@ def _frame(number: int, taken: float, picture: Picture, before: Mapping[Subject,
 
 
 def _mean(frames: Sequence[_Frame]) -> _Frame:
-    """One frame for several: of each figure the mean of what is known."""
+    """Return one frame with the mean of the known values."""
     first, last = frames[0], frames[-1]
     taken = sum(frame.taken for frame in frames) / len(frames)
     if all(frame.places is first.places for frame in frames):
@@ -227,7 +227,7 @@ def _mean_known(values: Sequence[float]) -> float:
 
 
 def _bounded(frames: tuple[_Frame, ...], since: float) -> tuple[_Frame, ...]:
-    """The newest of them: not older than `since`, and not more numbers than there is room for; one at the least."""
+    """Return the newest frames: those taken after `since` that fit into VALUES_MOST, and at least one."""
     room = VALUES_MOST
     keep = 0
     for frame in reversed(frames):
@@ -240,4 +240,4 @@ def _bounded(frames: tuple[_Frame, ...], since: float) -> tuple[_Frame, ...]:
 
 def _spark(frames: Sequence[_Frame], subject: Subject, offset: int, count: int) -> tuple[float | None, ...]:
     numbers = [frame.number for frame in frames]
-    return thinned(numbers, [frame.value(subject, offset) for frame in frames], count)
+    return downsampled(numbers, [frame.value(subject, offset) for frame in frames], count)

@@ -1,6 +1,6 @@
-"""Every key of the dashboard, in one list: what it does, what it is called in the configuration, what the help says.
+"""Every key of the dashboard in one list: action, id in the configuration, text of the help.
 
-A configuration gives other keys by id: `[keys]`, `"go.down" = "enter,space"`.
+The configuration assigns other keys by id: `[keys]`, `"go.down" = "enter,space"`.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from typing import TYPE_CHECKING, Literal
 
 from slurm_share.core.errors import UsageError, shown
 
-from .widgets.signs import ARROWS, arrow
+from .widgets.glyphs import ARROWS, arrow
 
 if TYPE_CHECKING:
     from textual.binding import Binding
 
-Room = Literal["app", "board", "grid"]
-"""Who acts: the program whatever is open, the dashboard's own screen, the table that has the focus."""
+Handler = Literal["app", "screen", "grid"]
+"""What runs the action: the application on every screen, the main screen, or the table that has the focus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key binding and what it does."""
+    """A key binding and its action."""
 
     id: str
     keys: str
-    """As Textual writes them, with commas between."""
+    """Names of the keys in Textual, with commas between."""
     action: str
-    room: Room
+    handler: Handler
     group: str
     """Heading in the help."""
     label: str
-    """One or two, for the last line of the screen."""
+    """One or two words for the last line of the screen."""
     help: str
     footer: int = 0
-    """Its place in the last line of the screen, which leaves out the highest where it is too narrow; 0: not there."""
+    """Its position in the last line of the screen, where the highest are left out first; 0: not in that line."""
     priority: bool = False
-    """It acts whatever has the focus, a line of input as well."""
+    """True: it works whatever has the focus, an input line too."""
 
 
 VIEWS, MOVE, TABLE, TIME, DO, PROGRAM = "Views", "Moving", "Tables", "Time", "Acting", "Program"
 GROUPS = (VIEWS, MOVE, TABLE, TIME, DO, PROGRAM)
 
 KEYS: tuple[Key, ...] = (
-    Key("view.nodes", "1", "view('nodes')", "board", VIEWS, "Nodes", "a line for each node, with bars"),
-    Key("view.users", "2", "view('users')", "board", VIEWS, "Users", "what each user has"),
-    Key("view.jobs", "3", "view('jobs')", "board", VIEWS, "Jobs", "jobs, one's own first"),
-    Key("view.gpus", "4", "view('gpus')", "board", VIEWS, "GPUs", "every GPU: who, which tasks, memory and load"),
-    Key("view.node", "5", "view('node')", "board", VIEWS, "Node", "the node under the cursor: history, slots"),
-    Key("view.advice", "6", "view('advice')", "board", VIEWS, "Advice", "processes that a job should run, and why"),
-    Key("go.down", "enter,l", "go_down", "board", MOVE, "down",
-        "into what the cursor is on: user, job, node, GPU, process", 1),
-    Key("go.back", "escape,backspace,h", "go_back", "board", MOVE, "back",
+    Key("view.nodes", "1", "view('nodes')", "screen", VIEWS, "Nodes", "a line for each node, with bars"),
+    Key("view.users", "2", "view('users')", "screen", VIEWS, "Users", "what each user has"),
+    Key("view.jobs", "3", "view('jobs')", "screen", VIEWS, "Jobs", "jobs, your own first"),
+    Key("view.gpus", "4", "view('gpus')", "screen", VIEWS, "GPUs", "every GPU: users, tasks, memory and load"),
+    Key("view.node", "5", "view('node')", "screen", VIEWS, "Node", "the node under the cursor: history, slots"),
+    Key("view.advice", "6", "view('advice')", "screen", VIEWS, "Advice", "how many processes to run, and why"),
+    Key("go.down", "enter,l", "go_down", "screen", MOVE, "down",
+        "go to what the cursor is on: user, job, node, GPU, process", 1),
+    Key("go.back", "escape,backspace,h", "go_back", "screen", MOVE, "back",
         "clear the filter; without one, back to where you came from", 2),
     Key("grid.up", "up,k", "up", "grid", MOVE, "up", "one row up"),
     Key("grid.down", "down,j", "down", "grid", MOVE, "down", "one row down"),
@@ -63,40 +63,40 @@ KEYS: tuple[Key, ...] = (
     Key("grid.last", "end,G", "last", "grid", MOVE, "last", "last row"),
     Key("grid.left", "left", "left", "grid", MOVE, "left", "columns further left"),
     Key("grid.right", "right", "right", "grid", MOVE, "right", "columns further right"),
-    Key("pane.next", "tab", "pane(1)", "board", MOVE, "next pane", "next table of this view"),
-    Key("pane.previous", "shift+tab", "pane(-1)", "board", MOVE, "previous pane", "previous table of this view"),
-    Key("filter", "/", "filter", "board", TABLE, "filter",
-        "only rows that fit: words, gpu<50, user=alice & mem>80, name~n1*", 3),
-    Key("flagged", "f", "flagged", "board", TABLE, "flagged", "only rows that deserve a look", 9),
+    Key("pane.next", "tab", "pane(1)", "screen", MOVE, "next pane", "next table of this view"),
+    Key("pane.previous", "shift+tab", "pane(-1)", "screen", MOVE, "previous pane", "previous table of this view"),
+    Key("filter", "/", "filter", "screen", TABLE, "filter",
+        "only matching rows: words, gpu<50, user=alice & mem>80, name~n1*", 3),
+    Key("flagged", "f", "flagged", "screen", TABLE, "flagged", "only flagged rows", 9),
     Key("sort.left", "<", "sort_left", "grid", TABLE, "sort left", "sort by the column to the left"),
     Key("sort.right", ">", "sort_right", "grid", TABLE, "sort right", "sort by the column to the right"),
-    Key("sort.reverse", "r", "reverse", "grid", TABLE, "reverse", "sort the other way round"),
+    Key("sort.reverse", "r", "reverse", "grid", TABLE, "reverse", "reverse the sort"),
     Key("mark", "space", "mark", "grid", TABLE, "mark", "mark this row for a command, or unmark it"),
     Key("unmark.all", "u", "unmark_all", "grid", TABLE, "unmark", "unmark all rows"),
-    Key("columns", "c", "columns", "board", TABLE, "columns", "which columns, and in what order", 10),
-    Key("pause", "p", "pause", "board", TIME, "pause", "stop looking, or go on", 4),
-    Key("look.now", "f5", "look", "board", TIME, "look", "look now"),
-    Key("interval.longer", "+", "interval(1)", "board", TIME, "rarer", "look less often"),
-    Key("interval.shorter", "-", "interval(-1)", "board", TIME, "oftener", "look more often"),
-    Key("trend", "t", "trend", "board", TIME, "plot", "one large plot of what the cursor is on", 5),
-    Key("charts", "v", "charts", "board", TIME, "charts", "charts of the row under the cursor: show or hide", 15),
-    Key("replay.back", "[", "step(-1)", "board", TIME, "step back", "replay: one look back"),
-    Key("replay.on", "]", "step(1)", "board", TIME, "step on", "replay: one look on"),
-    Key("replay.slower", "{", "speed(0.5)", "board", TIME, "slower", "replay: half as fast"),
-    Key("replay.faster", "}", "speed(2.0)", "board", TIME, "faster", "replay: twice as fast"),
-    Key("replay.jump", ":", "jump", "board", TIME, "jump", "replay: to a time"),
-    Key("cancel", "x", "cancel", "board", DO, "cancel", "cancel the job, after a question", 11),
-    Key("signal", "s", "signal", "board", DO, "signal", "send a signal to the task or process, after a question", 12),
-    Key("output", "o", "output", "board", DO, "output", "the end of the job's output, as it grows", 8),
-    Key("copy", "y", "copy", "board", DO, "copy", "copy the row's name; of advice the lines to submit", 13),
+    Key("columns", "c", "columns", "screen", TABLE, "columns", "choose columns and their order", 10),
+    Key("pause", "p", "pause", "screen", TIME, "pause", "pause or resume", 4),
+    Key("look.now", "f5", "read_now", "screen", TIME, "read now", "read a new survey now"),
+    Key("interval.longer", "+", "interval(1)", "screen", TIME, "slower", "longer interval between surveys"),
+    Key("interval.shorter", "-", "interval(-1)", "screen", TIME, "faster", "shorter interval between surveys"),
+    Key("trend", "t", "trend", "screen", TIME, "plot", "large plot of what the cursor is on", 5),
+    Key("charts", "v", "charts", "screen", TIME, "charts", "charts of the row under the cursor: show or hide", 15),
+    Key("replay.back", "[", "step(-1)", "screen", TIME, "step back", "replay: one survey back"),
+    Key("replay.on", "]", "step(1)", "screen", TIME, "step on", "replay: one survey on"),
+    Key("replay.slower", "{", "speed(0.5)", "screen", TIME, "slower", "replay: half as fast"),
+    Key("replay.faster", "}", "speed(2.0)", "screen", TIME, "faster", "replay: twice as fast"),
+    Key("replay.jump", ":", "jump", "screen", TIME, "jump", "replay: to a time"),
+    Key("cancel", "x", "cancel", "screen", DO, "cancel", "cancel the job, after a confirmation", 11),
+    Key("signal", "s", "signal", "screen", DO, "signal", "signal the task or process, after a confirmation", 12),
+    Key("output", "o", "output", "screen", DO, "output", "the end of the job's output, as it grows", 8),
+    Key("copy", "y", "copy", "screen", DO, "copy", "copy the row's name; in Advice the lines to submit", 13),
     Key("theme", "ctrl+t", "next_theme", "app", PROGRAM, "theme", "next theme: dark, light, high-contrast ..."),
-    Key("help", "?,f1", "help", "board", PROGRAM, "help", "this page", 6),
+    Key("help", "?,f1", "help", "screen", PROGRAM, "help", "this page", 6),
     Key("palette", "ctrl+p", "command_palette", "app", PROGRAM, "palette",
         "any command, node, user or job by name", 14),
-    Key("suspend", "ctrl+z", "suspend_process", "app", PROGRAM, "stop", "back to the shell; fg goes on",
+    Key("suspend", "ctrl+z", "suspend_process", "app", PROGRAM, "stop", "back to the shell; fg resumes",
         priority=True),
-    Key("quit", "q", "quit", "app", PROGRAM, "quit", "leave", 7),
-    Key("quit.now", "ctrl+c,ctrl+q", "quit", "app", PROGRAM, "quit", "leave, whatever is open", priority=True),
+    Key("quit", "q", "quit", "app", PROGRAM, "quit", "quit", 7),
+    Key("quit.now", "ctrl+c,ctrl+q", "quit", "app", PROGRAM, "quit", "quit, whatever is open", priority=True),
 )  # fmt: skip
 
 BY_ID: dict[str, Key] = {key.id: key for key in KEYS}
@@ -111,46 +111,46 @@ _NAMED = frozenset({*_SIGNS, *(f"f{number}" for number in range(1, 25))})
 _MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
 
 
-def bindings(room: Room) -> list[Binding]:
-    """The bindings of one room, as Textual wants them in BINDINGS."""
+def bindings(handler: Handler) -> list[Binding]:
+    """Return the bindings of one handler for Textual's BINDINGS."""
     from textual.binding import Binding
 
     return [
         Binding(key.keys, key.action, key.label, show=key.footer > 0, priority=key.priority, id=key.id)
         for key in KEYS
-        if key.room == room
+        if key.handler == handler
     ]
 
 
 def checked(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The configuration's own keys by id, each as Textual calls it. Raises UsageError for an id or a key that there is
-    not, and for a key that would do two things."""
+    """Return the configured keys by id, with Textual's names. Raises UsageError for an unknown id or key, and for a key
+    with two actions."""
     found: dict[str, str] = {}
     for id, keys in overrides.items():
         if id not in BY_ID:
             near = difflib.get_close_matches(id, BY_ID, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(BY_ID)}"
-            raise UsageError(f"keys: there is nothing with the id {shown(id)}; {hint}")
+            raise UsageError(f"keys: there is no id {shown(id)}; {hint}")
         if not _apart(keys):
-            raise UsageError(f"keys: {id}: name at least one key for it")
+            raise UsageError(f"keys: {id} needs at least one key")
         found[id] = ",".join(_key(id, one) for one in _apart(keys))
     taken: dict[str, str] = {}
     for id in BY_ID:
         for one in keys_of(id, found):
             if one in taken and taken[one] != id:
                 raise UsageError(
-                    f"keys: {sign(one)} would be for {taken[one]} and for {id}; give one of them another key"
+                    f"keys: {key_text(one)} is assigned to {taken[one]} and to {id}; give one of them another key"
                 )
             taken[one] = id
     return found
 
 
 def keys_of(id: str, overrides: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the keys of an action, as Textual calls them; `overrides` as `checked` returns."""
+    """Return the keys of an action, with Textual's names; `overrides` as `checked` returns."""
     return tuple(_long(one) for one in _apart(overrides.get(id) or BY_ID[id].keys))
 
 
-def sign(key: str) -> str:
+def key_text(key: str) -> str:
     """Return a key as people write it: Esc, ^p, /."""
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
     written = (
@@ -163,13 +163,13 @@ def sign(key: str) -> str:
     return "+".join([*(modifier.capitalize() for modifier in modifiers), written])
 
 
-def signs(keys: Iterable[str]) -> str:
-    """Return all keys of a binding: Enter, l."""
-    return " ".join(map(sign, keys))
+def keys_text(keys: Iterable[str]) -> str:
+    """Return several keys as people write them: Enter l."""
+    return " ".join(map(key_text, keys))
 
 
 def _apart(keys: str) -> list[str]:
-    """`a,b` are two keys; a comma alone is one."""
+    """Split keys at commas; a comma alone is a key."""
     if keys.strip() == ",":
         return [","]
     return [one.strip() for one in keys.split(",") if one.strip()]
@@ -184,7 +184,7 @@ def _key(id: str, written: str) -> str:
 
 
 def _long(key: str) -> str:
-    """/ as slash, which is what Textual calls it."""
+    """Return Textual's name of a key: slash for /."""
     from textual.keys import _character_to_key
 
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
@@ -192,7 +192,7 @@ def _long(key: str) -> str:
 
 
 def _character(name: str) -> str:
-    """slash as /; empty: no name of a character."""
+    """Return the character of a key's name, / for slash; empty: it has none."""
     from textual.keys import REPLACED_KEYS, key_to_character
 
     return key_to_character(name) or key_to_character(REPLACED_KEYS.get(name, name)) or ""

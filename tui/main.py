@@ -1,7 +1,7 @@
-"""`llload-tui`: run the dashboard, or llload where there can be none.
+"""`llload-tui`: run the dashboard, or llload where no dashboard is possible.
 
-The order is what makes it quick: words, then the process that looks, and only then Textual, which takes longer to load
-than a first look at a few nodes.
+The order keeps the start short: options, then the feed process, and only then Textual, which takes longer to load than
+a first survey of a few nodes.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from slurm_share.node import processes
 
 from . import options
 from .feed import Feed
-from .options import PROGRAM, Wanted
+from .options import PROGRAM, Options
 from .user_config import Memory, UserConfig, memory_file, read_config, read_remembered
 
 if TYPE_CHECKING:
     from .app import Dashboard
 
 NEEDED = ("textual", "textual_plotext")
-"""What the extra `tui` brings; a site may have installed the rest without it."""
+"""Modules of the extra `tui`, which may be missing at a site."""
 YOUNG_MOST = 20_000
-"""New objects after which the collector looks at them; Python's own 700 would be several times in a frame."""
+"""New objects after which the garbage collector runs; with Python's 700 it would run several times in a frame."""
 
 
 PrintOnce = Callable[[Sequence[str]], int]
-"""Runs llload with these words; returns its exit code."""
+"""Runs llload with these arguments and returns its exit code."""
 
 
 def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
-    """Run the command; `print_once` where there can be no dashboard."""
+    """Run the command; call `print_once` where no dashboard is possible."""
     arguments = options.parser().parse_args(argv)
     return enter(PROGRAM, lambda: _run(arguments, print_once))
 
 
 def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
-    wanted = options.understood(arguments)
+    wanted = options.checked(arguments)
     config = read_config(wanted.config)
     why = no_screen(os.environ)
     if why:
-        found = options.as_llload(arguments)
+        found = options.llload_arguments(arguments)
         _say(f"{why}; this is llload {' '.join(found)}")
         return print_once(found)
     if wanted.no_color:
@@ -65,10 +65,10 @@ def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
 
 
 def no_screen(environ: Mapping[str, str]) -> str:
-    """Return why there can be no dashboard here; empty: there can."""
+    """Return why no dashboard is possible here; empty: it is."""
     for name, stream in (("standard output", sys.__stdout__), ("standard input", sys.__stdin__)):
         if stream is None or stream.closed or not stream.isatty():
-            return f"{name} is no terminal"
+            return f"{name} is not a terminal"
     term = environ.get("TERM", "")
     if term in ("", "dumb"):
         return f"TERM is {term}" if term else "TERM is not set"
@@ -80,17 +80,17 @@ def _say(sentence: str) -> None:
     sys.stderr.write(f"{PROGRAM}: {sentence}\n")
 
 
-def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
-    """The dashboard, until somebody has seen enough."""
-    gc.disable()  # what is loaded stays, and is not walked through again and again meanwhile
+def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
+    """Run the dashboard until the user quits, and return its exit code."""
+    gc.disable()  # the modules loaded below stay: do not walk through them while they are loaded
     from . import workarounds
     from .actions import Commands
     from .app import Dashboard
-    from .place import Place
-    from .widgets import signs
+    from .location import Location
+    from .widgets import glyphs
 
     workarounds.draw_on_a_terminal()
-    signs.choose(config.ascii, processes.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
+    glyphs.choose(config.ascii, processes.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
     app = Dashboard(
         feed,
@@ -98,7 +98,7 @@ def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
         config=config,
         memory=Memory(memory_file(), remembered),
         readonly=wanted.readonly,
-        place=None if wanted.view is None else Place(view=wanted.view),
+        location=None if wanted.view is None else Location(view=wanted.view),
     )
     _raise_if_over(feed)
     tune_collector()
@@ -113,8 +113,8 @@ def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
 
 
 def _leave(app: Dashboard, number: int) -> None:
-    """A signal that ends us gives the terminal back as it was. Of one that was closed nothing can be given back, and
-    whoever tries waits for ever: what was chosen is kept, and the signal does what it does by itself."""
+    """Handle a signal: restore the terminal and end. Writing to a closed terminal blocks for ever: then only the
+    choices are saved, and the signal has its default effect."""
     import asyncio
 
     from . import workarounds
@@ -132,15 +132,15 @@ def _leave(app: Dashboard, number: int) -> None:
 
 
 def tune_collector() -> None:
-    """Python's collector stops everything while it walks. Records of a survey it does not walk through at all
-    (`gc=False` in snapshot.py), what Textual is made of is set aside here, and what is left is little: on a cluster
-    of 10,000 nodes 23 ms at the worst, where a walk through one survey alone took 370."""
+    """Keep the garbage collector's pauses short. Records of a survey are never tracked (`gc=False` in snapshot.py), and
+    what Textual allocated so far is set aside. In a cluster of 10,000 nodes the longest pause is 23 ms; walking through
+    one survey alone took 370 ms."""
     gc.freeze()
     gc.set_threshold(YOUNG_MOST, 10, 10)
     gc.enable()
 
 
 def _raise_if_over(feed: Feed) -> None:
-    """What cannot be as asked is the command's own answer, as llload has it."""
+    """Raise UsageError if no survey will ever come, so that the command fails as llload does."""
     if feed.failure and not feed.has_seen:
         raise UsageError(feed.failure)

@@ -1,4 +1,4 @@
-"""The words of `llload-tui`, and the words of llload that come nearest to them."""
+"""The command line of `llload-tui`, and the arguments of llload that come closest to it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from slurm_share.core.errors import UsageError
 from slurm_share.load import Origin, options
 from slurm_share.load import origin as load_origin
 
-from .place import ViewName
+from .location import ViewName
 
 PROGRAM = "llload-tui"
 INTERVAL_S = 5.0
-"""As often as an agent samples."""
+"""Default interval, that of an agent's samples."""
 VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "advice")
-"""Those that need no subject."""
+"""The views that need no subject."""
 _FORMS: Mapping[str, str] = {"users": "--detail", "jobs": "--detail", "gpus": "--detail", "advice": "--advise"}
-"""What llload has instead of a view."""
+"""The option of llload that shows about the same as a view."""
 THEMES = "dark, light, high-contrast, colour-blind, mono and ansi"
 EXAMPLES = """\
 keys
-  ? shows them all; arrows and Enter go in, Esc comes back, q quits
+  ? shows all keys; arrows and Enter go to details, Esc goes back, q quits
 
 examples
   llload-tui                          my nodes
@@ -34,18 +34,18 @@ examples
   llload-tui --demo                   a simulated cluster, without Slurm
   llload-tui --replay day.jsonl.gz --at 14:30
 
-Without a terminal llload is run once instead, with the same words.
+Without a terminal llload runs once instead, with the same options.
 
 exit codes
-  0 done, 1 it failed, 2 it cannot be as asked.
+  0 success, 1 failure, 2 invalid options, recording or configuration.
 """
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The parsed command line. None and empty: not given."""
 
     origin: Origin
-    """With an interval where one was said."""
+    """Has an interval if one was given."""
     view: ViewName | None = None
     theme: str = ""
     config: Path | None = None
@@ -54,7 +54,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
@@ -63,20 +62,22 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     version.add_to(parser)
-    options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]")
+    options.add_which(parser, nodes="these nodes, as Slurm writes them: n[1-3,7]")
     origin = options.add_origin(parser, replay="a recording (llload --record makes one)")
-    origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")
-    origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({load_origin.DEMO_NODES})")
+    origin.add_argument("--interval", metavar="S", help=f"seconds between two surveys ({INTERVAL_S:g})")
+    origin.add_argument(
+        "--demo-nodes", metavar="N", help=f"number of nodes of the demonstration ({load_origin.DEMO_NODES})"
+    )
     screen = parser.add_argument_group("the screen")
-    screen.add_argument("--view", choices=VIEWS, help="begin with it (default: the one that was left)")
+    screen.add_argument("--view", choices=VIEWS, help="the first view (default: the last one used)")
     screen.add_argument("--theme", metavar="NAME", help=THEMES)
-    screen.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR says the same)")
+    screen.add_argument("--no-color", action="store_true", help="no colours (as with NO_COLOR)")
     screen.add_argument("--readonly", action="store_true", help="nothing can be cancelled or signalled")
-    screen.add_argument("--config", metavar="FILE", type=Path, help="instead of ~/.config/slurm-share/tui.toml")
+    screen.add_argument("--config", metavar="FILE", type=Path, help="configuration (~/.config/slurm-share/tui.toml)")
     return parser
 
 
-def understood(arguments: argparse.Namespace) -> Wanted:
+def checked(arguments: argparse.Namespace) -> Options:
     """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     is_replay = arguments.replay is not None
     if arguments.at is not None:
@@ -84,14 +85,14 @@ def understood(arguments: argparse.Namespace) -> Wanted:
             raise UsageError("--at is the time of a recording; name one with --replay FILE")
         load_origin.moment(arguments.at, 0.0)
     if is_replay and (arguments.user is not None or arguments.job is not None or arguments.all):
-        raise UsageError("a recording holds what was looked at; -u, -j and --all choose before, -n afterwards")
+        raise UsageError("-u, -j and --all choose what is recorded, not what is shown of a recording; -n does")
     if is_replay and arguments.interval is not None:
-        raise UsageError("a recording is played as it was taken; its keys go faster and slower, --interval does not")
+        raise UsageError("--interval does not apply to a recording; the keys { and } change its speed")
     if arguments.theme == "":
         raise UsageError(f"--theme: there is no theme ''; there are {THEMES}")
     if arguments.demo_nodes is not None and not arguments.demo:
         raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
-    return Wanted(
+    return Options(
         origin=Origin(
             user=options.user(arguments.user, demo=arguments.demo),
             everybody=arguments.all,
@@ -113,8 +114,8 @@ def understood(arguments: argparse.Namespace) -> Wanted:
     )
 
 
-def as_llload(arguments: argparse.Namespace) -> list[str]:
-    """Return the arguments of `llload` that print once, without a terminal, what was asked for."""
+def llload_arguments(arguments: argparse.Namespace) -> list[str]:
+    """Return the arguments with which `llload` prints once what was asked for."""
     found = [_FORMS.get(arguments.view or "", "-g")]
     for option in ("user", "job", "nodes", "source", "replay", "at", "demo_nodes"):
         value = getattr(arguments, option)

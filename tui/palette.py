@@ -1,4 +1,4 @@
-"""The command palette: whatever a key does, columns to sort by, themes; and any node, user or job by its name."""
+"""The command palette: actions of keys, columns to sort by, themes, and nodes, users and jobs by name."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from textual.content import Content
 from slurm_share.core import terminal
 
 from . import keymap, themes
+from .location import Location
 from .picture import Picture
-from .place import Place
 from .program import Program
 
 MOST_THINGS = 50
-"""Nodes, users and jobs that are offered for what was typed."""
+"""Most nodes, users and jobs that match what was typed."""
 AT_ONCE = 500
-"""Names that are compared before keys are listened to again."""
+"""Names to compare before a key press is handled."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One line of the palette."""
+    """A command of the palette, with its help and key."""
 
     name: str
     help: str
     run: Callable[[], Any]
     key: str = ""
-    """How its key is written."""
+    """The key as text."""
 
 
 class Commands(Provider):
-    """Commands of the palette: what each key does."""
+    """Provides the actions of keys."""
 
     async def discover(self) -> Hits:
         """Yield all commands, before anything is typed."""
@@ -51,21 +51,21 @@ class Commands(Provider):
             score, places = matcher.fuzzy_search.match(query, name)
             if score > 0:
                 lit = Content(name)
-                for place in places:
-                    lit = lit.stylize(matcher.match_style, place, place + 1)
+                for location in places:
+                    lit = lit.stylize(matcher.match_style, location, location + 1)
                 yield Hit(score, lit, offer.run, text=offer.name, help=_plain(offer.help))
 
 
 class Things(Provider):
-    """Commands of the palette that go to a node, a user or a job."""
+    """Provides nodes, users and jobs to go to."""
 
     async def search(self, query: str) -> Hits:
-        """Those with it in their name; at once those that begin with it."""
+        """Yield those whose names contain the text."""
         dashboard = _dashboard(self)
         if dashboard.picture is None:
             return
         wanted, count = query.casefold(), 0
-        async for name, help, place in _slowly(things(dashboard.picture)):
+        async for name, help, location in _slowly(things(dashboard.picture)):
             at = name.casefold().find(wanted)
             if at < 0:
                 continue
@@ -74,24 +74,24 @@ class Things(Provider):
             if shown == name:
                 lit = lit.stylize(self.matcher(query).match_style, at, at + len(query))
             score = 1.0 if len(name) == len(query) else 0.9 if at == 0 else 0.6
-            yield Hit(score, lit, partial(dashboard.jump_to, place), text=shown, help=_plain(help))
+            yield Hit(score, lit, partial(dashboard.jump_to, location), text=shown, help=_plain(help))
             count += 1
             if count == MOST_THINGS:
                 return
 
 
 def offers(dashboard: Program) -> Iterator[Offer]:
-    """Every key by its words, then what has no key of its own."""
+    """Yield the actions of keys, then what has no key of its own."""
     for key in keymap.KEYS:
         if (
-            key.room == "grid"
+            key.handler == "grid"
             or key.id in ("palette", "quit.now", "pane.next", "pane.previous")
-            or not dashboard.board.does(key)
+            or not dashboard.main_screen.is_available(key)
         ):
             continue
-        written = keymap.signs(keymap.keys_of(key.id, dashboard.keys))
+        written = keymap.keys_text(keymap.keys_of(key.id, dashboard.keys))
         yield Offer(f"{key.group}: {key.label}", key.help, partial(dashboard.press, key), written)
-    grid = dashboard.board.grid
+    grid = dashboard.main_screen.grid
     if grid is not None:
         for column in grid.columns:
             yield Offer(f"Sort by {column.heading}", column.doc, partial(grid.sort_by, column.id))
@@ -99,21 +99,21 @@ def offers(dashboard: Program) -> Iterator[Offer]:
         yield Offer(f"Theme {name}", "colours of the dashboard", partial(dashboard.choose_theme, name))
 
 
-def things(picture: Picture) -> Iterator[tuple[str, str, Place]]:
-    """(name, what it is, where it is shown) of everything that has a name."""
+def things(picture: Picture) -> Iterator[tuple[str, str, Location]]:
+    """Yield name, kind and location of every user, node and job."""
     users = {user.user for row in picture.nodes if row.node.snapshot is not None for user in row.node.snapshot.users}
     users |= {job.user for job in picture.survey.jobs}
     for user in sorted(users):
-        yield user, "user: jobs", Place(view="jobs", user=user)
+        yield user, "user: jobs", Location(view="jobs", user=user)
     for row in picture.nodes:
-        yield row.name, "node", Place(view="node", node=row.name)
+        yield row.name, "node", Location(view="node", node=row.name)
     for job in picture.survey.jobs:
-        place = Place(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
-        yield f"{job.id} {job.name}", f"job of {job.user}: its nodes", place
+        location = Location(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
+        yield f"{job.id} {job.name}", f"job of {job.user}: its nodes", location
 
 
-async def _slowly(found: Iterator[tuple[str, str, Place]]) -> AsyncIterator[tuple[str, str, Place]]:
-    """The same, with room for a key press in between."""
+async def _slowly(found: Iterator[tuple[str, str, Location]]) -> AsyncIterator[tuple[str, str, Location]]:
+    """Yield the same, and let key presses be handled in between."""
     for number, one in enumerate(found, 1):
         yield one
         if number % AT_ONCE == 0:
@@ -125,8 +125,7 @@ def _label(offer: Offer) -> str:
 
 
 def _plain(text: str) -> str:
-    """The palette reads its help as markup; a stranger's brackets are to stay brackets. (`textual.markup.escape` lets
-    [$primary] through.)"""
+    """Escape a text that the palette reads as markup. (`textual.markup.escape` lets [$primary] through.)"""
     return terminal.safe(text).replace("[", "\\[")
 
 

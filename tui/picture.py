@@ -1,4 +1,4 @@
-"""What the dashboard draws: one whole survey, and for each kind of thing its rows."""
+"""The picture that the dashboard draws: a complete survey with the rows of its nodes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .wire import Begin, Position
 
 @dataclass(frozen=True)
 class Picture:
-    """One survey. Values only: whoever has it may keep it, and nothing in it changes."""
+    """One survey with what belongs to it. Immutable."""
 
     survey: Survey
-    """Whole, with its nodes."""
+    """The whole survey, with its nodes."""
     nodes: tuple[NodeRow, ...]
     advice: tuple[Advice, ...] = ()
     took_s: float = 0.0
-    """How long the survey took."""
+    """Duration of the survey, seconds."""
     details: bool = True
-    """False: no processes, jobs and users of nodes are in it."""
+    """False: it has no processes, jobs and users of nodes."""
     position: Position | None = None
-    """In a replay."""
+    """None: not a replay."""
     arrived: float = 0.0
-    """time.monotonic() of the dashboard, when all of it was here."""
+    """When the dashboard had received all of it, time.monotonic()."""
     number: int = field(default=0, compare=False)
-    """Counts the surveys of this dashboard."""
+    """Number of the survey in this run of the dashboard."""
 
     @cached_property
     def by_name(self) -> dict[str, NodeRow]:
@@ -55,7 +55,7 @@ class Picture:
 
 
 def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[NodeRow, ...]:
-    """Return the rows, with Slurm's queue filled in for silent nodes."""
+    """Return the rows with users and jobs from Slurm's queue on silent nodes."""
     silent: dict[str, list[QueuedJob]] = {row.name: [] for row in rows if row.node.snapshot is None}
     if not silent:
         return rows
@@ -84,7 +84,7 @@ def put_together(
     arrived: float,
     number: int,
 ) -> Picture:
-    """Return the picture made of the messages of one survey."""
+    """Return the picture made from the messages of one survey."""
     jobs = (*begin.survey.jobs, *jobs)
     return Picture(
         survey=replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs),
@@ -107,6 +107,6 @@ def of_survey(
     arrived: float = 0.0,
     number: int = 0,
 ) -> Picture:
-    """Return the picture of a whole survey, without a feed process."""
+    """Return the picture of a survey that did not come through a feed process."""
     begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, details=details, position=position)
     return put_together(begin, rows_of(survey), advice, arrived=arrived, number=number)

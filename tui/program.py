@@ -1,6 +1,6 @@
-"""The dashboard as a program: themes, keys, what the feed says, what is remembered. What is on it is `board.py`.
+"""The dashboard's application: themes, keys, messages of the feed, remembered choices.
 
-`Program` and `MainScreen` know each other and nothing of the screens' parts, so that these parts can import both;
+`Program` and `MainScreen` are defined here without the parts of the screen, so that these parts can import both;
 `app.py` puts the real screen in.
 """
 
@@ -25,46 +25,45 @@ from slurm_share.core.errors import UsageError, shown
 
 from . import keymap, themes, workarounds
 from .history import History
+from .location import Location
 from .messages import Arrived, FeedFailed
+from .options import INTERVAL_S
 from .picture import Picture
-from .place import Place
 from .typed_ahead import TypedAhead
 from .user_config import Memory, UserConfig
 from .view import View
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import Hold, ReadNow, Told
+from .wire import Command, Hold, ReadNow
 
 if TYPE_CHECKING:
     from .actions import Commands
 
-INTERVAL_S = 5.0
 KEEP_S = 2.0
-"""A choice is saved after this many seconds."""
+"""Interval between two writes of remembered choices, seconds."""
 NOTES_MOST = 2
-"""Most notes in the corner at once, so that the table behind them can be read."""
+"""Most notes in the corner at once, so that the table behind them stays readable."""
 
 
 class Feed(Protocol):
-    """What the dashboard needs of `feed.Feed`."""
+    """The interface of `feed.Feed` that the dashboard uses."""
 
     history: History
 
     def attach(self, post: Callable[[Any], object]) -> None:
-        """From now on what arrives goes there."""
+        """Call `post` with every message from now on."""
         ...
 
-    def tell(self, message: Told) -> None:
-        """Say something to the feed process."""
+    def tell(self, message: Command) -> None:
+        """Send a command to the feed process."""
         ...
 
 
 class MainScreen(Screen[None], inherit_bindings=False):
-    """The screen at the bottom of the stack, as the program and the parts of that screen know it: `board.Board`."""
+    """The interface of the main screen (`main_screen.DashboardScreen`), at the bottom of the stack."""
 
     @property
     def dashboard(self) -> Program:
-        """The program."""
         assert isinstance(self.app, Program)
         return self.app
 
@@ -75,28 +74,28 @@ class MainScreen(Screen[None], inherit_bindings=False):
 
     @property
     def grid(self) -> Grid[Any] | None:
-        """The table that has the focus, else the first of the view."""
+        """The table that has the focus, else the first one of the view."""
         raise NotImplementedError
 
-    async def go(self, way: tuple[Place, ...]) -> None:
-        """Show the last of these places."""
+    async def go(self, path: tuple[Location, ...]) -> None:
+        """Show the last location of the path."""
         raise NotImplementedError
 
     def draw(self) -> None:
-        """Draw the newest picture."""
+        """Draw the newest picture in the view on the screen."""
         raise NotImplementedError
 
     def show_status(self) -> None:
-        """Draw what the lines above and below the view say."""
+        """Draw the lines above and below the view."""
         raise NotImplementedError
 
-    def does(self, key: keymap.Key) -> bool:
-        """Answer whether the key does something here."""
+    def is_available(self, key: keymap.Key) -> bool:
+        """Return whether the key does something here."""
         raise NotImplementedError
 
 
 class Program(App[int]):
-    """The dashboard without its screen, which a subclass names in `get_default_screen`."""
+    """The dashboard without its screen, which a subclass returns from `get_default_screen`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keymap.bindings("app")]
 
@@ -108,11 +107,11 @@ class Program(App[int]):
         config: UserConfig | None = None,
         memory: Memory | None = None,
         readonly: bool = False,
-        place: Place | None = None,
+        location: Location | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`place`: where it begins; None: where it was left. Raises UsageError for a theme, a view or a key in the
-        configuration that there is not."""
+        """`location`: where to start; None: where the user left off. Raises UsageError for an unknown theme or key in
+        the configuration."""
         super().__init__()
         self.feed, self.commands, self.clock = feed, commands, clock
         self.config = config or UserConfig()
@@ -124,13 +123,13 @@ class Program(App[int]):
         self.picture: Picture | None = None
         self.status = StatusState(interval_s=self.config.interval or INTERVAL_S)
         self._waiting: Picture | None = None
-        """Came while paused."""
+        """The picture that arrived while paused."""
         self._keeping: threading.Thread | None = None
-        """Writes down what was chosen."""
+        """The thread that writes the choices."""
         self._is_asked = False
-        """Paused, and a survey was asked for all the same."""
+        """True: paused, and a survey was asked for."""
         self.typed = TypedAhead(self, self.keys, is_ending=lambda: self.is_ending)
-        self.start = place
+        self.start = location
         for theme in themes.THEMES:
             self.register_theme(theme)
         self.set_keymap(self.keys)
@@ -148,58 +147,57 @@ class Program(App[int]):
         return wanted or themes.suited(os.environ, self.console.color_system)
 
     @property
-    def board(self) -> MainScreen:
+    def main_screen(self) -> MainScreen:
         """The screen at the bottom of the stack."""
-        board = self.screen_stack[0]
-        assert isinstance(board, MainScreen)
-        return board
+        main_screen = self.screen_stack[0]
+        assert isinstance(main_screen, MainScreen)
+        return main_screen
 
     def on_mount(self) -> None:
-        """The feed may speak now."""
         workarounds.stop_and_go_on(self)
         self.feed.attach(self.post_message)
         self.set_interval(KEEP_S, self.keep)
 
     def on_unmount(self) -> None:
-        """Write down what was chosen."""
+        """Write the remembered choices."""
         self.typed.close()
         self.memory.keep()
 
     @property
     def shows_charts(self) -> bool:
-        """Whether charts of the row under the cursor are wanted, where there is room for them."""
+        """Whether the user wants charts of the row under the cursor."""
         return self.memory.now.charts
 
     @property
     def is_ending(self) -> bool:
-        """Somebody has seen enough: nothing is drawn or opened any more."""
+        """True: the dashboard is ending and neither draws nor opens anything."""
         return self._exit or (self.typed.has_begun and not self.screen_stack)
 
     async def on_event(self, event: events.Event) -> None:
-        """What is pressed or pasted comes by here first, and what came too early waits."""
+        """Hold back a key that is typed too early; pass on every other event."""
         pressed = event if isinstance(event, events.InputEvent | events.Paste) else None
         if pressed is not None and (self.is_ending or (not pressed.is_forwarded and self.typed.holds(pressed))):
             return
         await super().on_event(event)
 
     def keep(self) -> None:
-        """Write down what was chosen, if there is something new; say so once if it cannot be done. In a thread: a home
-        on a file server that hangs stops no key."""
+        """Write new choices, and report a failure once. A thread writes, since a home directory on a file server may
+        hang."""
         if self.memory.is_new and (self._keeping is None or not self._keeping.is_alive()):
             self._keeping = threading.Thread(target=self._keep, name="memory", daemon=True)
             self._keeping.start()
 
     def _keep(self) -> None:
         if problem := self.memory.keep():
-            with contextlib.suppress(RuntimeError):  # the dashboard has ended meanwhile, and its loop with it
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self.call_later(self.say, problem, severity="warning")
 
     def say(self, label: str, *, severity: str = "information") -> None:
-        """A note in the corner that goes away by itself. Strangers' text in it stays text."""
+        """Show a note in the corner for a few seconds. Its text is never markup."""
         self.notify(terminal.safe(label), severity=severity, markup=False)  # type: ignore[arg-type]
 
     def on_notify(self, event: Notify) -> None:
-        """The same sentence stands there once, however often it is said, and never more than a few."""
+        """Drop a note with the same text, and all but the newest NOTES_MOST."""
         new = event.notification
         same = (new.message, new.title, new.severity)
         there = [one for one in self._notifications if one is not new]
@@ -209,10 +207,10 @@ class Program(App[int]):
             if one not in kept:
                 self._unnotify(one, refresh=False)
 
-    # --- What arrives -------------------------------------------------------------------------------------------------
+    # --- The feed -----------------------------------------------------------------------------------------------------
 
     def on_arrived(self, message: Arrived) -> None:
-        """A survey."""
+        """Draw a survey; keep it for later while paused."""
         if self.is_ending:
             return
         is_wanted = not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay
@@ -222,27 +220,30 @@ class Program(App[int]):
         self.take(message.picture)
 
     def take(self, picture: Picture) -> None:
-        """From now on this is what is drawn."""
+        """Draw this picture from now on."""
         self.picture, self._waiting, self._is_asked = picture, None, False
         self.status = replace(self.status, picture=picture, problem="")
-        self.board.draw()
+        self.main_screen.draw()
 
     def on_feed_failed(self, message: FeedFailed) -> None:
-        """Nothing new, and why."""
+        """Show why there is no new survey. End if none has come and none ever will: `main` reports why."""
         if self.is_ending:
             return
-        self.status = replace(self.status, problem=message.why, over=message.is_over)
-        self.board.show_status()
+        if message.is_over and self.picture is None:
+            self.exit()
+            return
+        self.status = replace(self.status, problem=message.why)
+        self.main_screen.show_status()
 
     def hold(self, held: bool) -> None:
-        """Stand still, or go on, with what came meanwhile."""
+        """Pause, or resume with the newest survey."""
         if held == self.status.held:
             return
         self.status = replace(self.status, held=held)
         self.feed.tell(Hold(held))
         if not held and self._waiting is not None:
             self.take(self._waiting)
-        self.board.show_status()
+        self.main_screen.show_status()
 
     def read_now(self) -> None:
         """Read a survey now, ahead of its time."""
@@ -252,30 +253,29 @@ class Program(App[int]):
     # --- Actions ------------------------------------------------------------------------------------------------------
 
     def action_suspend_process(self) -> None:
-        """Give the terminal to the shell, until it says `fg`."""
+        """Stop the process and return to the shell; `fg` resumes it."""
         if not workarounds.stop(self):
-            self.say("there is no shell here that could bring it back")
+            self.say("there is no shell here that could resume it")
 
     def action_next_theme(self) -> None:
-        """The next theme, remembered."""
+        """Choose the next theme, and remember it."""
         if self.no_color:
-            self.say("there are no other themes without colours: NO_COLOR is set, or --no-color was written")
+            self.say("no other theme works without colours: NO_COLOR is set, or --no-color was given")
             return
         self.choose_theme(themes.after(self.theme))
 
     def choose_theme(self, name: str) -> None:
-        """This theme, remembered."""
+        """Set a theme, and remember it."""
         self.theme = name
         self.memory.choose(theme=name)
         self.say(f"theme: {name}")
 
     async def press(self, key: keymap.Key) -> None:
-        """What this key does."""
-        await self.run_action(key.action, self.board if key.room == "board" else self)
+        await self.run_action(key.action, self.main_screen if key.handler == "screen" else self)
 
-    async def jump_to(self, place: Place) -> None:
-        """There, from the top."""
-        top = Place(view="nodes" if place.view == "node" else place.view)
-        if place.view == "jobs":
-            top = Place(view="users")
-        await self.board.go((top, place))
+    async def jump_to(self, location: Location) -> None:
+        """Go to a location, with its table of all as the first step of the path."""
+        top = Location(view="nodes" if location.view == "node" else location.view)
+        if location.view == "jobs":
+            top = Location(view="users")
+        await self.main_screen.go((top, location))

@@ -1,5 +1,5 @@
-"""The terms of a filter, asked of all rows at once: words, comparisons, and what joins them. Each is linear in what is
-asked, since the table follows every letter that somebody writes."""
+"""The terms of a filter, evaluated for all rows at once: words, comparisons, and their combinations. Every term is
+linear in the number of rows, since the table is filtered at every key."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from slurm_share.core.text import natural
 from slurm_share.load import Column, Unit, Value
 
 NO, UNKNOWN, YES = 0, 1, 2
-"""Whether a row fits: `and` is the least of them, `or` the greatest, `not` the mirror."""
+"""Whether a row matches: `and` is the least of them, `or` the greatest, `not` the mirror."""
 
 UNITS = {
     "%": 1.0, "k": 1 / 1024**2, "kb": 1 / 1024**2, "M": 1 / 1024, "mb": 1 / 1024, "g": 1.0, "gb": 1.0,
     "t": 1024.0, "tb": 1024.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
 }  # fmt: skip
-"""Figures stand in percent, GB and seconds (`Column.value`). An M alone is a megabyte, an m alone a minute."""
+"""Factors to percent, GB and seconds, the units of `Column.value`. M alone is a megabyte, m alone a minute."""
 _TIMES = frozenset({"s", "m", "min", "h", "d"})
 EXAMPLES: dict[Unit, str] = {"": "50", "%": "50%", "GB": "40G", "s": "2h"}
 _IS: dict[Unit, str] = {"": "a figure without a unit", "%": "a percentage", "GB": "in gigabytes", "s": "a time"}
 _ARE: dict[Unit, str] = {"": "figures without a unit", "%": "percentages", "GB": "gigabytes", "s": "times"}
 NEAR = 1.0
-"""In a column's own unit: no figure is shown with more of a rounding."""
+"""Values this close to a figure may be shown as it, in the column's unit: no column rounds further."""
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.lt, ">": operator.gt, ">=": operator.gt,
 }  # fmt: skip
-"""The comparisons where the value is not shown as the same figure."""
+"""The comparisons of values that are not shown as the same figure."""
 _FIGURE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))\s*([A-Za-z%]*)")
 _CLOCK = re.compile(r"(?:(\d{1,5})-(?=\d+:))?(\d{1,5}):(\d\d)(?::(\d\d))?")
-"""As squeue's column TIME and sbatch's --time: 3:04, 2:03:04, 1-02:03:04, 1-02:03."""
+"""A time as in squeue's column TIME and sbatch's --time: 3:04, 2:03:04, 1-02:03:04, 1-02:03."""
 _SHOWN = re.compile(r"([-+]?\d+)(?:\.(\d+))?")
 _SHOWN_UNIT = re.compile(r"([a-z%]+)\??$")
 
 
 class QueryError(Exception):
-    """What was written is no filter; the sentence says why, and what would be one."""
+    """An invalid filter; the message says why, and gives a valid one."""
 
 
 class Cells(Protocol):
-    """The rows that are asked (widgets.grid_rows.Held)."""
+    """The rows to filter (widgets.grid_rows.RowSet)."""
 
     def values(self, column: Column[Any]) -> Sequence[Value]:
         """Return the column's value of each row."""
@@ -56,23 +56,21 @@ class Cells(Protocol):
         """Return the text of one row, casefolded."""
 
 
-Asked = Callable[[Cells, int], list[int]]
-"""(rows, how many) -> NO, UNKNOWN or YES for each."""
+Predicate = Callable[[Cells, int], list[int]]
+"""(rows, their number) -> NO, UNKNOWN or YES for each row."""
 
 # --- And, or, not -----------------------------------------------------------------------------------------------------
 
 
-def all_of(parts: Sequence[Asked]) -> Asked:
-    """Combine terms with and."""
+def all_of(parts: Sequence[Predicate]) -> Predicate:
     return _folded(min, parts)
 
 
-def any_of(parts: Sequence[Asked]) -> Asked:
-    """Combine terms with or."""
+def any_of(parts: Sequence[Predicate]) -> Predicate:
     return _folded(max, parts)
 
 
-def _folded(how: Callable[[int, int], int], parts: Sequence[Asked]) -> Asked:
+def _folded(how: Callable[[int, int], int], parts: Sequence[Predicate]) -> Predicate:
     def asked(cells: Cells, count: int) -> list[int]:
         found = parts[0](cells, count)
         for part in parts[1:]:
@@ -82,7 +80,7 @@ def _folded(how: Callable[[int, int], int], parts: Sequence[Asked]) -> Asked:
     return asked
 
 
-def not_of(part: Asked) -> Asked:
+def not_of(part: Predicate) -> Predicate:
     """Negate a term; unknown stays unknown."""
     return lambda cells, count: [YES - fits for fits in part(cells, count)]
 
@@ -90,8 +88,9 @@ def not_of(part: Asked) -> Asked:
 # --- Words and comparisons --------------------------------------------------------------------------------------------
 
 
-def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Asked, set[str]]:
-    """In any column of texts, and the ids of those; figures, bars and sparklines are asked by their column's name."""
+def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Predicate, set[str]]:
+    """Match a text in any column of texts; return the predicate and the ids of these columns. Figures, bars and
+    sparklines are matched only by the name of their column."""
     low = text.casefold()
     searched = [one for one in columns if not one.right and one.bar is None and one.spark is None]
 
@@ -104,11 +103,11 @@ def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Asked, set[str
     return asked, {column.id for column in searched}
 
 
-def compared(
+def comparison(
     column: Column[Any], name: str, sign: str, wanted: str, twin: Column[Any] | None, *, is_quoted: bool
-) -> Asked:
-    """One comparison. `name`: what the column was called; `twin`: `Column.twin`. Raises QueryError for a unit that the
-    column does not have, at once or when the rows are asked."""
+) -> Predicate:
+    """Return a comparison. `name`: the column's name in the filter; `twin`: `Column.twin`. Raises QueryError, at once
+    or at evaluation, for a unit that the column does not have."""
     if wanted in ("?", "-") and not is_quoted and sign in ("=", "==", "!="):
         fits = _is_unknown(column) if wanted == "?" else _is_none(column)
     elif "~" in sign:
@@ -124,7 +123,7 @@ def compared(
 
 
 def _wrong_unit(column: Column[Any], name: str, sign: str, wanted: str, twin: Column[Any] | None) -> str:
-    """What is said of a figure with a unit that the column's are not in; empty: it has none, or that one."""
+    """Return the error for a figure with a unit that the column does not have; empty: the unit is right."""
     unit = unit_of(wanted)
     if column.is_moment and sign in _COMPARED and _CLOCK.fullmatch(wanted):
         return f"{name} is compared with a time from now, and {wanted} is a time of day; for example {name}<2h"
@@ -132,28 +131,28 @@ def _wrong_unit(column: Column[Any], name: str, sign: str, wanted: str, twin: Co
         return ""
     if twin is not None and twin.unit == unit:
         return f"{name} is {_IS[column.unit]}; the {_ARE[unit]} are in {twin.name}: {twin.name}{sign}{wanted}"
-    return f"{name} is {_IS[column.unit]}, and {wanted} is none; for example {name}{sign}{EXAMPLES[column.unit]}"
+    return f"{name} is {_IS[column.unit]}, {wanted} is not; for example {name}{sign}{EXAMPLES[column.unit]}"
 
 
-def _is_unknown(column: Column[Any]) -> Asked:
+def _is_unknown(column: Column[Any]) -> Predicate:
     return lambda cells, _: [
         YES if value is None and text != "-" else NO
         for value, text in zip(cells.values(column), cells.texts(column), strict=True)
     ]
 
 
-def _is_none(column: Column[Any]) -> Asked:
+def _is_none(column: Column[Any]) -> Predicate:
     return lambda cells, _: [YES if text == "-" else NO for text in cells.texts(column)]
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """Whether a text, or one of several with commas between, is as the shell's pattern. Each * takes the nearest that
-    comes after it and never another one, so this is linear in the text."""
+    """Return whether a text, or one of its parts between commas, matches a shell pattern. fnmatch never backtracks over
+    an earlier *, so this is linear in the text."""
     match = re.compile(fnmatch.translate(pattern)).match
     return lambda text: any(match(part.strip()) for part in (text, *text.split(",")))
 
 
-def _contains(column: Column[Any], wanted: str) -> Asked:
+def _contains(column: Column[Any], wanted: str) -> Predicate:
     low = wanted.casefold()
     fits = _like(low) if "*" in low or "?" in low else lambda text: low in text
     return lambda cells, _: [
@@ -162,7 +161,7 @@ def _contains(column: Column[Any], wanted: str) -> Asked:
     ]
 
 
-def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> Asked:
+def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> Predicate:
     low, figure = wanted.casefold(), figure_of(wanted)
     names = {low, f'"{low}"'} if is_quoted else {low}
     is_like = _like(low) if "*" in low else None
@@ -176,7 +175,7 @@ def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> 
             return YES if text in names or (figure is not None and _is_shown_as(column, value, figure, text)) else NO
         if text in names or value.casefold() == low or names.intersection(part.strip() for part in text.split(",")):
             return YES
-        # squeue writes the reason of a job that waits in brackets, and users write it without.
+        # squeue puts the reason of a waiting job in parentheses, users do not.
         if text[:1] == "(" and text[-1:] == ")" and text[1:-1] in names:
             return YES
         return YES if is_like is not None and is_like(text) else NO
@@ -184,14 +183,14 @@ def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> 
     return lambda cells, _: list(map(fits, cells.values(column), cells.texts(column)))
 
 
-def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str) -> Asked:
+def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str) -> Predicate:
     compare, figure, natural_name, has_equal = _COMPARED[sign], figure_of(wanted), natural(wanted), "=" in sign
 
     def asked(cells: Cells, _: int) -> list[int]:
         values = cells.values(column)
         if (figure is None or wrong) and any(isinstance(value, float | int) for value in values):
             example = f"{name}{sign}{EXAMPLES[column.unit]}"
-            raise QueryError(wrong or f"{name} is a figure, and {wanted} is none; for example {example}")
+            raise QueryError(wrong or f"{name} is a figure, {wanted} is not; for example {example}")
 
         def fits(number: int, value: Value) -> int:
             if value is None or value != value:
@@ -215,7 +214,7 @@ def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str)
 
 
 def figure_of(text: str) -> float | None:
-    """A figure as one writes it, in percent, GB or seconds; None: it is none."""
+    """Return a figure in percent, GB or seconds; None: the text is none."""
     clock = _CLOCK.fullmatch(text)
     if clock is not None:
         days, first, second, third = (int(one or 0) for one in clock.groups())
@@ -231,7 +230,7 @@ def figure_of(text: str) -> float | None:
 
 
 def unit_of(text: str) -> Unit:
-    """What a figure was written in; empty: in no unit, or it is no figure."""
+    """Return the unit of a figure; empty: it has none, or the text is not a figure."""
     if _CLOCK.fullmatch(text):
         return "s"
     found = _FIGURE.fullmatch(text)
@@ -246,8 +245,8 @@ def _unit(written: str) -> str:
 
 
 def _is_shown_as(column: Column[Any], value: float, figure: float, text: str) -> bool:
-    """Whether this is the figure that one reads there, or the value itself: 95.2 is read as 95%, and is asked for so.
-    What stands there and is no rounding of the value (2/3: two of three) is not meant."""
+    """Return whether the value is the figure, or is shown as it: 95.2 is shown as 95%. A text that is not a rounding of
+    the value (2/3: two of three) does not count."""
     if value == figure:
         return True
     if column.unit == "s":

@@ -1,4 +1,4 @@
-"""Read what a recording has of one node, GPU or user, for the large plot, while it is played."""
+"""Read the history of one node, GPU, job or user from a recording while it is played, for the large plot."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from slurm_share.load import NodeLoad, NodeRow, Survey, idle
 from slurm_share.load import figures as load_figures
 from slurm_share.load import recording as load_recording
 
-from .points import point_of
+from .history_values import point_of
 from .wire import Point, RecordedPoints, Subject
 
 POINTS_MOST = 1000
-"""More than a plot has columns. Of a longer recording, surveys at even distances are read."""
+"""Most points, more than a plot has columns. Longer recordings are sampled at even distances."""
 
 
 class RecordedReader:
-    """Reads in a thread of its own. Whoever asks anew while it reads wants no answer any more to what was asked."""
+    """Reads in its own thread. A new question cancels an unanswered one."""
 
     def __init__(self, file: Path, say: Callable[[RecordedPoints], None]) -> None:
         self._file, self._say = file, say
         self._asked: Subject | None = None
         self._is_over = False
         self._came = threading.Condition()
-        threading.Thread(target=self._run, name="past", daemon=True).start()
+        threading.Thread(target=self._run, name="recorded history", daemon=True).start()
 
     def ask(self, subject: Subject) -> None:
         """Read a subject's points and post them."""
@@ -36,13 +36,12 @@ class RecordedReader:
             self._came.notify()
 
     def close(self) -> None:
-        """Stop reading."""
         with self._came:
             self._is_over = True
             self._came.notify()
 
     def _run(self) -> None:
-        # Files change while they are read, and whoever listens may go.
+        # The file may change meanwhile, and the dashboard may end.
         with contextlib.suppress(StateError, OSError):
             recording = load_recording.Recording(self._file)
             try:
@@ -67,7 +66,7 @@ class RecordedReader:
         for place in places:
             if self._asked is not None or self._is_over:
                 return None
-            with contextlib.suppress(StateError):  # a line that is none after all
+            with contextlib.suppress(StateError):  # the line holds no survey
                 found.append(_point(recording.at(place), subject))
         return tuple(found)
 

@@ -1,4 +1,4 @@
-"""The tables of the views: the columns of `slurm_share.load.columns`, and sparklines of the dashboard's own history."""
+"""The columns of the views' tables: those of `slurm_share.load`, and sparklines from the dashboard's history."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from slurm_share.load import gpu_columns as of_gpus
 from slurm_share.load import node_columns as of_nodes
 from slurm_share.load import process_columns as of_processes
 
-from .history import History, Of
-from .widgets import signs
+from .history import Figure, History
+from .widgets import glyphs
 from .wire import Subject
 
 Row = TypeVar("Row")
 SPARK_VALUES = 40
-"""More than any sparkline in a table is wide."""
+"""Values of a sparkline, more than any is wide in a table."""
 STEPS, FREE, OVER = "▁▂▃▄▅▆▇█", "·", "!"
 PLAIN_STEPS, PLAIN_FREE = "12345678", "."
-"""The same for a terminal that has no more than ASCII."""
+"""The same for a terminal that has only ASCII."""
 JOBS: tuple[Column[JobRow], ...] = columns.shown_in("dashboard", columns.JOBS)
 PROCESSES: tuple[Column[SlotRow], ...] = columns.shown_in("dashboard", columns.PROCESSES)
 ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVICE)
-"""The tables without a sparkline; PROCESSES where there is no history."""
+"""Columns without sparklines; PROCESSES is for tables without a history."""
 
 
 def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     """Return the columns of nodes, with CPU and GPU load of ten minutes before the note."""
 
-    def spark(of: Of, row: NodeRow) -> Sequence[float | None]:
+    def spark(of: Figure, row: NodeRow) -> Sequence[float | None]:
         return history.spark(Subject(node=row.name), of, SPARK_VALUES)
 
     trends: tuple[Column[NodeRow], ...] = (
@@ -55,7 +55,7 @@ def nodes(history: History) -> tuple[Column[NodeRow], ...]:
 def users(history: History) -> tuple[Column[UserRow], ...]:
     """Return the columns of users, with GPU and CPU load of ten minutes before the note."""
 
-    def spark(of: Of, row: UserRow) -> Sequence[float | None]:
+    def spark(of: Figure, row: UserRow) -> Sequence[float | None]:
         return history.spark(Subject(user=row.user), of, SPARK_VALUES)
 
     trends: tuple[Column[UserRow], ...] = (
@@ -78,14 +78,14 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
 
 
 def gpus(history: History) -> tuple[Column[GpuRow], ...]:
-    """Return the columns of GPUs, with a sign for each slot, and the load of ten minutes."""
+    """Return the columns of GPUs, with a character for each slot, and the load of ten minutes."""
 
     def spark(row: GpuRow) -> Sequence[float | None]:
         if row.gpu is None:
             return ()
         return history.spark(Subject(node=row.node.name, gpu=row.gpu.uuid), "gpu_load_percent", SPARK_VALUES)
 
-    steps, free = (PLAIN_STEPS, PLAIN_FREE) if signs.are_plain() else (STEPS, FREE)
+    steps, free = (PLAIN_STEPS, PLAIN_FREE) if glyphs.is_ascii_only() else (STEPS, FREE)
     slot: Column[GpuRow] = Column(
         "slots", "SLOTS",
         "a sign for each slot: how full its memory is against its cap "
@@ -105,7 +105,7 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
 
 
 def processes(history: History) -> tuple[Column[SlotRow], ...]:
-    """Return the columns of what is on GPUs, with the work of ten minutes after its rate."""
+    """Return the columns of processes on GPUs, with the work of ten minutes."""
 
     def spark(row: SlotRow) -> Sequence[float | None]:
         if row.process is None:
@@ -124,7 +124,7 @@ def processes(history: History) -> tuple[Column[SlotRow], ...]:
 
 
 def slots(row: GpuRow) -> str:
-    """One sign for each slot of a share and each task without: memory against its cap."""
+    """Return a character for each slot and each task without one: its memory against its cap."""
     if not row.knows_tasks:
         return text.UNKNOWN
     return "".join(_sign(one) for one in slot_rows(row) if not one.is_mps) or text.NONE
@@ -132,16 +132,16 @@ def slots(row: GpuRow) -> str:
 
 def _sign(row: SlotRow) -> str:
     if row.process is None:
-        return PLAIN_FREE if signs.are_plain() else FREE
+        return PLAIN_FREE if glyphs.is_ascii_only() else FREE
     part = row.process.of_cap
     if part is None:
         return text.UNKNOWN
-    steps = PLAIN_STEPS if signs.are_plain() else STEPS
+    steps = PLAIN_STEPS if glyphs.is_ascii_only() else STEPS
     return OVER if row.cap_mib and part >= of_gpus.OF_CAP_FULL else steps[max(0, min(7, int(part * 8 / 100)))]
 
 
 def _with(found: Sequence[Column[Row]], *, before: str, more: Sequence[Column[Row]]) -> tuple[Column[Row], ...]:
-    """Return the columns that the dashboard has, with more of them before one."""
+    """Return the dashboard's columns of a table, with `more` inserted before the column with the id `before`."""
     shown = columns.shown_in("dashboard", found)
     at = next(at for at, column in enumerate(shown) if column.id == before)
     return (*shown[:at], *more, *shown[at:])

@@ -1,7 +1,7 @@
-"""The dashboard's themes. None says by hue alone what it says: letters, words, bold and reverse are in all of them.
+"""The dashboard's themes. None depends on hue alone: letters, words, bold and reverse carry every meaning too.
 
-A figure's mark is drawn in these roles: `accent` low, `warning` high, `error` over, `success` fine; `foreground` and
-`text-muted` are words. Each is readable on `background`, `surface` and `panel` (4.5 to 1; in high-contrast 7 to 1).
+Figures are marked with these roles: `accent` low, `warning` high, `error` over, `success` fine; text has `foreground`
+and `text-muted`. Each has a contrast of 4.5 to 1 on `background`, `surface` and `panel`, in high-contrast 7 to 1.
 """
 
 from __future__ import annotations
@@ -14,63 +14,36 @@ from textual.theme import BUILTIN_THEMES, Theme
 DARK, LIGHT, HIGH_CONTRAST, COLOUR_BLIND, MONO, ANSI = "dark", "light", "high-contrast", "colour-blind", "mono", "ansi"
 
 
-def _texts(*, muted: str, cursor: tuple[str, str], **colours: str) -> dict[str, str]:
-    """Variables that Textual would mix by itself, with less contrast than is promised here."""
-    return {
-        "text-muted": muted,
-        "foreground-muted": muted,
-        "text-disabled": muted,
-        "foreground-disabled": muted,
-        "block-cursor-foreground": cursor[0],
-        "block-cursor-background": cursor[1],
-        "block-cursor-text-style": "bold",
-        "footer-key-foreground": colours["accent"],
-        "button-color-foreground": cursor[0],
-        **{f"text-{role}": colour for role, colour in colours.items()},
-    }
+_ROLES = (
+    "background", "surface", "panel", "foreground", "muted",
+    "primary", "secondary", "accent", "warning", "error", "success",
+)  # fmt: skip
+"""Roles of the colours of a theme. Textual would derive the text of each from them with too little contrast."""
 
 
-def _theme(
-    name: str, *, dark: bool, ground: tuple[str, str, str], text_colours: tuple[str, str], **colours: str
-) -> Theme:
-    """`ground`: background, surface, panel; `text_colours`: foreground, muted."""
-    background, surface, panel = ground
-    foreground, muted = text_colours
+def _theme(name: str, colours: str, *, dark: bool = True) -> Theme:
+    """Return a theme. `colours`: those of _ROLES in their order."""
+    of = dict(zip(_ROLES, colours.split(), strict=True))
     return Theme(
         name=name,
         dark=dark,
-        background=background,
-        surface=surface,
-        panel=panel,
-        foreground=foreground,
-        primary=colours["primary"],
-        secondary=colours["secondary"],
-        accent=colours["accent"],
-        warning=colours["warning"],
-        error=colours["error"],
-        success=colours["success"],
-        variables=_texts(muted=muted, cursor=(background, colours["primary"]), **colours),
+        variables={
+            **{f"{kind}-{role}": of["muted"] for kind in ("text", "foreground") for role in ("muted", "disabled")},
+            "block-cursor-foreground": of["background"],
+            "block-cursor-background": of["primary"],
+            "block-cursor-text-style": "bold",
+            "footer-key-foreground": of["accent"],
+            "button-color-foreground": of["background"],
+            **{f"text-{role}": of[role] for role in _ROLES[5:]},
+        },
+        **{role: colour for role, colour in of.items() if role != "muted"},  # type: ignore[arg-type]
     )
 
 
 def _mono() -> Theme:
     own = "ansi_default"
-    bare = Theme(
-        name=MONO,
-        ansi=True,
-        dark=True,
-        primary=own,
-        secondary=own,
-        warning=own,
-        error=own,
-        success=own,
-        accent=own,
-        foreground=own,
-        background=own,
-        surface=own,
-        panel=own,
-        boost=own,
-    )
+    roles = ("primary", "secondary", "warning", "error", "success", "accent", "foreground", "background", "surface")
+    bare = Theme(name=MONO, ansi=True, dark=True, **dict.fromkeys((*roles, "panel", "boost"), own))  # type: ignore[arg-type]
     mixed = bare.to_color_system().generate()
     return replace(
         bare,
@@ -87,55 +60,19 @@ def _mono() -> Theme:
 
 
 THEMES: tuple[Theme, ...] = (
-    _theme(
-        DARK,
-        dark=True,
-        ground=("#14171a", "#1b1f24", "#242a31"),
-        text_colours=("#e4e7ea", "#a7b0ba"),
-        primary="#7cb7ff",
-        secondary="#9fb4cc",
-        accent="#6fd3e8",
-        warning="#f2c14e",
-        error="#ff8a80",
-        success="#86d993",
-    ),
-    _theme(
-        LIGHT,
-        dark=False,
-        ground=("#fafafa", "#f1f2f4", "#e6e9ed"),
-        text_colours=("#1c2126", "#525b66"),
-        primary="#0a58a8",
-        secondary="#43566b",
-        accent="#006a7d",
-        warning="#7d5300",
-        error="#b3261e",
-        success="#1a6b30",
-    ),
-    _theme(
-        HIGH_CONTRAST,
-        dark=True,
-        ground=("#000000", "#000000", "#1a1a1a"),
-        text_colours=("#ffffff", "#dddddd"),
-        primary="#ffff00",
-        secondary="#ffffff",
-        accent="#00ffff",
-        warning="#ffd000",
-        error="#ffa0a0",
-        success="#80ff80",
-    ),
-    # Okabe and Ito's colours, which people of every kind of colour vision tell apart; they differ in lightness as well.
-    _theme(
-        COLOUR_BLIND,
-        dark=True,
-        ground=("#101317", "#171b20", "#20262d"),
-        text_colours=("#eceff2", "#aab4be"),
-        primary="#56b4e9",
-        secondary="#a9b7c4",
-        accent="#56b4e9",
-        warning="#f0e442",
-        error="#e8701a",
-        success="#2fc59b",
-    ),
+    _theme(DARK, """
+        #14171a #1b1f24 #242a31 #e4e7ea #a7b0ba
+        #7cb7ff #9fb4cc #6fd3e8 #f2c14e #ff8a80 #86d993"""),
+    _theme(LIGHT, """
+        #fafafa #f1f2f4 #e6e9ed #1c2126 #525b66
+        #0a58a8 #43566b #006a7d #7d5300 #b3261e #1a6b30""", dark=False),
+    _theme(HIGH_CONTRAST, """
+        #000000 #000000 #1a1a1a #ffffff #dddddd
+        #ffff00 #ffffff #00ffff #ffd000 #ffa0a0 #80ff80"""),
+    # Okabe and Ito's colours: distinct with every kind of colour vision, and in lightness too.
+    _theme(COLOUR_BLIND, """
+        #101317 #171b20 #20262d #eceff2 #aab4be
+        #56b4e9 #a9b7c4 #56b4e9 #f0e442 #e8701a #2fc59b"""),
     # No colour at all: the terminal's own two, with bold, reverse, underline and dim.
     _mono(),
     # The terminal's own sixteen.
@@ -152,12 +89,12 @@ _OTHER_NAMES = {
 
 
 def known(name: str) -> str:
-    """Return the theme's full name; empty: there is none of that name."""
+    """Return the theme's full name; empty: there is no such theme."""
     return name if name in NAMES else _OTHER_NAMES.get(name, "")
 
 
 def suited(environ: Mapping[str, str], color_system: str | None) -> str:
-    """Return the default theme of a terminal. `color_system`: as rich calls it, standard is 16 colours."""
+    """Return the default theme of a terminal. `color_system`: rich's name; standard is 16 colours."""
     if is_colourless(environ):
         return MONO
     return ANSI if color_system in ("standard", None) else DARK
@@ -169,5 +106,5 @@ def is_colourless(environ: Mapping[str, str]) -> bool:
 
 
 def after(name: str) -> str:
-    """Return the next theme."""
+    """Return the theme that follows in NAMES."""
     return NAMES[(NAMES.index(name) + 1) % len(NAMES)] if name in NAMES else NAMES[0]

@@ -1,4 +1,4 @@
-"""What the keys for time do: stand still, look, more or less often; of a replay step, speed and jump."""
+"""The actions of the keys for time: pause, read now, change the interval; in a replay step, speed and jump."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 60
 
 
 class TimeKeys(MainScreen, inherit_bindings=False):
-    """The part of the dashboard's own screen that is about time."""
+    """The part of the main screen that handles time."""
 
     def action_pause(self) -> None:
-        """Stand still, or go on."""
         self.dashboard.hold(not self.dashboard.status.held)
 
-    def action_look(self) -> None:
-        """Now."""
+    def action_read_now(self) -> None:
         self.dashboard.read_now()
 
     def action_interval(self, by: int) -> None:
-        """The next longer or shorter interval."""
+        """Set the next longer interval (`by` > 0) or the next shorter one."""
         now = self.dashboard.status.interval_s
         longer = [one for one in INTERVALS_S if one > now]
         shorter = [one for one in INTERVALS_S if one < now]
@@ -42,19 +40,19 @@ class TimeKeys(MainScreen, inherit_bindings=False):
         return False
 
     def action_step(self, count: int) -> None:
-        """In a replay."""
+        """Pause the replay and move by `count` surveys."""
         if self._is_replay():
             self.dashboard.hold(True)
             self.dashboard.feed.tell(Step(count))
 
     def action_speed(self, factor: float) -> None:
-        """In a replay: faster or slower."""
+        """Multiply the speed of the replay."""
         picture = self.dashboard.picture
         if self._is_replay() and picture is not None and picture.position is not None:
             self.dashboard.feed.tell(Speed(picture.position.speed * factor))
 
     def action_jump(self) -> None:
-        """In a replay: go to a time."""
+        """Let the user choose a time of the recording."""
         from .screens.jump import Jump
 
         picture = self.dashboard.picture
@@ -63,7 +61,6 @@ class TimeKeys(MainScreen, inherit_bindings=False):
 
     @on(ReplayBar.Sought)
     def on_sought(self, event: ReplayBar.Sought) -> None:
-        """A click on the bar."""
         event.stop()
         self._seek(event.taken)
 

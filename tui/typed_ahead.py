@@ -1,8 +1,8 @@
-"""Keys that come faster than they are acted on: in one paste, over a slow line, from a script.
+"""Hold back keys that are typed faster than they are handled: pasted text, a slow line, a script.
 
-Textual gives every key that has arrived to whatever has the focus then, and acts on the first of them afterwards: of
-`/squeue` in one write the table would have had all the letters, and `q` would have ended it. So a key that may open or
-close something is followed by the next one only when it has been acted on, and what it opened has the focus.
+Textual delivers every key that has arrived to the widget with the focus, before the first one has been handled: after
+`/squeue` in one write the table would get all letters, and `q` would quit. So after a key that may open or close
+something, the next one is delivered only when the first has been handled and the focus has moved.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from . import keymap
 from .widgets.grid import Grid
 
 PATIENCE_S = 1.0
-"""Longest time that keys wait for something that is being opened, seconds: Slurm may not answer."""
+"""Longest time that keys wait for something to open, seconds: Slurm may not answer."""
 ROUNDS_LEAST, ROUNDS_MOST = 3, 8
-"""What is done about a key goes from a widget up to the program; what that sets off, begins anew. Three times is the
-most that there is (a click, the row that it was on, the place that is below it); more only where somebody is slow."""
+"""Rounds of messages to wait for. A key's message goes from a widget up to the application, and may cause further
+messages: three rounds are enough (a click, its row, the location of the row); more are needed if something is slow."""
 
 Pressed = events.InputEvent | events.Paste
 
 
 class TypedAhead:
-    """Deliver keys typed ahead one at a time, in order, to the screen they were meant for."""
+    """Delivers keys that are typed ahead one at a time, in order, to the screen they were meant for."""
 
     def __init__(self, app: App[Any], keys: Mapping[str, str], *, is_ending: Callable[[], bool]) -> None:
-        """`keys`: those of the configuration. `is_ending`: whether nothing is drawn or opened any more."""
+        """`keys`: of the configuration. `is_ending`: returns whether the dashboard is ending."""
         self._app, self._keys, self._is_ending = app, keys, is_ending
         self._waiting: deque[Pressed] = deque()
         self._now: Pressed | None = None
@@ -43,16 +43,16 @@ class TypedAhead:
         self._lookup: asyncio.Event | None = None
 
     def begin(self) -> None:
-        """There is a view, and keys that were pressed before there was one have something to be for."""
+        """Note that a view is shown; keys pressed before are delivered now."""
         self._begun.set()
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a view."""
+        """Whether a view has been shown."""
         return self._begun.is_set()
 
     def holds(self, event: Pressed) -> bool:
-        """Whether it has to wait, and is kept for later. Those that act whatever is open wait for nothing."""
+        """Return whether an event has to wait; if so, keep it. Priority keys never wait."""
         if event is self._now or self._is_for_all(event):
             return False
         if self._busy is not None or self._lookup is not None or not self._begun.is_set():
@@ -74,7 +74,7 @@ class TypedAhead:
             self._lookup = None
 
     def close(self) -> None:
-        """Nothing is acted on any more."""
+        """Drop the waiting keys and stop delivering."""
         self._waiting.clear()
         if self._busy is not None:
             self._busy.cancel()
@@ -102,7 +102,7 @@ class TypedAhead:
         )
 
     def _moves_on(self, event: Pressed) -> bool:
-        """Whether the next key could be for something else than this one."""
+        """Return whether the next key may be for something else than this one."""
         focused = self._app.focused
         if isinstance(event, events.Key):
             if isinstance(focused, Input):
@@ -112,12 +112,12 @@ class TypedAhead:
 
     @property
     def _moves(self) -> set[str]:
-        """Keys that only move the cursor: a held one costs no more than it must."""
+        """Keys that only move the cursor: they need not be waited for."""
         ids = (key.id for key in keymap.KEYS if key.id.startswith("grid."))
         return {one for id in ids for one in keymap.keys_of(id, self._keys)}
 
     async def _settled(self) -> None:
-        """Until what was given out has been acted on, and what that has opened is there; at the end at once."""
+        """Wait until the delivered key has been handled and what it opened has the focus."""
         if self._is_ending():
             return
         for number in range(ROUNDS_MOST):
@@ -142,7 +142,7 @@ class TypedAhead:
 
 
 async def _passed(pump: MessagePump) -> None:
-    """Until all that it had to do has been done, or it does nothing any more. One that is new is mounted first."""
+    """Wait until a message pump has handled its messages or has ended. A new one is mounted first."""
     done = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

@@ -1,6 +1,6 @@
-"""What a person wrote about the dashboard (tui.toml), and what the dashboard remembers of their choices (tui.json).
+"""The user's configuration (tui.toml), and the choices that the dashboard remembers (tui.json).
 
-`$XDG_CONFIG_HOME/slurm-share/tui.toml` is read and never written; `$XDG_STATE_HOME/slurm-share/tui.json` is ours.
+`$XDG_CONFIG_HOME/slurm-share/tui.toml` is only read; the dashboard writes `$XDG_STATE_HOME/slurm-share/tui.json`.
 """
 
 from __future__ import annotations
@@ -32,58 +32,58 @@ WANTED = {
     "ascii": "true or false",
     "keys": 'a table of keys by id, as "go.down" = "enter,d"',
 }
-"""What a value has to be, for a person."""
+"""Descriptions of valid values, for error messages."""
 WAIT_S = 5.0
-"""For a write that goes on in another thread: the way out is not to hang with it."""
+"""Longest wait for a write in another thread, seconds: a file server that hangs must not keep the dashboard from
+ending."""
 MOST_BYTES = 1 << 20
-"""Most bytes of either file: a longer one was written neither by a person nor by the dashboard."""
+"""Most bytes of either file."""
 
 
 class UserConfig(Struct, frozen=True, kw_only=True):
-    """What a person wrote. The command's words go before it."""
+    """The user's configuration. Command-line options take precedence."""
 
     theme: str = ""
-    """Empty: the one chosen last, or what suits the terminal."""
+    """Empty: the theme chosen last, else the default of the terminal."""
     interval: float | None = None
     """Seconds between two surveys."""
     readonly: bool = False
-    """True: nothing is cancelled or signalled from here."""
+    """True: nothing can be cancelled or signalled."""
     ascii: bool | None = None
-    """True: no signs but those of ASCII; false: blocks and arrows where the encoding has them; None: as the terminal
-    is."""
+    """True: only ASCII characters; False: blocks and arrows if the encoding has them; None: as the terminal is."""
     keys: dict[str, str] = {}
-    """Id of a binding (`tui/keymap.py`) -> its keys, with commas between."""
+    """Keys of a binding, with commas between, by its id in `keymap`."""
 
 
 class TableChoice(Struct, frozen=True, kw_only=True):
-    """What was chosen for one table."""
+    """The choices for one table."""
 
     columns: tuple[str, ...] = ()
-    """Ids in their order; empty: as the table has them."""
+    """Ids of columns in their order; empty: the table's own."""
     sort: str = ""
     """Id of a column."""
     down: bool = False
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """What was chosen with keys and mouse, for the next time."""
+    """The choices made with keys and mouse."""
 
     theme: str = ""
     view: str = ""
     charts: bool = True
-    """Whether charts of the row under the cursor are shown."""
+    """Whether the charts of the row under the cursor are shown."""
     tables: dict[str, TableChoice] = {}
-    """Name of a table -> its choice."""
+    """Choices by name of the table."""
 
 
 def choice_of(grid: Grid[Any]) -> TableChoice:
-    """What was chosen for a table, to be remembered."""
+    """Return the choices for a table."""
     column, down = grid.sort
     return TableChoice(columns=grid.chosen, sort=column, down=down)
 
 
 def choose_again(grid: Grid[Any], choice: TableChoice) -> None:
-    """What was chosen for it the last time. Columns that there are no more are left aside."""
+    """Apply remembered choices to a table. Unknown columns are ignored."""
     if choice.columns:
         grid.chosen = choice.columns
     if choice.sort:
@@ -91,20 +91,20 @@ def choose_again(grid: Grid[Any], choice: TableChoice) -> None:
 
 
 def config_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where a person's configuration is looked for."""
+    """Return the path of the user's configuration."""
     return _home("XDG_CONFIG_HOME", ".config", environ) / FOLDER / CONFIG_NAME
 
 
 def memory_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where choices are kept."""
+    """Return the path of the remembered choices."""
     return _home("XDG_STATE_HOME", ".local/state", environ) / FOLDER / MEMORY_NAME
 
 
 def read_config(file: Path | None = None, environ: Mapping[str, str] | None = None) -> UserConfig:
-    """The configuration in `file`, which must be there; without one the person's own, all defaults where there is none.
+    """Return the configuration in `file`, which must exist; without it the user's own, or the defaults.
 
-    Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind. What
-    the ids and keys under `[keys]` say is checked by `keymap.checked`.
+    Raises ConfigError for a file that is unreadable or not TOML, an unknown key, or a value of a wrong kind. The ids
+    and keys under `[keys]` are checked by `keymap.checked`.
     """
     place = file or config_file(environ)
     try:
@@ -119,7 +119,7 @@ def read_config(file: Path | None = None, environ: Mapping[str, str] | None = No
 
 
 def parse_config(text: str, file: str) -> UserConfig:
-    """The configuration in `text`. Raises ConfigError as `read_config` does."""
+    """Return the configuration in `text`. Raises ConfigError as `read_config` does."""
     given = read_toml(text, file)
     know_all(given, UserConfig.__struct_fields__, file)
     if isinstance(given.get("keys"), dict):
@@ -132,7 +132,7 @@ def parse_config(text: str, file: str) -> UserConfig:
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """go.down = "x" without quotes is a table in a table to TOML, and the same to us."""
+    """Return nested tables as dotted keys: TOML reads an unquoted `go.down` as a table in a table."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -143,7 +143,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def read_remembered(file: Path) -> tuple[Remembered, str]:
-    """(what was chosen; a line of trouble, where the file is there and of no use)."""
+    """Return the choices, and an error line if the file exists and cannot be used."""
     try:
         return msgspec.json.decode(_read(file), type=Remembered), ""
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def read_remembered(file: Path) -> tuple[Remembered, str]:
 
 
 def write_remembered(file: Path, remembered: Remembered) -> str:
-    """Write it, through a link if there is one; return an error line if that fails."""
+    """Write the choices, through a symbolic link if there is one; return an error line if that fails."""
     try:
         file = file.resolve()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def write_remembered(file: Path, remembered: Remembered) -> str:
             except BaseException:
                 Path(new.name).unlink(missing_ok=True)
                 raise
-    except (OSError, RuntimeError) as error:  # links that lead in a circle
+    except (OSError, RuntimeError) as error:  # a loop of links
         return f"{file}: choices cannot be kept: {error}"
     return ""
 
@@ -179,39 +179,39 @@ def _read(file: Path) -> str:
 
 
 def _home(name: str, default: str, environ: Mapping[str, str] | None) -> Path:
-    """XDG: what is not an absolute path is as if it were not set."""
+    """Return a base directory of the XDG specification, which ignores relative paths."""
     environ = os.environ if environ is None else environ
     given = environ.get(name, "")
     return Path(given) if given.startswith("/") else Path(environ.get("HOME") or Path.home()) / default
 
 
 class Memory:
-    """What is remembered, while the dashboard runs: changed at each choice, written now and then, by any thread, and at
+    """The remembered choices of a running dashboard: changed at each choice, written now and then by any thread, and at
     the end.
 
-    Another dashboard of the same person may write meanwhile: what was not chosen here stays as that one left it.
+    Other dashboards of the user may write meanwhile: only choices made here are overwritten.
     """
 
     def __init__(self, file: Path | None = None, remembered: Remembered | None = None) -> None:
-        """`file` None: nothing is kept."""
+        """`file` None: nothing is written."""
         self.file = file
         self.now = remembered or Remembered()
         self._chosen: dict[str, str | bool] = {}
         self._tables: dict[str, TableChoice] = {}
-        # Both may be entered again by their own thread: a signal's handler writes too.
+        # Reentrant, since a signal handler writes too.
         self._lock = threading.RLock()
-        """Guards what was chosen."""
+        """Guards the unwritten choices."""
         self._writing = threading.RLock()
         self._is_failed = False
-        """What is chosen has not been kept, and that has been said."""
+        """True: a write failed, and that was reported."""
 
     @property
     def is_new(self) -> bool:
-        """Whether there is something to write."""
+        """Return whether there is something to write."""
         return self.file is not None and bool(self._chosen or self._tables) and not self._is_failed
 
     def choose(self, *, theme: str | None = None, view: str | None = None, charts: bool | None = None) -> None:
-        """The theme, or the view, is now this one; charts are shown or not."""
+        """Choose a theme, a view, or whether charts are shown."""
         given = {"theme": theme, "view": view, "charts": charts}
         new = {name: value for name, value in given.items() if value is not None and value != getattr(self.now, name)}
         if new:
@@ -221,7 +221,7 @@ class Memory:
             self.now = changed(self.now, **new)
 
     def choose_table(self, name: str, choice: TableChoice) -> None:
-        """A table's columns and sort are now these."""
+        """Choose the columns and the sort of a table."""
         if self.now.tables.get(name) != choice:
             with self._lock:
                 self._tables[name] = choice
@@ -229,7 +229,7 @@ class Memory:
             self.now = changed(self.now, tables={**self.now.tables, name: choice})
 
     def keep(self) -> str:
-        """Write what is new; return an error line, once only, if that fails."""
+        """Write new choices; return an error line, once only, if that fails."""
         if not self._writing.acquire(timeout=WAIT_S):
             return f"{self.file}: choices are not kept: the file does not answer"
         try:
@@ -253,8 +253,8 @@ class Memory:
 
 
 def _lay_aside(file: Path) -> None:
-    """What is broken may have been somebody's: it goes beside, and is not written over."""
+    """Rename a broken file, so that it is not overwritten."""
     try:
         file.replace(file.with_name(f"{file.name}.broken"))
     except OSError:
-        pass  # then it cannot be written either, which is said
+        pass  # then writing fails too, and is reported

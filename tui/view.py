@@ -1,50 +1,51 @@
-"""What every view has: it draws a picture, narrowed to a place, and knows what the cursor is on."""
+"""The interface that every view has."""
 
 from __future__ import annotations
 
 from textual.containers import Vertical
 from textual.message import Message
 
+from .location import Location, ViewName
 from .picture import Picture
-from .place import Place, ViewName
 from .target import Target
 from .wire import Subject
 
 
 class View(Vertical):
-    """Base of the views. The app keeps one of each, shows one at a time, and calls `draw` of that one alone: whenever a
-    picture arrives, when it is shown, and when the place changes."""
+    """Base of the views. The main screen keeps one of each, shows one at a time, and calls `draw` of that one alone:
+    when a picture arrives, when the view is shown, and when the location changes."""
 
     view: ViewName
 
     class Down(Message):
-        """Enter, or a double click: go to what the cursor is on."""
+        """Asks to go to what the cursor is on: Enter or a double click."""
 
-        def __init__(self, place: Place) -> None:
-            self.place = place
+        def __init__(self, location: Location) -> None:
+            self.location = location
             super().__init__()
 
-    def draw(self, picture: Picture, place: Place) -> None:
-        """Show this survey. Quick: everything dear is thought out for visible rows only."""
+    def draw(self, picture: Picture, location: Location) -> None:
+        """Show this survey. Must be quick: compute only what the visible rows need."""
         raise NotImplementedError
 
-    def below(self) -> Place | None:
-        """Where Enter goes from here; None: nowhere."""
+    def enter_location(self) -> Location | None:
+        """Return where Enter leads from the row under the cursor; None: nowhere."""
         return None
 
     def subject(self) -> Subject | None:
-        """What the one large plot would show: the thing under the cursor."""
+        """Return what the large plot would show, the thing under the cursor; None: nothing."""
         return None
 
     def node_name(self) -> str:
-        """The node under the cursor; empty: it is on none."""
+        """Return the name of the node under the cursor; empty: there is none."""
         subject = self.subject()
         return "" if subject is None else subject.node
 
     def targets(self) -> tuple[Target, ...]:
-        """What a command would act on: the marked rows, else the one under the cursor."""
+        """Return what an action would apply to: the marked rows, else the row under the cursor."""
         return ()
 
-    def copied(self) -> tuple[str, ...]:
-        """Lines that `copy` puts into the clipboard: of advice the resubmit lines, else the row's names."""
+    def copy_lines(self) -> tuple[str, ...]:
+        """Return the lines that `copy` puts into the clipboard: for advice the resubmit lines, else the names of the
+        rows."""
         return ()

@@ -1,11 +1,11 @@
-"""Every view by its name. One is imported when somebody wants to see it."""
+"""The views by name. A view's module is imported when the view is first shown."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from .history import History
-from .place import ViewName
+from .location import ViewName
 from .view import View
 
 CLASSES: dict[ViewName, str] = {
@@ -18,11 +18,10 @@ CLASSES: dict[ViewName, str] = {
     "process": "ProcessView",
     "advice": "AdviceView",
 }
-"""Each in the module of `views` that is called as it is."""
+"""Class of each view, in the module of `views` with the view's name."""
 
 
 def make(name: ViewName, history: History) -> View:
-    """A new one."""
     view = getattr(import_module(f".views.{name}", __package__), CLASSES[name])(history)
     assert isinstance(view, View)
     return view

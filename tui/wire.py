@@ -1,7 +1,6 @@
-"""What the feed process and the dashboard say to one another: a line of JSON each, through pipes.
+"""The messages between the feed process and the dashboard, one line of JSON each, through pipes.
 
-A survey of 10,000 nodes comes as Begin, many Parts and an End, so that the dashboard never decodes for longer than a
-key press may wait.
+A survey of 10,000 nodes is sent as Begin, many Parts and End, so that decoding never delays a key press.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from slurm_share.load import Advice, NodeRow, Survey
 from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
-"""In one Part, a millisecond's work each."""
+"""Most entries of one Part, about a millisecond's work."""
 
 
 class Position(Struct, frozen=True, gc=False, kw_only=True):
-    """Where a replay stands."""
+    """The position of a replay in its recording."""
 
     number: int
     """Number of this survey, from 1."""
@@ -28,19 +27,19 @@ class Position(Struct, frozen=True, gc=False, kw_only=True):
     """Unix time of the first survey."""
     last: float
     speed: float
-    """1.0: as fast as it was recorded."""
+    """1.0: the speed at which it was recorded."""
     is_over: bool = False
 
 
 class Point(Struct, frozen=True, gc=False, array_like=True):
-    """The figures of one subject at one time; percent, may exceed 100. None: unknown."""
+    """The figures of one subject at one time, in percent; they may exceed 100. None: unknown."""
 
     taken: float
     """Unix time."""
     cpu_load_percent: float | None = None
-    """Load of 5 minutes, of its CPUs."""
+    """Load average of 5 minutes, relative to the CPUs."""
     gpu_load_percent: float | None = None
-    """GPU load as llload has it (SM activity, else utilisation), a mean over its GPUs."""
+    """GPU load as in llload (SM activity, else utilisation), the mean over the GPUs."""
     sm_percent: float | None = None
     """SM activity alone."""
     memory_percent: float | None = None
@@ -53,7 +52,7 @@ class Subject(Struct, frozen=True, gc=False):
 
     node: str = ""
     gpu: str = ""
-    """UUID."""
+    """UUID of the GPU."""
     user: str = ""
     job: int = 0
     """Slurm's number; 0: no job."""
@@ -63,19 +62,19 @@ class Subject(Struct, frozen=True, gc=False):
 
 
 class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
-    """A survey begins."""
+    """The first message of a survey."""
 
     survey: Survey
-    """Without its nodes and jobs."""
+    """The survey without its nodes and jobs."""
     nodes: int
-    """How many follow."""
+    """Number of nodes that follow."""
     took_s: float
     details: bool = True
-    """False: a line for each node is all that there is of it (no processes, jobs and users)."""
+    """False: the survey has one line for each node, and no processes, jobs and users."""
     position: Position | None = None
-    """In a replay."""
+    """None: not a replay."""
     is_earlier: bool = False
-    """True: for the history alone; newer ones follow at once."""
+    """True: for the history only; newer surveys follow at once."""
 
 
 class Part(Struct, frozen=True, gc=False, tag=True):
@@ -87,96 +86,96 @@ class Part(Struct, frozen=True, gc=False, tag=True):
 
 
 class End(Struct, frozen=True, gc=False, tag=True):
-    """The survey is complete."""
+    """The last message of a survey."""
 
 
-class FeedFailure(Struct, frozen=True, gc=False, tag="Trouble"):
-    """A survey failed, and why; the next one is read at its time."""
+class FeedFailure(Struct, frozen=True, gc=False, tag=True):
+    """A survey failed. The next one follows at its time."""
 
     why: str
     is_over: bool = False
-    """True: there is no next one, because what was asked for cannot be, or the dashboard does not listen any more."""
+    """True: none follows, because the request is invalid or the dashboard does not read any more."""
 
 
-class RecordedPoints(Struct, frozen=True, gc=False, tag="Past"):
-    """The answer to AskRecorded: all recorded points of a subject; none if nothing is recorded."""
+class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
+    """Answers AskRecorded with all recorded points of a subject; none: nothing is recorded."""
 
     subject: Subject
     points: tuple[Point, ...]
 
 
-Said = Begin | Part | End | FeedFailure | RecordedPoints
+Message = Begin | Part | End | FeedFailure | RecordedPoints
 
-# --- To it ------------------------------------------------------------------------------------------------------------
+# --- To the feed process ----------------------------------------------------------------------------------------------
 
 
-class ReadNow(Struct, frozen=True, gc=False, tag="Look"):
-    """Read a survey now, ahead of its time."""
+class ReadNow(Struct, frozen=True, gc=False, tag=True):
+    """Asks for a survey now, ahead of its time."""
 
 
 class Every(Struct, frozen=True, gc=False, tag=True):
-    """Set the interval between two surveys, seconds."""
+    """Sets the interval between two surveys, seconds."""
 
     seconds: float
 
 
 class Details(Struct, frozen=True, gc=False, tag=True):
-    """Whether more than a line for each node is wanted."""
+    """Says whether more than one line for each node is wanted."""
 
     wanted: bool
 
 
 class Hold(Struct, frozen=True, gc=False, tag=True):
-    """Pause or go on: a paused replay stands still, a paused source is not read."""
+    """Pauses or resumes: a paused replay stops, a paused source is not read."""
 
     held: bool
 
 
 class Step(Struct, frozen=True, gc=False, tag=True):
-    """In a replay: move forward by this number of surveys, or back by a negative number."""
+    """Moves a replay by this number of surveys; negative: back."""
 
     count: int
 
 
 class Seek(Struct, frozen=True, gc=False, tag=True):
-    """In a replay: go to this time."""
+    """Moves a replay to this time."""
 
     taken: float
 
 
 class Speed(Struct, frozen=True, gc=False, tag=True):
-    """In a replay: set the speed; 2.0 is twice as fast as recorded."""
+    """Sets the speed of a replay; 2.0 is twice as fast as recorded."""
 
     factor: float
 
 
-class AskRecorded(Struct, frozen=True, gc=False, tag="AskPast"):
-    """Ask for the recorded points of a subject."""
+class AskRecorded(Struct, frozen=True, gc=False, tag=True):
+    """Asks for the recorded points of a subject."""
 
     subject: Subject
 
 
-Told = ReadNow | Every | Details | Hold | Step | Seek | Speed | AskRecorded
+Command = ReadNow | Every | Details | Hold | Step | Seek | Speed | AskRecorded
 
 _encoder = msgspec.json.Encoder()
-_said = msgspec.json.Decoder(Said)
-_told = msgspec.json.Decoder(Told)
+_message_decoder = msgspec.json.Decoder(Message)
+_command_decoder = msgspec.json.Decoder(Command)
 
 
-def line(message: Said | Told) -> bytes:
-    """The message with its newline."""
+def encode(message: Message | Command) -> bytes:
+    """Return the message as a line."""
     return _encoder.encode(message) + b"\n"
 
 
-def said(text: str | bytes) -> Said:
-    """What the feed process said. Raises msgspec.DecodeError for anything else."""
-    message: Said = _said.decode(text)
+def decode_message(text: str | bytes) -> Message:
+    """Return a message of the feed process. Raises msgspec.DecodeError if the line holds none."""
+    message: Message = _message_decoder.decode(text)
     return message
 
 
-def told(text: str | bytes) -> Told:
-    """What the dashboard told. Raises msgspec.DecodeError for anything else."""
-    message: Told = _told.decode(text)
+def decode_command(text: str | bytes) -> Command:
+    """Return a command of the dashboard. Raises msgspec.DecodeError if the line holds none."""
+    message: Command = _command_decoder.decode(text)
     return message
 
 

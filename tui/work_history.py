@@ -1,4 +1,4 @@
-"""How fast each task was in the last ten minutes, by its own count. Bounded in memory, whatever is put in."""
+"""The work rate of each task in the last ten minutes, as the task reports it. Bounded in memory."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 
 from slurm_share.load import ProcessLoad
 
+from .downsample import downsampled
 from .picture import Picture
-from .thin import thinned
 
 SPAN_S = 600.0
-"""So far back every survey is kept."""
+"""Age up to which every survey is kept, seconds."""
 VALUES_MOST = 200_000
-"""Rates, of all tasks together; then the oldest survey goes before its time."""
+"""Most rates of all tasks together; the oldest surveys are dropped first."""
 
 Key = tuple[str, int | None, str, int]
-"""(node, job, run, number of the task): its processes come and go, and the next attempt is the same task."""
+"""(node, job, run, task): all attempts of a task have the same key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """The tasks of one survey."""
+    """The rates of all tasks in one survey."""
 
     number: int
     taken: float
     rates: dict[Key, float]
-    """Units a second."""
+    """Units per second."""
 
 
 class WorkHistory:
-    """One thread adds surveys, and another one draws."""
+    """Rates of tasks. One thread adds surveys, another one draws."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class WorkHistory:
         self._count = 0
 
     def take(self, number: int, picture: Picture) -> None:
-        """Add a survey. `number` counts surveys. What was after it, as where a replay went back, goes."""
+        """Add a survey. Later surveys are dropped, for a replay that went back. `number`: of the survey."""
         taken = picture.survey.taken
         survey = _Survey(number, taken, _rates(picture))
         with self._lock:
@@ -51,8 +51,8 @@ class WorkHistory:
                 self._count -= len(self._surveys.popleft().rates)
 
     def percents(self, node: str, process: ProcessLoad, count: int) -> tuple[float | None, ...]:
-        """Return the rate of its task in the last ten minutes, in percent of `full_per_s`, in at most `count` values,
-        newest last. None: there was no rate. Empty: there never was."""
+        """Return the task's rate in the last ten minutes as percent of `full_per_s`, at most `count` values, newest
+        last. None: no rate then. Empty: never any."""
         key = key_of(node, process)
         if key is None:
             return ()
@@ -63,10 +63,10 @@ class WorkHistory:
         if not full:
             return ()
         values = [None if rate is None else 100 * rate / full for rate in rates]
-        return thinned([survey.number for survey in surveys], values, count)
+        return downsampled([survey.number for survey in surveys], values, count)
 
     def most_per_s(self, node: str, process: ProcessLoad) -> float | None:
-        """Return what is 100 percent of its sparkline, units a second; None: nothing is known."""
+        """Return the rate that is 100 percent of the sparkline, units per second; None: unknown."""
         key = key_of(node, process)
         if key is None:
             return None
@@ -76,13 +76,13 @@ class WorkHistory:
 
 
 def key_of(node: str, process: ProcessLoad) -> Key | None:
-    """Return what its task is known by; None: no launcher says anything of it."""
+    """Return the key of a process's task; None: no launcher reports on it."""
     one = process.progress
     return None if one is None else (node, process.job, one.run, one.task)
 
 
 def alone_per_s(process: ProcessLoad) -> float | None:
-    """Return the rate of its task alone on a GPU; None: not known."""
+    """Return the rate of the task alone on a GPU; None: unknown."""
     one = process.progress
     if one is None or not one.rate_per_s or not one.speed_ratio:
         return None
@@ -90,7 +90,7 @@ def alone_per_s(process: ProcessLoad) -> float | None:
 
 
 def full_per_s(process: ProcessLoad, rates: list[float | None]) -> float | None:
-    """Return what counts as full: its rate alone; where that is not known, the highest that was seen."""
+    """Return the rate that counts as full: the task's rate alone, else the highest one seen."""
     seen = max((rate for rate in rates if rate is not None), default=None)
     return alone_per_s(process) or seen
 

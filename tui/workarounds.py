@@ -1,4 +1,4 @@
-"""What has to be done behind Textual's back, each with its reason. Looked up in Textual 8.2."""
+"""Workarounds for Textual 8.2, each with its reason."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from textual.color import Color
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
-from .widgets import signs
+from .widgets import glyphs
 
 
 def draw_on_a_terminal() -> None:
-    """Textual's driver draws on the original standard error, whatever that is: `llload-tui 2> errors` would show
-    nothing and fill the file with escapes. Called before there is an app, it draws on standard output then."""
+    """Draw on standard output if standard error is not a terminal. Textual's driver always writes to the original
+    standard error: `llload-tui 2> errors` would show nothing. Call it before there is an app."""
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
 
 
 def no_colours(app: App[Any], *, wanted: bool) -> None:
-    """Textual takes an empty NO_COLOR for one (no-color.org does not), and makes greys of colours where none are wanted
-    at all. Called when there is an app and nothing has been drawn yet."""
+    """Switch colours off, or on. Textual does so for an empty NO_COLOR (no-color.org does not), and then shows greys.
+    Call it before anything is drawn."""
     app.no_color = wanted
     app._filters = [one for one in app._filters if not isinstance(one, NoColor | Monochrome)]
     if wanted:
@@ -37,13 +37,12 @@ def no_colours(app: App[Any], *, wanted: bool) -> None:
 
 
 class _Plain(LineFilter):
-    """Everything that is drawn, in ASCII and what strangers' names have of the terminal's own letters."""
+    """Replaces everything that is drawn by ASCII characters."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """As LineFilter has it."""
         if all(text.isascii() for text, _, _ in segments):
             return segments
-        return [Segment(signs.plain(text), style, control) for text, style, control in segments]
+        return [Segment(glyphs.to_ascii(text), style, control) for text, style, control in segments]
 
 
 class _PlainScrollBar(ScrollBarRender):
@@ -51,17 +50,16 @@ class _PlainScrollBar(ScrollBarRender):
 
 
 def plain_signs(app: App[Any]) -> None:
-    """Borders, bars that scroll, notes and the palette are Textual's, and know nothing but Unicode; where the encoding
-    has not, its driver would write backslashes and numbers. Called when there is an app and nothing has been drawn
-    yet."""
-    if signs.are_plain():
+    """Use ASCII for Textual's own borders, scroll bars, notes and palette, which are Unicode only: in another encoding
+    its driver writes escape codes. Call it before anything is drawn."""
+    if glyphs.is_ascii_only():
         ScrollBar.renderer = _PlainScrollBar
         app._filters.append(_Plain())
 
 
 def stop_and_go_on(app: App[Any]) -> None:
-    """Textual's driver stops itself alone and for ever, where a shell waits for a whole job or there is none; continued
-    it draws only what changes; and after a SIGSTOP it reads the keys twice. Called when its driver is there."""
+    """Handle SIGTSTP and SIGCONT. Textual's driver stops only itself, draws only changes when continued, and reads keys
+    twice after SIGSTOP. Call it when the driver exists."""
     if app._driver is None or not app._driver.can_suspend or threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
@@ -70,13 +68,14 @@ def stop_and_go_on(app: App[Any]) -> None:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, do: Any, app: App[Any]) -> None:
-    """Not within the signal: whatever was going on then is over first."""
+    """Run `do` in the event loop, not inside the signal handler."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(do, app)
 
 
 def stop(app: App[Any]) -> bool:
-    """Stop this job, with the terminal as it was before, and go on when the shell says so. False: nobody could."""
+    """Stop this job with the terminal as it was before, until the shell continues it. Return False if no shell
+    could."""
     if app._driver is None or not app._driver.can_suspend or app._exit:
         return False
     went_on = False
@@ -90,9 +89,9 @@ def stop(app: App[Any]) -> bool:
         try:
             signal.signal(signal.SIGCONT, note)
             signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-            os.killpg(os.getpgrp(), signal.SIGTSTP)  # whoever started us in our own job: sudo, time, sh -c
+            os.killpg(os.getpgrp(), signal.SIGTSTP)  # our parent in the same job too: sudo, time, sh -c
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            # To this thread, so that it goes no further. The kernel leaves it out where no shell could go on with it.
+            # To this thread, so that it stops here. The kernel ignores it if no shell could continue the job.
             signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         finally:
             for one, handler in before.items():
@@ -101,7 +100,7 @@ def stop(app: App[Any]) -> bool:
 
 
 def draw_anew(app: App[Any]) -> None:
-    """Take the terminal again, whatever was done to it meanwhile, and draw everything."""
+    """Set the terminal up again and draw everything."""
     if app._driver is not None and app._driver.can_suspend and not app._exit:
         with app.suspend():
             pass

@@ -1,11 +1,12 @@
-"""What the dashboard costs: python tests/bench/tui.py [SECONDS] (eight minutes; needs no cluster, no GPU, no root).
+"""Measure what the dashboard costs: python tests/bench/tui.py [SECONDS] (eight minutes; no cluster, GPU or root).
 
 Drawing alone, in a terminal of 160 x 50: pictures of 100 to 10,000 nodes, a new one every two seconds and twice a
-second, sorted by a figure. The time until the first row is to be read. The whole command with 10,000 simulated nodes.
-"No frame over 100 ms" is a bar on CPU time where pictures are ready (another program on the machine is no fault of a
-frame), and on the clock where the real feed decodes beside the drawing: that is what a key waits for.
-And beside nvitop, on a node with 8 simulated GPUs and 60 programs on them, both every two seconds, for what each of
-them is: nvitop asks the driver and draws in one process, llload-tui in two.
+second, sorted by a figure. The time until the first row is visible. The whole command with 10,000 simulated nodes. "No
+frame over 100 ms" is a limit on CPU time for pictures that are ready (other programs on the machine do not count), and
+on the clock where the real feed decodes at the same time: that is what a key waits for.
+
+Both llload-tui and nvitop are measured on a node with 8 simulated GPUs and 60 programs on them, every two seconds, with
+all of their processes: nvitop reads the driver and draws in one process, llload-tui in two.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ GPUS, CLIENTS = 8, 60
 
 
 def drawing(count: int, rate: float, seconds: float, environ: Mapping[str, str]) -> list[Row]:
-    """Pictures that are there already."""
+    """Measure drawing of pictures that are ready."""
     found = _found("tui_drawing.py", [str(count), str(rate), str(seconds)], 2 * seconds + 120, environ)
     assert found["looks"] >= 0.9 * rate * seconds, found
     held = (count, rate) == (COUNTS[-1], RATES[-1])
     return [
-        Row(f"drawing {count} nodes, {rate:g} looks/s: of one core", found["share"], "%", 5 if held else None),
+        Row(f"drawing {count} nodes, {rate:g} surveys/s: of one core", found["share"], "%", 5 if held else None),
         Row("  slowest frame, CPU time", found["frame_ms"], "ms", 100),
         Row("  slowest frame, by the clock", found["clock_ms"], "ms"),
-        Row("  the history of one look, in a thread of its own: CPU time", found["history_ms"], "ms"),
+        Row("  adding one survey to the history, in a thread: CPU time", found["history_ms"], "ms"),
         Row("  with 5 keys/s as well: of one core", found["keys_share"], "%"),
         Row("  with keys: slowest frame, CPU time", found["keys_frame_ms"], "ms", 100),
     ]
 
 
 def _found(script: str, words: Sequence[str], most_s: float, environ: Mapping[str, str]) -> dict[str, float]:
-    """What a helper in a terminal of its own has measured."""
+    """Return what a helper measured in a terminal of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
         program = started([sys.executable, HERE / script, *words, file], environ)
@@ -59,7 +60,7 @@ def _found(script: str, words: Sequence[str], most_s: float, environ: Mapping[st
 
 
 def start(environ: Mapping[str, str]) -> list[Row]:
-    """From the command to the first letter, and to the first row."""
+    """Measure the time from the start of the command to the first character and the first row."""
     letters, rows = [], []
     for _ in range(ROUNDS):
         program = started([TUI, "--demo", "--all", "--view", "nodes"], environ)
@@ -73,7 +74,8 @@ def start(environ: Mapping[str, str]) -> list[Row]:
 
 
 def cost(program: Program, seconds: float) -> tuple[float, float, float]:
-    """Of one core, in percent: (the program, what it started); KB that it wrote in a second."""
+    """Return CPU time in percent of one core, of the program and of the processes it started; and KB written per
+    second."""
     before, written = program.spent(), program.written
     program.wait(seconds)
     after = program.spent()
@@ -82,7 +84,7 @@ def cost(program: Program, seconds: float) -> tuple[float, float, float]:
 
 
 def whole(count: int, seconds: float, environ: Mapping[str, str]) -> list[Row]:
-    """As somebody has it open: the process that looks makes the figures up and hands them over."""
+    """Measure the whole command: the feed process simulates the figures."""
     words = ["--demo", "--all", "--demo-nodes", str(count), "--view", "nodes"]
     program = started([TUI, *words], environ)
     try:
@@ -95,15 +97,15 @@ def whole(count: int, seconds: float, environ: Mapping[str, str]) -> list[Row]:
     assert found["looks"] > 0, found
     return [
         Row(f"llload-tui --demo, {count} nodes: the screen, of one core", own, "%"),
-        Row("  the process that looks (and makes the figures up)", below, "%"),
+        Row("  the feed process (which simulates the figures)", below, "%"),
         Row("  written to the terminal", written, "KB/s"),
-        Row("  slowest frame, by the clock, the real feed decoding beside it", found["clock_ms"], "ms", 100),
+        Row("  slowest frame, by the clock, while the real feed decodes", found["clock_ms"], "ms", 100),
         Row("  slowest frame of the same, CPU time", found["frame_ms"], "ms", 100),
     ]
 
 
 def with_nvitop(seconds: float, environ: Mapping[str, str]) -> list[Row]:
-    """One simulated node, the view of it with its GPUs and processes."""
+    """Measure one simulated node in the view with its GPUs and processes."""
     rows: list[Row] = []
     with simulated_node(GPUS, CLIENTS) as simulated:
         told = {**environ, **simulated}
@@ -117,7 +119,7 @@ def with_nvitop(seconds: float, environ: Mapping[str, str]) -> list[Row]:
     ):
         rows += [Row(what, own + below, "%", bar), Row("  written to the terminal", written, "KB/s")]
         if below:
-            rows.append(Row("  of it the process that looks", below, "%"))
+            rows.append(Row("  of it the feed process", below, "%"))
     return rows
 
 
@@ -136,7 +138,7 @@ def _with_other(
 
 
 def main(seconds: float) -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
+    """Measure, print and write; return 1 if a limit is exceeded."""
     with tempfile.TemporaryDirectory() as home:
         environ = {"PATH": os.environ["PATH"], "HOME": home, "XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home}
         rows = start(environ)

@@ -1,10 +1,9 @@
-"""Plays a source that always has the next look ready, and draws it: python tui_drawing.py NODES RATE SECONDS FILE (a
-bench's helper, in a terminal).
+"""Draw surveys that are ready: python tui_drawing.py NODES RATE SECONDS FILE (a bench's helper, in a terminal).
 
-FILE gets, as JSON, the share of a core that drawing took, and the slowest frame: all that was done between one moment
-at which the program had nothing to do and the next, in CPU time and by the clock; first with pictures alone, then with
-a key every 0.2 seconds as well. The history is fed before each picture and in another thread, as the real feed does
-every five seconds: what that takes stands for itself, and in a frame by the clock where both are in each other's way.
+FILE gets, as JSON, the part of a core that drawing took, and the slowest frame: all that was done between two moments
+at which the program was idle, in CPU time and by the clock; first with surveys alone, then with a key every 0.2 seconds
+too. The history is updated before each survey in another thread, as the real feed does: its time is reported
+separately, and counts in a frame by the clock when both threads compete.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import slurm_share_tui
 from msgspec.structs import replace as changed
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.main import tune_collector
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture, of_survey
-from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
 from textual.message import Message
 
@@ -33,34 +32,33 @@ from slurm_share.load.sources.demo import Demo
 
 BEGIN = 1_795_271_308.0
 LOOKS = 6
-"""Different ones, shown in turn."""
+"""Number of different surveys, shown in turn."""
 WARM_S = 3.0
 KEYS = ("down", "pagedown", "end", "up", "home", "greater_than_sign", "r", "right", "left", "space", "pagedown")
 
 
 class Feed:
-    """As much of one as the dashboard needs."""
+    """The parts of a feed that the dashboard needs."""
 
     def __init__(self) -> None:
         self.history = History()
         self.post: Callable[[Message], object] = lambda message: None
 
     def attach(self, post: Callable[[Message], object]) -> None:
-        """Who draws."""
         self.post = post
 
     def tell(self, told: Any) -> None:
-        """Nothing is changed by it."""
+        """Ignore the command."""
 
 
 def picture(count: int, number: int, rate: float) -> Picture:
-    """A look at so many simulated nodes, and so many of them a second."""
+    """Return survey `number` of this many simulated nodes, `rate` of them a second."""
     survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).read()
     return of_survey(survey, arrived=time.monotonic(), number=number)
 
 
 class Frames:
-    """What the event loop does between two moments of rest."""
+    """Measures the work of the event loop between two idle moments."""
 
     def __init__(self) -> None:
         self.cpu_s: list[float] = []
@@ -68,7 +66,7 @@ class Frames:
         self._woken: tuple[float, float] | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on."""
+        """Measure from now on."""
         selector = loop._selector  # type: ignore[attr-defined]
         wait = selector.select
 
@@ -85,7 +83,7 @@ class Frames:
         selector.select = select
 
     def slowest(self) -> tuple[float, float]:
-        """(CPU ms, ms by the clock) since the last call."""
+        """Return CPU time and clock time of the slowest frames since the last call, milliseconds."""
         found = (1000 * max(self.cpu_s, default=0.0), 1000 * max(self.clock_s, default=0.0))
         self.cpu_s.clear()
         self.clock_s.clear()
@@ -93,27 +91,26 @@ class Frames:
 
 
 class Bench(Dashboard):
-    """The dashboard, and somebody who gives it pictures and then presses keys."""
+    """The dashboard, driven with surveys and then with keys."""
 
     CSS_PATH = Path(slurm_share_tui.__file__).with_name("dashboard.tcss")
 
     def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
-        super().__init__(Feed(), config=UserConfig(theme="dark"), place=Place(view="nodes"))  # type: ignore[arg-type]
+        super().__init__(Feed(), config=UserConfig(theme="dark"), location=Location(view="nodes"))  # type: ignore[arg-type]
         self.pictures, self.rate, self.seconds = pictures, rate, seconds
         self.found: dict[str, float] = {}
         self.shown = 0
 
     def on_mount(self) -> None:
-        """Begin."""
         super().on_mount()
         self.run_worker(self.measure())
 
     async def measure(self) -> None:
-        """Pictures alone, then keys as well."""
+        """Measure with surveys alone, then with keys too."""
         frames = Frames()
         frames.watch(asyncio.get_running_loop())
         await self._play(WARM_S, ["down", "down"])
-        grid = self.board.grid
+        grid = self.main_screen.grid
         assert grid is not None
         grid.sort_by("gpu", True)
         await self._play(1.0, [])
@@ -130,7 +127,7 @@ class Bench(Dashboard):
         self.exit(0)
 
     def _next(self) -> Picture:
-        """One of those that are there, taken after all that were shown: time does not go back."""
+        """Return the next survey, taken after all before: time does not go back."""
         one = self.pictures[self.shown % len(self.pictures)]
         return replace(one, survey=changed(one.survey, taken=BEGIN + self.shown / self.rate))
 
@@ -152,7 +149,7 @@ class Bench(Dashboard):
 
 
 def main(count: int, rate: float, seconds: float, file: Path) -> int:
-    """Measure; write; the app's own code."""
+    """Measure and write; return the app's exit code."""
     app = Bench([picture(count, number, rate) for number in range(LOOKS)], rate, seconds)
     tune_collector()
     app.run()

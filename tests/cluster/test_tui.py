@@ -233,7 +233,7 @@ def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Sc
     screen.press("s")
     screen.shows(f"Signal to process {pid} on n2", f"task 0 of step 0 of job {scene.sweep}", "TERM")
     screen.press("Enter")
-    screen.shows("Send SIGTERM", "end in good order", f"--pid={pid}", "[no]")
+    screen.shows("Send SIGTERM", "end in an orderly way", f"--pid={pid}", "[no]")
     yes(screen, f"SIGTERM sent to process {pid}")
     until(lambda: {one["pid"] for one in tasks_of(scene, scene.sweep)} == before - {pid}, "the end of one task")
     screen.shows("free")
@@ -280,7 +280,7 @@ def test_x_cancels_a_job_after_a_question_and_nobody_else_s(scene: Scene) -> Non
     question = (f"Cancel job {scene.short}?", "your own", '"short"', f"runs: scancel -- {scene.short}", "[no]")
     screen.shows(*question)
     screen.press("Enter")
-    screen.shows("no: nothing was done")
+    screen.shows("nothing was done")
     assert set(scene.squeue()) == {scene.sweep, scene.short}
 
     goes_to(scene.olga, "3", "Jobs")
@@ -299,7 +299,7 @@ def test_x_cancels_a_job_after_a_question_and_nobody_else_s(scene: Scene) -> Non
 
 
 def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
-    """An agent; a step; the process that looks."""
+    """An agent; a step; the feed process."""
     screen, n1 = scene.olga, Node(scene.cluster, "n1")
     goes_to(screen, "1", "Nodes")
     n1.run("pkill", "-u", "slurm-share")
@@ -315,7 +315,7 @@ def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
     scene.as_alice("scancel", *steps)
     screen.shows("0 of 1 node answered", "the job or its step was ended")
     scene.cluster.exec("login", ["pkill", "-9", "-u", "alice", "-f", "feed_process"], check=True)
-    screen.shows("the process that looks ended by signal 9")
+    screen.shows("the feed process ended by signal 9")
     screen.shows("1 of 1 node answered")
     screen.row("n2", "alice")
     assert "ended by signal 9" not in screen.text
@@ -338,7 +338,7 @@ def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
 def test_without_a_terminal_llload_is_run_once(scene: Scene) -> None:
     """In a pipe, on a dumb terminal, without the extra: it says why, and llload's lines follow."""
     said = scene.cluster.as_user("alice", ["llload-tui", "-n", "n2"], check=True)
-    assert said.stderr.startswith("llload-tui: standard output is no terminal; this is llload -g --nodes=n2\n")
+    assert said.stderr.startswith("llload-tui: standard output is not a terminal; this is llload -g --nodes=n2\n")
     assert [line.split()[:2] for line in said.stdout.splitlines() if line.startswith("n2 ")] == [["n2", "8"]]
     for words, why in (
         (["env", "TERM=dumb", "llload-tui"], "TERM is dumb; this is llload -g"),

@@ -1,1 +1,1 @@
-"""What opens over the dashboard and is closed again: help, questions, logs, choices."""
+"""The screens that open over the main screen: help, confirmation, output, choices."""

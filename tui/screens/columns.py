@@ -1,4 +1,4 @@
-"""Which columns a table has, and in what order."""
+"""The screen to choose the columns of a table and their order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from textual.widgets import Static
 from slurm_share.load import Column
 
 from ..keymap import bindings
+from ..widgets.glyphs import arrow, is_ascii_only
 from ..widgets.grid import Grid
-from ..widgets.signs import are_plain, arrow
-from .keys_above import COLUMNS as COLUMNS_KEYS
+from .screen_keys import COLUMNS as COLUMNS_KEYS
 
 SMALL = 10
-"""Lines; a smaller terminal has no room for a frame."""
+"""In a terminal with fewer lines the screen has no frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,53 +34,38 @@ class Choice:
 
 COLUMNS: tuple[Column[Choice], ...] = (
     Column(
-        id="column",
-        heading="Column",
-        doc="Its heading, and whether it is shown.",
+        "column", "Column", "heading of the column, and whether it is shown",
         text=lambda one: f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}",
-        value=lambda one: one.column.heading,
-        least=12,
-        most=24,
+        value=lambda one: one.column.heading, least=12, most=24,
     ),
     Column(
-        id="name",
-        heading="Name",
-        doc="What filters call it.",
-        text=lambda one: one.column.id,
-        value=lambda one: one.column.id,
-        least=6,
-        most=16,
-        goes=1,
+        "name", "Name", "name of the column in filters",
+        text=lambda one: one.column.id, value=lambda one: one.column.id, least=6, most=16, goes=1,
     ),
     Column(
-        id="doc",
-        heading="What it says",
-        doc="With its unit.",
-        text=lambda one: one.column.doc,
-        value=lambda one: one.column.doc,
-        least=10,
-        most=120,
+        "doc", "Meaning", "meaning of the column, with its unit",
+        text=lambda one: one.column.doc, value=lambda one: one.column.doc, least=10, most=120,
     ),
-)
+)  # fmt: skip
 
 
 class Choices(Grid[Choice], inherit_bindings=False):
-    """The columns in their order: nothing is sorted, marked or filtered here."""
+    """The columns in their order, without sort, marks and filter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [one for one in bindings("grid") if (one.id or "").startswith("grid.")]
 
-    class Toggled(Grid.Said):
-        """A click on a column's box."""
+    class Toggled(Grid.GridMessage):
+        """The box of a column was clicked."""
 
     def __init__(self) -> None:
         super().__init__(COLUMNS, lambda one: one.column.id, name="columns", empty="this table has no columns")
 
     def _give_letters(self, taken: set[str]) -> None:
-        """None."""
+        """Assign no letters: the table is not sorted."""
 
     def on_click(self, event: events.Click) -> None:
-        """On the box: shown or not; elsewhere the cursor."""
-        event.prevent_default()  # not the table's own: a heading sorts nothing here
+        """Toggle a column by a click on its box or a double click, else move the cursor."""
+        event.prevent_default()  # not Grid's handler, which sorts
         event.stop()
         at = event.get_content_offset(self)
         if at is None or at.y == 0 or not self.put(at.y - 1 + self.scroll_offset.y):
@@ -90,7 +75,7 @@ class Choices(Grid[Choice], inherit_bindings=False):
 
 
 class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
-    """Answers with the ids of the columns to show in their order; None: all stays as it was."""
+    """Returns the ids of the chosen columns in their order; None: nothing changes."""
 
     DEFAULT_CSS = """
     ColumnsScreen {
@@ -107,27 +92,25 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*COLUMNS_KEYS]
 
     def __init__(self, columns: Sequence[Column[Any]], chosen: Sequence[str]) -> None:
-        """`chosen`: ids of what is shown now."""
+        """`chosen`: ids of the columns shown now."""
         super().__init__()
         self._columns = tuple(columns)
         self._choices = self._from(chosen)
 
     def compose(self) -> ComposeResult:
-        """The columns, and what the keys do."""
         with Vertical() as box:
             box.border_title = "Columns"
             yield Choices()
-            arrows = ("/" if are_plain() else "").join((arrow("up"), arrow("down")))
-            keys = f"Space show or hide  Shift+{arrows} move  d default  Enter keep  Esc leave"
+            arrows = ("/" if is_ascii_only() else "").join((arrow("up"), arrow("down")))
+            keys = f"Space show or hide  Shift+{arrows} move  d default  Enter keep  Esc cancel"
             yield Static(keys, classes="columns--keys", markup=False)
 
     def on_mount(self) -> None:
-        """The first column under the cursor."""
         self._grid.focus()
         self._show()
 
     def action_choose(self) -> None:
-        """Show the column or hide it; one of them stays."""
+        """Show or hide the column; at least one stays."""
         one = self._grid.row
         if one is None:
             return
@@ -139,17 +122,16 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
         self._show()
 
     def on_resize(self, event: events.Resize) -> None:
-        """The keys keep their line, whatever room the columns would like."""
+        """Keep the line with the keys visible."""
         is_small = event.size.height < SMALL
         self.set_class(is_small, "-small")
         self._grid.styles.max_height = event.size.height - 1 if is_small else event.size.height * 9 // 10 - 3
 
     def on_choices_toggled(self) -> None:
-        """By mouse."""
         self.action_choose()
 
     def action_move(self, by: int) -> None:
-        """One place further to the front or to the end."""
+        """Move the column by one position."""
         one = self._grid.row
         if one is None:
             return
@@ -161,16 +143,14 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
             self._grid.put(to)
 
     def action_default(self) -> None:
-        """The columns that the table has before anybody chooses."""
+        """Restore the table's default columns."""
         self._choices = self._from([column.id for column in self._columns if column.shown])
         self._show()
 
     def action_keep(self) -> None:
-        """Enter."""
         self.dismiss(tuple(one.column.id for one in self._choices if one.is_shown))
 
     def action_leave(self) -> None:
-        """Esc."""
         self.dismiss(None)
 
     @property
@@ -181,7 +161,7 @@ class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
         self._grid.show(tuple(self._choices))
 
     def _from(self, chosen: Sequence[str]) -> list[Choice]:
-        """The shown ones in their order, then the others as the table has them."""
+        """Return the shown columns in their order, then the others."""
         by_id = {column.id: column for column in self._columns}
         shown = [Choice(by_id[id], True) for id in dict.fromkeys(chosen) if id in by_id]
         return shown + [Choice(column, False) for column in self._columns if column.id not in chosen]

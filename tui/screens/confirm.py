@@ -1,7 +1,7 @@
-"""The question before anything is done. No is the answer of Enter, of Esc and of every accident.
+"""The question before an action. Enter, Esc and accidental keys answer no.
 
-Yes is a key of its own, and one that was pressed before the question could be read does not count: neither keys typed
-ahead while something was slow, nor one that is held down.
+Yes has its own key, which counts only after the question could be read: neither keys typed ahead nor a key that is held
+down confirm.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from textual.widgets import Static
 from ..action_rules import PlannedAction
 
 GUARD_S = 0.8
-"""A yes counts after the question was shown this long without a key pressed, seconds."""
+"""Least time without a key press before a yes counts, seconds."""
 
 
 class Answers(Static):
-    """The last line: both answers, the chosen one marked by brackets as well as by looks."""
+    """The last line: both answers, the chosen one in brackets and reverse."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, id="confirm-answers")
@@ -32,10 +32,7 @@ class Answers(Static):
         self.on_yes = False
 
     def draw(self) -> None:
-        """Put it there."""
-        no, yes = ("no", f"{self.verb}") if self.on_yes else ("[no]", f"{self.verb}")
-        if self.on_yes:
-            yes = f"[{self.verb}]"
+        no, yes = ("no", f"[{self.verb}]") if self.on_yes else ("[no]", self.verb)
         self.update(
             Content.assemble(
                 (f" {no} ", "reverse bold" if not self.on_yes else ""),
@@ -47,7 +44,7 @@ class Answers(Static):
 
 
 class Confirm(ModalScreen[bool]):
-    """Answers True only where a person has read it and said yes."""
+    """Returns True only if the user has read the question and confirmed."""
 
     DEFAULT_CSS = """
     Confirm { align: center middle; background: $background 60%; }
@@ -74,10 +71,9 @@ class Confirm(ModalScreen[bool]):
         self.planned = planned
         self._guard_s = guard_s
         self._since: float | None = None
-        """From when on it could be read in peace, time.monotonic(); None: it is not on the screen yet."""
+        """Start of the present time without a key press, time.monotonic(); None: the question is not drawn yet."""
 
     def compose(self) -> ComposeResult:
-        """What, with what, and the answers; strangers' text is no markup."""
         with Vertical(id="confirm"):
             yield Static(self.planned.title, id="confirm-title", markup=False)
             with VerticalScroll(id="confirm-what", can_focus=False):
@@ -86,7 +82,7 @@ class Confirm(ModalScreen[bool]):
             yield Answers()
 
     def on_mount(self) -> None:
-        """From the first time that it is drawn, it can be read."""
+        """Start the guard time when the question is drawn."""
         answers = self.query_one(Answers)
         answers.verb = self.planned.yes
         answers.draw()
@@ -96,11 +92,10 @@ class Confirm(ModalScreen[bool]):
         self._since = time.monotonic()
 
     def on_resize(self, event: events.Resize) -> None:
-        """A small terminal has no room for a frame."""
         self.set_class(event.size.height < 14, "-small")
 
     def _counts(self, event: events.Event) -> bool:
-        """Whether whoever did this had read the question. What did not count begins the wait anew."""
+        """Return whether the guard time is over; if not, start it again."""
         if self._since is not None and event.time - self._since >= self._guard_s:
             return True
         if self._since is not None:
@@ -108,7 +103,7 @@ class Confirm(ModalScreen[bool]):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        """All keys but those of the whole program end here."""
+        """Handle all keys but those with priority."""
         event.stop()
         event.prevent_default()
         answers = self.query_one(Answers)
@@ -134,7 +129,7 @@ class Confirm(ModalScreen[bool]):
             self._counts(event)
 
     def on_click(self, event: events.Click) -> None:
-        """On an answer; anywhere else it is no answer."""
+        """Take a click on an answer; ignore any other."""
         if not isinstance(event.widget, Answers):
             return
         event.stop()

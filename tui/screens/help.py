@@ -1,4 +1,4 @@
-"""What every key does, and what the columns of the table mean: made from the bindings and the columns themselves."""
+"""The help: every key, and the columns of the table, made from the bindings and the columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from slurm_share.core import terminal
 from slurm_share.load import Column
 
 from .. import keymap
-from ..widgets.signs import arrow
-from .keys_above import ABOVE, close_with
+from ..widgets.glyphs import arrow
+from .screen_keys import ABOVE, close_with
 
 FILTER = (
-    ("alice", "rows with it in any text, whatever its capitals"),
+    ("alice", "rows with this in any text, in upper or lower case"),
     ("gpu<50", "a figure of a column, as it is shown; also <= > >= = !="),
     ("gpu>=50%", "with the unit that the column has: % K M G T s m h d"),
     ("memory>40G", "memory in use; in the table of jobs also time<2h"),
@@ -29,19 +29,19 @@ FILTER = (
     ("name~test", "with the text in it; name!~test without"),
     ("name~n1*", "* and ? as in a shell, for all of the name"),
     ('name="a (b)"', "blanks, parentheses and signs in quotes"),
-    ("gpu=?", "what is not known, which nothing else finds"),
+    ("gpu=?", "unknown values, which no other filter matches"),
 )
 LETTERS = (
-    ("L", "low: less is done than there is room for"),
-    ("H", "high: more is asked than there is"),
-    ("!", "over, or in trouble"),
-    ("?", "nobody could say"),
-    ("-", "there is none"),
+    ("L", "low: capacity is left unused"),
+    ("H", "high: more is asked for than there is"),
+    ("!", "above the limit, or failed"),
+    ("?", "unknown"),
+    ("-", "none"),
 )
 
 
 class Help(ModalScreen[None]):
-    """Over everything; arrows and wheel scroll it, Esc and the key that opened it close it."""
+    """The help page; arrows and wheel scroll it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q,backspace", "dismiss", "close"),
@@ -60,26 +60,23 @@ class Help(ModalScreen[None]):
         columns: Sequence[Column[Any]] = (),
         now: Sequence[str] = (),
     ) -> None:
-        """`overrides`: as `keymap.checked` answers. `title`, `columns`: of the table that had the focus. `now`: what
-        the line of the status says, of which it may have had room for a part."""
+        """`overrides`: as `keymap.checked` returns. `title`, `columns`: of the table with the focus. `now`: the full
+        text of the status line."""
         super().__init__()
         self.now = tuple(now)
         self.overrides, self.table, self.columns = overrides, title, columns
         close_with(self._bindings, keymap.keys_of("help", overrides))
 
     def compose(self) -> ComposeResult:
-        """The page, and how to leave it."""
         with Vertical(id="help"):
             with VerticalScroll(id="help-page", can_focus=False):
                 yield Static(id="help-text", markup=False)
             yield Static(f" {arrow('up')} {arrow('down')} PgUp PgDn scroll   Esc back", id="help-keys", markup=False)
 
     def on_mount(self) -> None:
-        """Written for the width there is."""
         self._write()
 
     def on_resize(self) -> None:
-        """And for another one; a small one has no room for a frame."""
         self.set_class(self.size.height < 10, "-small")
         self._write()
 
@@ -88,16 +85,13 @@ class Help(ModalScreen[None]):
         self.query_one("#help-text", Static).update(page(self.overrides, self.table, self.columns, width, self.now))
 
     def action_scroll(self, lines: int) -> None:
-        """By lines."""
         self.query_one("#help-page", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_page(self, pages: int) -> None:
-        """By screens."""
         area = self.query_one("#help-page", VerticalScroll)
         area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
 
     def action_edge(self, end: int) -> None:
-        """To the begin, or the end."""
         area = self.query_one("#help-page", VerticalScroll)
         area.scroll_to(y=area.max_scroll_y if end else 0, animate=False)
 
@@ -105,7 +99,7 @@ class Help(ModalScreen[None]):
 def page(
     overrides: Mapping[str, str], title: str, columns: Sequence[Column[Any]], width: int, now: Sequence[str] = ()
 ) -> Content:
-    """All of it. Headings are bold; nothing in it is markup."""
+    """Return the whole page for a width."""
     parts: list[Content] = []
 
     def section(heading: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -119,7 +113,7 @@ def page(
         section(
             group,
             [
-                (keymap.signs(keymap.keys_of(key.id, overrides)), _said(key))
+                (keymap.keys_text(keymap.keys_of(key.id, overrides)), _said(key))
                 for key in keymap.KEYS
                 if key.group == group
             ],
@@ -131,13 +125,13 @@ def page(
     for name, bindings in ABOVE.items():
         section(
             f"{name}, while it is open",
-            [(keymap.signs(one.key.split(",")), one.description) for one in bindings if one.description],
+            [(keymap.keys_text(one.key.split(",")), one.description) for one in bindings if one.description],
         )
     section("Filter", FILTER)
     section("Marks", LETTERS)
     section(
         "Mouse",
-        [("click", "a heading sorts, a row takes the cursor, twice goes into it; tabs, keys and the status as well")],
+        [("click", "on a heading: sort; on a row: move the cursor, twice: go to it; on tabs, keys and status too")],
     )
     return Content("\n").join(parts)
 
@@ -151,7 +145,7 @@ def _names(column: Column[Any]) -> str:
 
 
 def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
-    """Two columns; where it is narrow, one below the other."""
+    """Return two columns; a left text that is too wide gets a line of its own."""
     safe = [(terminal.safe(left), terminal.safe(right)) for left, right in rows]
     first = min(max(cell_len(left) for left, _ in safe), max(8, width // 3))
     found: list[Content] = []

@@ -1,4 +1,4 @@
-"""To a time of a recording."""
+"""The screen to go to a time of a recording."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECONDS = {"s": 1, "": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def wanted_of(text: str, position: Position, now: float) -> float:
-    """The time that somebody wrote; `now`: where it stands. Raises UsageError for anything else."""
+    """Return the time in a text; `now`: the present time of the replay. Raises UsageError if there is none."""
     text = text.strip()
     if step := _STEP.fullmatch(text):
         seconds = float(step[2]) * _SECONDS[step[3]]
@@ -37,23 +37,26 @@ def wanted_of(text: str, position: Position, now: float) -> float:
         try:
             wanted = origin.until(text, position.last)
         except UsageError as error:
-            raise UsageError(f"{terminal.shortened(text, 30) or 'nothing'} is no time here; write {FORMS}") from error
+            raise UsageError(
+                f"{terminal.shortened(text, 30) or 'an empty text'} is not a time; write {FORMS}"
+            ) from error
     return wanted
 
 
 def target_of(text: str, position: Position, now: float) -> tuple[float, str]:
-    """(that time within the recording; where it is outside, a sentence). Raises UsageError as `wanted_of`."""
+    """Return the nearest time within the recording, and a sentence if the wanted time is outside. Raises UsageError as
+    `wanted_of`."""
     wanted = wanted_of(text, position, now)
     outside = ""
     if wanted < position.first:
-        outside = f"{clock(wanted, day=True)} is before the recording; this is its first look"
-    elif math.floor(wanted) > position.last:  # to the end of a second
-        outside = f"{clock(wanted, day=True)} is after the recording; this is its last look"
+        outside = f"{clock(wanted, day=True)} is before the recording; this is its first survey"
+    elif math.floor(wanted) > position.last:  # times are written in whole seconds
+        outside = f"{clock(wanted, day=True)} is after the recording; this is its last survey"
     return min(position.last, max(position.first, wanted)), outside
 
 
 class Jump(ModalScreen[float | None]):
-    """Answers with a Unix time within the recording; None: it stays where it is."""
+    """Returns a Unix time within the recording; None: the replay stays where it is."""
 
     DEFAULT_CSS = """
     Jump { align: center middle; background: $background 60%; }
@@ -69,12 +72,11 @@ class Jump(ModalScreen[float | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "back")]
 
     def __init__(self, position: Position, taken: float) -> None:
-        """`taken`: where it stands."""
+        """`taken`: the present time of the replay."""
         super().__init__()
         self.position, self.taken = position, taken
 
     def compose(self) -> ComposeResult:
-        """From when to when, the line to write on, what can be written."""
         one = self.position
         span = f"recorded {clock(one.first, day=True)} to {clock(one.last, day=True)}, now {clock(self.taken)}"
         with Vertical(id="jump"):
@@ -83,15 +85,13 @@ class Jump(ModalScreen[float | None]):
             yield Static(f"{FORMS}   Enter go, Esc back", id="jump-said", markup=False)
 
     def on_mount(self) -> None:
-        """Write at once."""
         self.set_focus(self.query_one(Input))
 
     def on_resize(self) -> None:
-        """A small terminal has no room for a frame."""
         self.set_class(self.size.height < 8, "-small")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """There, or why not."""
+        """Return the time, or show why the text is none."""
         event.stop()
         try:
             taken, outside = target_of(event.value, self.position, self.taken)

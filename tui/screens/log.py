@@ -1,4 +1,4 @@
-"""The end of what a job or a task has written, as it grows."""
+"""The screen with the end of a job's or task's output, which is followed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from slurm_share.load import text as load_text
 from slurm_share.triples import LogFile, Tail, job_output
 
 from .. import clipboard
+from ..widgets.glyphs import ARROWS, arrow
 from ..widgets.log_lines import LogLines
-from ..widgets.signs import ARROWS, arrow
-from .keys_above import LOG, close_with
+from .screen_keys import LOG, close_with
 
 READ_S = 1.0
 
 
 class LogScreen(Screen[None]):
-    """One of several files, read in a thread: a file system that hangs stops no key."""
+    """One of several files. A thread reads it, since a file system may hang."""
 
     DEFAULT_CSS = """
     LogScreen { background: $background; color: $foreground; }
@@ -40,7 +40,7 @@ class LogScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*LOG]
 
     class Came(Message):
-        """Something of a file, from the thread that reads it."""
+        """A piece of a file, or why it cannot be read."""
 
         def __init__(self, turn: int, piece: job_output.Piece | None, why: str = "") -> None:
             self.turn, self.piece, self.why = turn, piece, why
@@ -54,8 +54,8 @@ class LogScreen(Screen[None]):
         *,
         closes: Iterable[str] = (),
     ) -> None:
-        """`files`: at least one. `open_tail` raises SlurmShareError where a file may not be shown. `closes`: further
-        keys that close it, as the ones that opened it."""
+        """`files`: at least one. `open_tail` raises SlurmShareError if a file must not be shown. `closes`: further keys
+        that close the screen."""
         super().__init__()
         close_with(self._bindings, closes)
         self.files = tuple(files)
@@ -67,27 +67,23 @@ class LogScreen(Screen[None]):
 
     @property
     def file(self) -> LogFile:
-        """The one that is shown."""
+        """The file that is on the screen."""
         return self.files[self.at]
 
     def compose(self) -> ComposeResult:
-        """Which, what stands in the way, its lines, the keys."""
         yield Static(id="log-title", markup=False)
         yield Static(id="log-note", markup=False)
         yield LogLines()
         yield Static(id="log-keys", markup=False)
 
     def on_mount(self) -> None:
-        """The likeliest first."""
         self.query_one(LogLines).focus()
         self._begin()
 
     def on_unmount(self) -> None:
-        """Let go of the file."""
         self._over.set()
 
     def on_resize(self) -> None:
-        """For another width."""
         self._write()
 
     def _begin(self) -> None:
@@ -101,7 +97,7 @@ class LogScreen(Screen[None]):
         threading.Thread(target=self._read, args=label, name="log", daemon=True).start()
 
     def _read(self, turn: int, file: LogFile, over: threading.Event) -> None:
-        """The thread: posts what comes until it is over."""
+        """Post what is read until `over` is set; runs in a thread."""
         tail: Tail | None = None
         last = ""
         try:
@@ -122,12 +118,12 @@ class LogScreen(Screen[None]):
                 tail.close()
 
     def _tell(self, came: Came) -> None:
-        # An app that has just ended has no loop to call into; then nobody waits for this.
+        # An app that has just ended has no event loop.
         with contextlib.suppress(RuntimeError):
             self.post_message(came)
 
     def on_log_screen_came(self, message: Came) -> None:
-        """Draw it, unless another file is shown meanwhile."""
+        """Draw a piece, unless another file is on the screen by now."""
         message.stop()
         if message.turn != self._turn:
             return
@@ -138,7 +134,7 @@ class LogScreen(Screen[None]):
         if message.piece.anew:
             lines.begin()
         lines.add(message.piece.data)
-        self._note("what is before this is not shown" if message.piece.left_out else "")
+        self._note("earlier output is not shown" if message.piece.left_out else "")
         self._write()
 
     def _note(self, text: str) -> None:
@@ -160,7 +156,7 @@ class LogScreen(Screen[None]):
         )
 
     def action_follow(self) -> None:
-        """Keep the end in sight, or stay here."""
+        """Follow the end, or stop following."""
         lines = self.query_one(LogLines)
         lines.follows = not lines.follows
         if lines.follows:
@@ -168,12 +164,12 @@ class LogScreen(Screen[None]):
         self._write()
 
     def action_other(self, by: int) -> None:
-        """Another of the files."""
+        """Show another of the target's files."""
         if len(self.files) > 1:
             self.at = (self.at + by) % len(self.files)
             self._begin()
 
     def action_copy(self) -> None:
-        """Its path, as a shell takes it; what is no text in it is written out."""
+        """Copy the path, quoted for a shell and with control characters escaped."""
         clipboard.put(self.app, [shlex.quote(terminal.safe(self.file.path))])
         self.app.notify("path copied", markup=False)

@@ -1,4 +1,4 @@
-"""Which signal, and to whom: the choice before the question."""
+"""The screen to choose a signal and the processes that get it, before the confirmation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ..action_rules import MEANINGS, Scope
-from .keys_above import SIGNAL
+from .screen_keys import SIGNAL
 
 Choice = tuple[Scope, str]
 
 
 class SignalChoice(ModalScreen[Choice | None]):
-    """Answers with who gets which signal; None: nobody. Nothing is sent by it."""
+    """Returns the scope and the signal; None: none. Sends nothing."""
 
     DEFAULT_CSS = """
     SignalChoice { align: center middle; background: $background 60%; }
@@ -37,31 +37,27 @@ class SignalChoice(ModalScreen[Choice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*SIGNAL]
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
-        """`scopes`: at least one, the first is offered first."""
+        """`scopes`: at least one; the first is offered first."""
         super().__init__()
         self.scopes = tuple(scopes)
         self.at = 0
 
     @property
     def scope(self) -> Scope:
-        """Who is chosen."""
         return self.scopes[self.at]
 
     def compose(self) -> ComposeResult:
-        """To whom, which, and how to leave."""
         with Vertical(id="signal"):
             yield Static(id="signal-to", markup=False)
             yield OptionList(id="signal-names", markup=False)
-            more = "  Tab to whom" if len(self.scopes) > 1 else ""
+            more = "  Tab other processes" if len(self.scopes) > 1 else ""
             yield Static(f"Enter ask{more}  Esc back", id="signal-keys", markup=False)
 
     def on_mount(self) -> None:
-        """The least of them first."""
         self._write()
         self.query_one(OptionList).focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """A small terminal has no room for a frame."""
         self.set_class(event.size.height < 18, "-small")
 
     def _write(self) -> None:
@@ -72,12 +68,10 @@ class SignalChoice(ModalScreen[Choice | None]):
         names.highlighted = 0
 
     def action_to(self, by: int) -> None:
-        """The next one who could get it."""
         self.at = (self.at + by) % len(self.scopes)
         self._write()
 
     def action_move(self, by: int) -> None:
-        """Another signal."""
         names = self.query_one(OptionList)
         if by > 0:
             names.action_cursor_down()
@@ -85,13 +79,12 @@ class SignalChoice(ModalScreen[Choice | None]):
             names.action_cursor_up()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """A sign before it as well: in a terminal without colours it is bold and no more."""
+        """Put a sign before the signal, which is visible without colours."""
         event.stop()
         for number, name in enumerate(self.scope.signals):
             event.option_list.replace_option_prompt_at_index(number, _line(name, number == event.option_index))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Chosen: now it is asked."""
         event.stop()
         if event.option_id is not None:
             self.dismiss((self.scope, event.option_id))

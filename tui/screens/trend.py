@@ -1,4 +1,4 @@
-"""How one thing went: a large plot of the last ten minutes, the last hour, or all that is recorded."""
+"""The screen with a large plot of one subject: ten minutes, an hour, or all that is recorded."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from slurm_share.load import text
 
 from ..history import History
 from ..widgets.plot import Plot
-from ..widgets.strokes import SERIES, Series, seen_s
+from ..widgets.series import SERIES, Series, observed_s
 from ..wire import Point, Subject
-from .keys_above import TREND, close_with
+from .screen_keys import TREND, close_with
 
 SPANS: tuple[tuple[str, float | None], ...] = (("10 min", 600.0), ("1 h", 3600.0), ("all", None))
 CHECK_S = 0.5
 LOW, NARROW = 8, 45
-"""In a terminal of fewer lines there are figures and no plot; in fewer columns they have their letters alone."""
+"""Below this height there is no plot; below this width the figures have letters without names."""
 
 
 def latest(points: Sequence[Point], series: Series) -> str:
-    """The newest figure in words; `?`: not known at the end."""
+    """Return the newest figure as text; `?`: unknown."""
     value: float | None = getattr(points[-1], series.of) if points else None
     return "?" if value is None else f"{value:.0f}%"
 
 
 class Trend(Screen[None]):
-    """Over the dashboard; goes on as surveys arrive."""
+    """The plot, which is updated as surveys arrive."""
 
     DEFAULT_CSS = """
     Trend { background: $background; color: $foreground; }
@@ -55,8 +55,8 @@ class Trend(Screen[None]):
         ask_recorded: Callable[[Subject], object] | None = None,
         closes: Iterable[str] = (),
     ) -> None:
-        """`title`: what it is of, in words. `ask_recorded`: asks a recording for all that it has of something; None:
-        this is no recording. `closes`: further keys, as the ones that opened it."""
+        """`title`: name of the subject. `ask_recorded`: asks for all recorded points of a subject; None: not a replay.
+        `closes`: further keys that close the screen."""
         super().__init__()
         close_with(self._bindings, closes)
         self.history, self.subject, self.label = history, subject, title
@@ -66,7 +66,6 @@ class Trend(Screen[None]):
         self._drawn: object = None
 
     def compose(self) -> ComposeResult:
-        """What it is of, the plot, which line is which, the keys."""
         yield Static(id="trend-title", markup=False)
         yield Plot()
         yield Static("nothing has been seen of it yet", id="trend-empty", markup=False)
@@ -74,23 +73,21 @@ class Trend(Screen[None]):
         yield Static(id="trend-keys", markup=False)
 
     def on_mount(self) -> None:
-        """Now, and again when there is something new."""
         if self._ask_recorded is not None and not self.history.has_recorded(self.subject):
             self._ask_recorded(self.subject)
         self.draw()
         self.set_interval(CHECK_S, self.follow)
 
     def on_resize(self) -> None:
-        """For another size."""
         self.draw()
 
     def follow(self) -> None:
-        """Draw what is new, if there is something."""
+        """Draw again if there is something new."""
         if (self.history.newest, self.history.has_recorded(self.subject)) != self._drawn:
             self.draw()
 
     def draw(self) -> None:
-        """All of it."""
+        """Draw title, plot and legend."""
         self._drawn = (self.history.newest, self.history.has_recorded(self.subject))
         name, span_s = SPANS[self.at]
         points = self.history.points(self.subject, span_s)
@@ -111,7 +108,7 @@ class Trend(Screen[None]):
 
     def _write(self, name: str, points: Sequence[Point]) -> None:
         width = max(1, self.size.width)
-        covered_s = seen_s(points)
+        covered_s = observed_s(points)
         seen = f", {span_text(covered_s)} seen" if covered_s > 0 else ""
         self.query_one("#trend-title", Static).update(text.cut(f" {terminal.safe(self.label)}: {name}{seen}", width))
         self.query_one("#trend-legend", Static).update(self._legend(points))
@@ -137,12 +134,11 @@ class Trend(Screen[None]):
         return Content.assemble(*parts)
 
     def action_span(self, at: int) -> None:
-        """How far back."""
         self.at = at
         self.draw()
 
     def action_next_span(self, by: int) -> None:
-        """Further back, or less far."""
+        """Choose the next longer or shorter span."""
         self.action_span(min(len(SPANS) - 1, max(0, self.at + by)))
 
     def action_line(self, at: int) -> None:

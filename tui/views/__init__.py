@@ -1,1 +1,1 @@
-"""One module for each view: which rows it shows and what its keys do."""
+"""The views: one module each, with the rows it shows and what its keys apply to."""

@@ -1,4 +1,4 @@
-"""The advice: for each running job how many tasks a node should run, with the arithmetic and the lines to submit."""
+"""The view of the advice: how many tasks a node should run, with the arithmetic and the lines to submit."""
 
 from __future__ import annotations
 
@@ -15,28 +15,22 @@ from slurm_share.load import text as load_text
 
 from .. import tables
 from ..history import History
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.bars import bar
-from ..widgets.signs import arrow
+from ..widgets.glyphs import arrow
 from ..wire import Subject
 from . import targets
-from .sums import is_told, nobody
+from .summaries import knows_jobs, no_jobs_text
 from .table import TableView
-from .text import (
-    Lines,
-    Piece,
-    facts,
-    line,
-    paragraph,
-    ruled,
-)
+from .text import Lines, Piece, facts, line, paragraph, ruled
 
 WIDE_FROM = 150
-"""Columns from which the arithmetic stands beside the table."""
+"""Least width at which the arithmetic is beside the table, in columns."""
 LABEL, BAR_MOST, SCALE = 12, 32, 4
-"""SCALE: bars end at so many times the tasks of now; what is beyond ends with a sign."""
+"""Width of a label and of the longest bar, in columns; SCALE: a bar's scale ends at this multiple of the present number
+of tasks."""
 
 
 SAID = (
@@ -46,11 +40,11 @@ SAID = (
     ("more", "could run more"),
     ("stay", "stay"),
 )
-"""Verdicts in words, those first that should be looked at."""
+"""The verdicts in words, the most urgent first."""
 
 
 class AdviceView(TableView[Advice]):
-    """All advice, or that for the jobs of a user or a node."""
+    """All advice, or the advice for the jobs of one user or node."""
 
     view = "advice"
     DEFAULT_CSS = """
@@ -68,12 +62,11 @@ class AdviceView(TableView[Advice]):
         self.body = Container(classes="body")
         self.why = VerticalScroll(classes="why")
         self.more = Lines(classes="more")
-        """That the arithmetic goes on below what is seen of it."""
+        """The line that says how much of the arithmetic is below the visible part."""
         self._unseen = 0
-        """Lines of it that are not seen before one scrolls."""
+        """Lines below the visible part before scrolling."""
 
     def compose(self) -> ComposeResult:
-        """The arithmetic below the table, in a wide terminal beside it."""
         yield self.head
         with self.body:
             yield self.grid
@@ -83,30 +76,28 @@ class AdviceView(TableView[Advice]):
                 yield self.more
 
     def make_columns(self) -> tuple[Column[Advice], ...]:
-        """As TableView has it."""
         return tables.ADVICE
 
     def key(self, row: Advice) -> str:
-        """As TableView has it."""
         return f"{row.job}/{row.user}/{'' if row.job is not None else load_text.fold(row.nodes)}"
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[Advice]:
-        """Those first that should be changed."""
+    def rows(self, picture: Picture, location: Location) -> Sequence[Advice]:
+        """Return the advice, jobs that should be changed first."""
         found = [
             one
             for one in picture.advice
-            if (not place.user or one.user == place.user)
-            and (not place.node or place.node in one.nodes)
-            and (place.job is None or place.job == one.job)
+            if (not location.user or one.user == location.user)
+            and (not location.node or location.node in one.nodes)
+            and (location.job is None or location.job == one.job)
         ]
         return sorted(found, key=lambda one: -table.ORDER[one.verdict])
 
     def codes(self, row: Advice) -> Sequence[str]:
-        """As TableView has it: what should be changed."""
+        """Flag every job that should be changed."""
         return ("n!",) if row.verdict in ("more", "fewer", "change", "look") else ()
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """How many of each verdict."""
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the number of jobs with each verdict."""
         rows = self.grid.rows
         if not rows:
             return []
@@ -119,12 +110,11 @@ class AdviceView(TableView[Advice]):
         parts.append(f"{unknown} not known yet" if unknown else "")
         return [facts(parts, width)]
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        return "no job here to give advice on" if picture.nodes and is_told(picture) else nobody(picture)
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        return "no job here to give advice on" if picture.nodes and knows_jobs(picture) else no_jobs_text(picture)
 
-    def say_about(self) -> None:
-        """As TableView has it; all of it, since it scrolls."""
+    def draw_details(self) -> None:
+        """Draw the arithmetic in full; it scrolls."""
         if not self.is_mounted:
             return
         width, height = self.room
@@ -143,11 +133,10 @@ class AdviceView(TableView[Advice]):
         self.pane.show(lines if is_wide or not lines else [ruled(lines[0], room), *lines[1:]])
 
     def on_mount(self) -> None:
-        """How much there is below follows the scrolling."""
         self.watch(self.why, "scroll_y", self._say_more, init=False)
 
     def _say_more(self) -> None:
-        """The line stays at the end, so that nothing jumps."""
+        """Draw the line at the end, which keeps its place while the text scrolls."""
         left = self._unseen - round(self.why.scroll_y)
         self.more.show([_more(left)] if self._unseen else [])
 
@@ -162,37 +151,36 @@ class AdviceView(TableView[Advice]):
             return None
         return next((job for job in job_rows(self.picture) if job.number == row.job), None)
 
-    def below(self) -> Place | None:
-        """The nodes of the job; of an array its elements."""
+    def enter_location(self) -> Location | None:
+        """Return the nodes of the job; for an array its elements."""
         row = self.grid.row
         job = self._job(row)
         if row is None or row.job is None:
             return None
         is_array = job is not None and job.is_array
         name = f"{row.job} {self._job_name(row)}".strip()
-        return replace(self.place, view="jobs" if is_array else "nodes", job=row.job, job_name=name)
+        return replace(self.location, view="jobs" if is_array else "nodes", job=row.job, job_name=name)
 
     def subject(self) -> Subject | None:
-        """Its node, or where it has several its user."""
+        """Return the job's node; if it has several, its user."""
         row = self.grid.row
         if row is None:
             return None
         return Subject(node=row.nodes[0]) if len(row.nodes) == 1 else Subject(user=row.user)
 
     def targets(self) -> tuple[Target, ...]:
-        """The jobs."""
-        jobs = [job for row in self.chosen() if (job := self._job(row)) is not None]
-        return tuple(targets.of_job(job) for job in jobs)
+        jobs = [job for row in self.selected_rows() if (job := self._job(row)) is not None]
+        return tuple(targets.job_target(job) for job in jobs)
 
-    def copied(self) -> tuple[str, ...]:
-        """The lines to submit."""
-        return tuple(text for row in self.chosen() for text in row.resubmit or row.change)
+    def copy_lines(self) -> tuple[str, ...]:
+        """Return the lines to submit."""
+        return tuple(text for row in self.selected_rows() for text in row.resubmit or row.change)
 
 
 def _more(count: int) -> Content:
-    """What is said above so many lines that are not seen before one scrolls to them."""
+    """Return the line below the arithmetic; `count`: hidden lines below it."""
     if count <= 0:
-        return line(("that was all of it", "dim"))
+        return line(("end of the arithmetic", "dim"))
     return line((f"... {load_text.count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
 
 
@@ -200,8 +188,8 @@ def _more(count: int) -> Content:
 
 
 def arithmetic(advice: Advice, width: int, most: int, name: str = "") -> list[Content]:
-    """What to do first, then why: the sentence, the lines to submit, the bounds as bars, what it rests on. Shorter
-    where there is no room for so many lines."""
+    """Return the advice in lines: what to do, the lines to submit, the bounds as bars, the evidence. Uses the short
+    form if the full one has more than `most` lines."""
     full = _lines(advice, width, name, is_short=False)
     return full if len(full) <= most else _lines(advice, width, name, is_short=True)
 
@@ -239,7 +227,7 @@ def _lines(advice: Advice, width: int, name: str, *, is_short: bool) -> list[Con
 
 
 def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
-    """Tasks on a node: now, next, and what each resource allows, on one scale."""
+    """Return bars on one scale: tasks on a node now, next, and as many as each resource allows."""
     room = max(8, min(BAR_MOST, width // 4))
     base = max(1, advice.now or 0, advice.next or 0)
     bounds = [bound.nppn for bound in advice.bounds if bound.nppn is not None]

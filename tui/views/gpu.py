@@ -1,4 +1,4 @@
-"""One GPU: its load and memory, what its parts do, and its slots with the processes in them."""
+"""The view of one GPU: load, memory, counters, and its slots with their processes."""
 
 from __future__ import annotations
 
@@ -10,56 +10,46 @@ from slurm_share.load import Column, GpuRow, SlotRow, columns, gpu_rows, slot_ro
 from slurm_share.load import gpu_columns as gpu_table
 
 from .. import tables
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..wire import Subject
-from .node import below, copied, targets_of
+from .node import slot_copy_lines, slot_location, slot_targets
 from .table import TableView
-from .text import (
-    Piece,
-    facts,
-    line,
-    side_by_side,
-    time_axis,
-    trend,
-)
+from .text import Piece, facts, line, side_by_side, time_axis, trend
 
 TALL_FROM = 24
 _FURTHER = tuple(
     column for column in columns.shown_in("plain", columns.GPUS) if column.id not in ("load", "memory_used", "name")
 )
-"""Columns of a GPU that have no place of their own on this page."""
+"""Columns of a GPU that the page shows as plain facts."""
 
 
 class GpuView(TableView[SlotRow]):
-    """The GPU of the place."""
+    """The GPU of the location, with its slots as rows."""
 
     view = "gpu"
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
-        """As TableView has it."""
         return tables.processes(self.history)[1:]
 
     def key(self, row: SlotRow) -> str:
-        """As TableView has it."""
         return row.key
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[SlotRow]:
-        """As TableView has it."""
-        row = gpu_at(picture, place)
+    def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
+        row = gpu_at(picture, location)
         return [] if row is None else slot_rows(row)
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """What it is and does."""
-        row = gpu_at(picture, place)
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the GPU's identity, trends, counters and flags."""
+        row = gpu_at(picture, location)
         if row is None or row.gpu is None:
-            return [line((f"{place.node} {place.gpu_name}", "strong"), "  ", ("it is not shown any more", "H"))]
+            return [line((f"{location.node} {location.gpu_name}", "strong"), "  ", ("it is not shown any more", "H"))]
         gpu = row.gpu
         identity: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             gpu.name,
-            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "nobody is on it",
+            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "no user",
             gpu.uuid,
         ]
         lines = [facts(identity, width), *self._trends(row, width, height)]
@@ -73,7 +63,7 @@ class GpuView(TableView[SlotRow]):
             if value is not None
         ]  # fmt: skip
         if activity.sm_percent is None:
-            counters.append(f"no SM activity: {gpu.unknown.get('sm', 'the driver does not give it')}")
+            counters.append(f"no SM activity: {gpu.unknown.get('sm', 'the driver is_available not give it')}")
         counters.append("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         counters.append("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")
         counters += [
@@ -107,30 +97,25 @@ class GpuView(TableView[SlotRow]):
             return [*first, *second, *axis]
         return [*side_by_side(first, second, wide), *side_by_side(axis, axis, wide)]
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        return "no process is on this GPU" if gpu_at(picture, place) is not None else ""
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        return "no process is on this GPU" if gpu_at(picture, location) is not None else ""
 
-    def below(self) -> Place | None:
-        """The process."""
-        return below(self.grid.row, self.place)
+    def enter_location(self) -> Location | None:
+        return slot_location(self.grid.row, self.location)
 
     def subject(self) -> Subject | None:
-        """The GPU."""
-        return Subject(node=self.place.node, gpu=self.place.gpu) if self.place.gpu else None
+        return Subject(node=self.location.node, gpu=self.location.gpu) if self.location.gpu else None
 
     def targets(self) -> tuple[Target, ...]:
-        """The processes; of a free slot the job that has it."""
-        return targets_of(self.chosen(), self.picture)
+        return slot_targets(self.selected_rows(), self.picture)
 
-    def copied(self) -> tuple[str, ...]:
-        """Numbers of the processes."""
-        return copied(self.chosen())
+    def copy_lines(self) -> tuple[str, ...]:
+        return slot_copy_lines(self.selected_rows())
 
 
-def gpu_at(picture: Picture, place: Place) -> GpuRow | None:
-    """The GPU of the place; None: it is not in the picture."""
-    node = picture.by_name.get(place.node)
+def gpu_at(picture: Picture, location: Location) -> GpuRow | None:
+    """Return the GPU of the location; None: it is not in the picture."""
+    node = picture.by_name.get(location.node)
     if node is None:
         return None
-    return next((row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid == place.gpu), None)
+    return next((row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid == location.gpu), None)

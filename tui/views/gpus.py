@@ -1,4 +1,4 @@
-"""Every GPU: who is on it, its slots, memory and load."""
+"""The view of all GPUs: users, slots, memory and load."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slurm_share.load import Column, GpuRow, JobRow, NodeRow, gpu_rows, percent,
 from slurm_share.load import gpu_columns as table
 
 from .. import tables
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
@@ -25,37 +25,34 @@ SLOT_COLUMNS = ("slot", "user", "task", "now", "mem", "memory_used", "cap", "job
 
 
 class GpusView(TableView[GpuRow]):
-    """All GPUs, or those of a node, a job, a user."""
+    """All GPUs, or those of a node, a job or a user."""
 
     view = "gpus"
     has_charts = True
 
     def make_columns(self) -> tuple[Column[GpuRow], ...]:
-        """As TableView has it."""
         return tables.gpus(self.history)
 
     def key(self, row: GpuRow) -> str:
-        """As TableView has it."""
         return row.key
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[GpuRow]:
-        """As TableView has it."""
-        if place.node:
-            nodes: Sequence[NodeRow] = [row for row in picture.nodes if row.name == place.node]
+    def rows(self, picture: Picture, location: Location) -> Sequence[GpuRow]:
+        if location.node:
+            nodes: Sequence[NodeRow] = [row for row in picture.nodes if row.name == location.node]
         else:
-            nodes = nodes_at(picture, place)
+            nodes = nodes_at(picture, location)
         return gpu_rows(
             nodes,
-            users=(place.user,) if place.user else (),
-            jobs=(place.job,) if place.job is not None else (),
+            users=(location.user,) if location.user else (),
+            jobs=(location.job,) if location.job is not None else (),
         )
 
     def codes(self, row: GpuRow) -> Sequence[str]:
-        """As TableView has it: those of the GPU, and GPU load of its node."""
+        """Return the codes of the GPU, and those about GPU load of its node."""
         return (*row.codes, *(code for code in row.node.codes if code[0] == "g"))
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """How many, how full, and what their load rests on."""
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the number of GPUs, their load and memory, and how the load is measured."""
         rows = [row for row in self.grid.shown_rows if row.gpu is not None]
         whole = sum(row.gpu is not None and not row.gpu.mig_parent for row in self.grid.rows)
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
@@ -82,20 +79,19 @@ class GpusView(TableView[GpuRow]):
         ]
         return [facts(parts, width)]
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        where = f" on {place.node}" if place.node else ""
-        return f"no GPU is there to be shown{where}"
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        where = f" on {location.node}" if location.node else ""
+        return f"there is no GPU to show{where}"
 
-    def about(self, row: GpuRow, width: int, most: int) -> list[Content]:
-        """Its slots with who is in each."""
+    def details(self, row: GpuRow, width: int, most: int) -> list[Content]:
+        """Return the slots of the GPU with the task in each."""
         if row.gpu is None:
             return [facts([(row.node.name, "strong"), table.note(row)], width)]
         found = slot_rows(row)
         head: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             row.gpu.name,
-            "" if found else "nobody is on it" if row.knows_tasks else "not fetched yet",
+            "" if found else "no process" if row.knows_tasks else "not fetched yet",
             table.note(row),
         ]
         lines = [facts(head, width)]
@@ -107,7 +103,6 @@ class GpusView(TableView[GpuRow]):
         return [*lines, line((f"... and {left} more (Enter)", "dim"))] if left else lines
 
     def charts(self, row: GpuRow, newest: Point | None) -> tuple[Chart, ...]:
-        """As TableView has it."""
         if row.gpu is None:
             return ()
         return (
@@ -115,32 +110,30 @@ class GpusView(TableView[GpuRow]):
             Chart("gpu_memory_percent", f"{text.percent_text(row.memory_percent)}, {table.memory(row)}"),
         )
 
-    def below(self) -> Place | None:
-        """The GPU; of a node whose GPUs nobody knows, the node."""
+    def enter_location(self) -> Location | None:
+        """Return the GPU; for a node whose GPUs are unknown, the node."""
         row = self.grid.row
         if row is None:
             return None
         if row.gpu is None:
-            return replace(self.place, view="node", node=row.node.name)
-        return replace(self.place, view="gpu", node=row.node.name, gpu=row.gpu.uuid, gpu_name=f"GPU {row.name}")
+            return replace(self.location, view="node", node=row.node.name)
+        return replace(self.location, view="gpu", node=row.node.name, gpu=row.gpu.uuid, gpu_name=f"GPU {row.name}")
 
     def subject(self) -> Subject | None:
-        """The GPU."""
         row = self.grid.row
         return None if row is None else Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
 
     def targets(self) -> tuple[Target, ...]:
-        """The one own job on the GPU."""
+        """Return the user's own job on the GPU, if it is the only one."""
         if self.picture is None:
             return ()
         picture = self.picture
-        return targets.of_rows(picture, [self._jobs_on(picture, row) for row in self.chosen()])
+        return targets.single_job_targets([self._jobs_on(picture, row) for row in self.selected_rows()])
 
     @staticmethod
     def _jobs_on(picture: Picture, row: GpuRow) -> list[JobRow]:
         numbers = {one.job for one in row.tasks}
-        return [job for job in targets.on_node(picture, row.node.name) if job.number in numbers]
+        return [job for job in targets.jobs_on_node(picture, row.node.name) if job.number in numbers]
 
-    def copied(self) -> tuple[str, ...]:
-        """The driver's names of them."""
-        return tuple(row.gpu.uuid for row in self.chosen() if row.gpu is not None)
+    def copy_lines(self) -> tuple[str, ...]:
+        return tuple(row.gpu.uuid for row in self.selected_rows() if row.gpu is not None)

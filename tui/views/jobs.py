@@ -1,4 +1,4 @@
-"""The jobs, one's own first; an array is one line, and its elements are below it."""
+"""The view of jobs, the user's own first. An array is one line, Enter shows its elements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from slurm_share.load import job_columns as table
 
 from .. import tables
 from ..history import NODES_WITH_GPUS
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import advice_text, carried_charts, is_told, nobody, tasks_text
+from .summaries import advice_text, knows_jobs, no_jobs_text, tasks_text, usage_charts
 from .table import TableView, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -30,37 +30,34 @@ class JobsView(TableView[JobRow]):
     has_charts = True
 
     def make_columns(self) -> tuple[Column[JobRow], ...]:
-        """As TableView has it."""
         return tables.JOBS
 
     def key(self, row: JobRow) -> str:
-        """As TableView has it."""
         return f"{row.number}{'*' if row.is_array else ''}"
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[JobRow]:
-        """As TableView has it."""
+    def rows(self, picture: Picture, location: Location) -> Sequence[JobRow]:
         if fetching(picture):
             return []
-        if place.job is not None:
+        if location.job is not None:
             found = [
                 row
                 for row in job_rows(picture, arrays=False)
-                if place.job in (row.number, None if row.job is None else row.job.array)
+                if location.job in (row.number, None if row.job is None else row.job.array)
             ]
         else:
             found = job_rows(picture)
         return [
             row
             for row in found
-            if (not place.user or row.user == place.user) and (not place.node or place.node in row.node_names)
+            if (not location.user or row.user == location.user)
+            and (not location.node or location.node in row.node_names)
         ]
 
     def codes(self, row: JobRow) -> Sequence[str]:
-        """As TableView has it."""
         return (*row.codes, "m!") if row.kills.value else row.codes
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """How many, whose."""
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the number of jobs by state, and how many should change."""
         rows = self.grid.shown_rows
         if not rows:
             return []
@@ -68,9 +65,11 @@ class JobsView(TableView[JobRow]):
         for row in rows:
             for state, count in row.states.items():
                 tells[state] = tells.get(state, 0) + count
-        of_user = f" of {place.user}" if place.user else "" if picture.survey.everybody else " of yours"
-        where = f" on {place.node}" if place.node else ""
-        counted = self.counted("job") if place.job is None else f"{self.counted('element')} of array {place.job}"
+        of_user = f" of {location.user}" if location.user else "" if picture.survey.everybody else " of yours"
+        where = f" on {location.node}" if location.node else ""
+        counted = (
+            self.count_text("job") if location.job is None else f"{self.count_text('element')} of array {location.job}"
+        )
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
             (f"{counted}{of_user}{where}", "strong"),
@@ -84,24 +83,23 @@ class JobsView(TableView[JobRow]):
             parts.append((f"{others} should change something else (6: advice)", "!"))
         return [facts(parts, width)]
 
-    def counted(self, what: str) -> str:
-        """Return how many jobs there are, each element of an array being one: 12 jobs; with a filter 3 of 12 jobs."""
+    def count_text(self, what: str) -> str:
+        """Return the number of jobs, every element of an array counted: 12 jobs, with a filter 3 of 12 jobs."""
         shown, total = (
             sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
         )
         whole = text.count_text(total, what)
         return whole if shown == total else f"{shown} of {whole}"
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        if place.job is not None:
-            return f"array {place.job} is not there any more"
-        if place.user and place.user != picture.survey.user:
-            return f"{place.user} has no job running here"
-        return f"no job is on {place.node}" if place.node and is_told(picture) else nobody(picture)
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        if location.job is not None:
+            return f"array {location.job} is not there any more"
+        if location.user and location.user != picture.survey.user:
+            return f"{location.user} has no job running here"
+        return f"no job is on {location.node}" if location.node and knows_jobs(picture) else no_jobs_text(picture)
 
-    def about(self, row: JobRow, width: int, most: int) -> list[Content]:
-        """Its nodes with what each has of it, its elements, the advice."""
+    def details(self, row: JobRow, width: int, most: int) -> list[Content]:
+        """Return the job's identity, the advice, and its share of each node."""
         head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
         if row.job is not None:
             waits = table.waits_text(row)
@@ -141,26 +139,27 @@ class JobsView(TableView[JobRow]):
         return lines
 
     def charts(self, row: JobRow, newest: Point | None) -> tuple[Chart, ...]:
-        """As TableView has it; a job that waits has none."""
+        """Return the charts of a running job."""
         if not row.node_names:
             return ()
-        return carried_charts(newest, "GPUs that it holds", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs that it holds", has_gpu=not table.has_no_gpu(row))
 
-    def below(self) -> Place | None:
-        """Its nodes; of an array in one line its elements."""
+    def enter_location(self) -> Location | None:
+        """Return the nodes of the job; for an array its elements."""
         row = self.grid.row
         if row is None:
             return None
         name = table.job_id(row) if row.is_array else row.id
         return replace(
-            self.place,
+            self.location,
             view="jobs" if row.is_array else "nodes",
             job=row.number,
             job_name=f"{name} {row.name}".strip(),
         )
 
     def subject(self) -> Subject | None:
-        """The job; of an array in one line, and of very many nodes, its node, or where it has several its user."""
+        """Return the job. Arrays, and jobs of a very large cluster, have no history: return the job's node, or its user
+        if it has several nodes."""
         row = self.grid.row
         if row is None:
             return None
@@ -169,14 +168,12 @@ class JobsView(TableView[JobRow]):
         return Subject(node=row.node_names[0]) if len(row.node_names) == 1 else Subject(user=row.user)
 
     def node_name(self) -> str:
-        """As View has it: of a job that has one node alone."""
         row = self.grid.row
         return row.node_names[0] if row is not None and len(row.node_names) == 1 else ""
 
     def targets(self) -> tuple[Target, ...]:
-        """The jobs."""
-        return tuple(targets.of_job(row) for row in self.chosen())
+        return tuple(targets.job_target(row) for row in self.selected_rows())
 
-    def copied(self) -> tuple[str, ...]:
-        """Their numbers, as scancel takes them."""
-        return tuple(row.id for row in self.chosen() if row.id != text.NONE)
+    def copy_lines(self) -> tuple[str, ...]:
+        """Return the job ids, as scancel takes them."""
+        return tuple(row.id for row in self.selected_rows() if row.id != text.NONE)

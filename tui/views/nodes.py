@@ -1,4 +1,4 @@
-"""The nodes: LLload's line for each, with bars."""
+"""The view of nodes: a line for each, as llload prints it, with bars."""
 
 from __future__ import annotations
 
@@ -13,25 +13,18 @@ from slurm_share.load import node_columns as table
 
 from .. import tables
 from ..history import History
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import (
-    advice_text,
-    flag_lines,
-    jobs_here,
-    nobody,
-    of_job,
-    of_nodes,
-)
+from .summaries import advice_text, flag_lines, job_summary, jobs_on_node, no_jobs_text, nodes_summary
 from .table import TableView
 from .text import Piece, facts, line
 
 MANY, SUMS_S = 2000, 4.0
-"""With more nodes than MANY, the line above the table is updated every SUMS_S seconds."""
+"""With more nodes than MANY, the summary is updated every SUMS_S seconds."""
 
 
 class NodesView(TableView[NodeRow]):
@@ -42,70 +35,66 @@ class NodesView(TableView[NodeRow]):
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
-        self._summed: tuple[float, tuple[int, int, Place, str] | None, list[Content]] = (0.0, None, [])
+        self._summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
-        """As TableView has it."""
         return tables.nodes(self.history)
 
     def key(self, row: NodeRow) -> str:
-        """As TableView has it."""
         return row.name
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[NodeRow]:
-        """As TableView has it."""
-        return nodes_at(picture, place)
+    def rows(self, picture: Picture, location: Location) -> Sequence[NodeRow]:
+        return nodes_at(picture, location)
 
     def codes(self, row: NodeRow) -> Sequence[str]:
-        """As TableView has it."""
         return row.codes
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """The job whose nodes they are, or how full all of them are."""
-        if place.job is None:
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the job whose nodes these are, or the totals of the nodes."""
+        if location.job is None:
             return self._sums(picture, width)
-        job = job_row(picture, place.job)
+        job = job_row(picture, location.job)
         if job is None:
-            return [line((f"job {place.job_name or place.job} is not there any more", "H"))]
-        lines = [of_job(job, width)]
+            return [line((f"job {location.job_name or location.job} is not there any more", "H"))]
+        lines = [job_summary(job, width)]
         if height >= 16 and job.advice is not None:
             lines.append(facts([advice_text(job.advice)], width))
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
-        """Return the line above the table; with very many nodes it is not updated at every survey."""
+        """Return the totals of the nodes; for very many they are kept for SUMS_S."""
         rows = self.grid.shown_rows if self.grid.query_text else self.grid.rows
         taken, is_of, known = self._summed
-        now_of = (len(rows), width, self.place, self.grid.query_text)
+        now_of = (len(rows), width, self.location, self.grid.query_text)
         is_many = len(rows) > MANY and is_of == now_of
         if not (is_many and 0.0 <= picture.survey.taken - taken < SUMS_S):
-            known = [of_nodes(rows, width, self.counted("node"))] if rows else []
+            known = [nodes_summary(rows, width, self.count_text("node"))] if rows else []
             self._summed = (picture.survey.taken, now_of, known)
         return known
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        job = None if place.job is None else job_row(picture, place.job)
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        job = None if location.job is None else job_row(picture, location.job)
         if job is not None and job.is_waiting:
             return f"job {job.id} {job_table.waits_text(job)}"
-        if place.job is not None or place.user:
-            return f"no node of {f'job {place.job_name or place.job}' if place.job is not None else place.user} here"
+        if location.job is not None or location.user:
+            what = location.user if location.job is None else f"job {location.job_name or location.job}"
+            return f"no node of {what} here"
         if picture.survey.everybody:
-            return "no node is there to be shown"
-        return nobody(picture)
+            return "there is no node to show"
+        return no_jobs_text(picture)
 
-    def about(self, row: NodeRow, width: int, most: int) -> list[Content]:
-        """Why it has its letters, and the jobs on it."""
+    def details(self, row: NodeRow, width: int, most: int) -> list[Content]:
+        """Return the node's state, its jobs and the reasons of its flags."""
         about: list[Piece | str] = [(row.name, "strong"), table.state(row), f"users {table.users(row)}"]
         if row.node.slurm is not None and row.node.slurm.partitions:
             about.append(f"partition {','.join(row.node.slurm.partitions)}")
         lines = [facts(about, width)]
-        jobs = [] if self.picture is None else jobs_here(self.picture, row, width)
+        jobs = [] if self.picture is None else jobs_on_node(self.picture, row, width)
         lines += jobs[: max(1, most - 1 - len(row.flags))]
         return lines + flag_lines(row, most - len(lines))
 
     def charts(self, row: NodeRow, newest: Point | None) -> tuple[Chart, ...]:
-        """As TableView has it: load and memory, of the GPUs where there are any."""
+        """Return load and memory of the node, and of its GPUs if it has any."""
         one = row.figures
         cpus, gpus = text.core_text(one)[0], "?" if one.gpus is None else one.gpus
         memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
@@ -122,48 +111,45 @@ class NodesView(TableView[NodeRow]):
             ),
         )[:: 2 if one.gpus == 0 else 1]
 
-    def below(self) -> Place | None:
-        """The node."""
+    def enter_location(self) -> Location | None:
         row = self.grid.row
-        return None if row is None else replace(self.place, view="node", node=row.name)
+        return None if row is None else replace(self.location, view="node", node=row.name)
 
     def subject(self) -> Subject | None:
-        """The node."""
         row = self.grid.row
         return None if row is None else Subject(node=row.name)
 
     def targets(self) -> tuple[Target, ...]:
-        """The job, where these are the nodes of one; else the one own job on the node."""
+        """Return the job whose nodes these are; else the user's own job on the node, if it is the only one."""
         if self.picture is None:
             return ()
-        if self.place.job is None:
+        if self.location.job is None:
             picture = self.picture
-            return targets.of_rows(picture, [targets.on_node(picture, row.name) for row in self.chosen()])
-        row = job_row(self.picture, self.place.job)
-        return () if row is None else (targets.of_job(row),)
+            return targets.single_job_targets([targets.jobs_on_node(picture, row.name) for row in self.selected_rows()])
+        row = job_row(self.picture, self.location.job)
+        return () if row is None else (targets.job_target(row),)
 
-    def copied(self) -> tuple[str, ...]:
-        """Names of the nodes."""
-        return tuple(row.name for row in self.chosen())
+    def copy_lines(self) -> tuple[str, ...]:
+        return tuple(row.name for row in self.selected_rows())
 
 
-def nodes_at(picture: Picture, place: Place) -> Sequence[NodeRow]:
-    """All nodes, or those that the place narrows them to."""
-    if place.job is None and not place.user:
+def nodes_at(picture: Picture, location: Location) -> Sequence[NodeRow]:
+    """Return the nodes of a location's job or user, or all."""
+    if location.job is None and not location.user:
         return picture.nodes
     records = [
         job
         for job in picture.survey.jobs
-        if (place.job is None or job.job_id == place.job) and (not place.user or job.user == place.user)
+        if (location.job is None or job.job_id == location.job) and (not location.user or job.user == location.user)
     ]
     named = {name for job in records for name in nodes_of(job)}
-    return [row for row in picture.nodes if row.name in named or _carries(row, place)]
+    return [row for row in picture.nodes if row.name in named or _carries(row, location)]
 
 
-def _carries(row: NodeRow, place: Place) -> bool:
+def _carries(row: NodeRow, location: Location) -> bool:
     snapshot = row.node.snapshot
     if snapshot is None:
         return False
-    if place.job is not None:
-        return any(load.job == place.job for load in snapshot.jobs)
-    return any(load.user == place.user for load in snapshot.users)
+    if location.job is not None:
+        return any(load.job == location.job for load in snapshot.jobs)
+    return any(load.user == location.user for load in snapshot.users)

@@ -1,4 +1,4 @@
-"""One process: whose, of which task, what it has on each GPU against its cap, and who is beside it."""
+"""The view of one process: owner, task, memory on each GPU against its cap, and the other processes on its GPUs."""
 
 from __future__ import annotations
 
@@ -21,51 +21,49 @@ from slurm_share.load import (
 )
 
 from .. import tables, work_history
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.bars import bar
 from ..wire import Subject
 from . import targets
-from .node import below, copied
-from .sums import of_load
+from .node import slot_copy_lines, slot_location
+from .summaries import job_on_node_summary
 from .table import TableView
 from .text import Piece, facts, line, paragraph, time_axis, trend
 
 BAR = 20
 TALL_FROM = 24
-"""Lines from which the sparkline is two lines high, with the time below it."""
+"""Least height at which the sparkline has two lines and a time axis."""
 PAUSED = "its launcher has stopped it for its neighbours"
 
 
 class ProcessView(TableView[SlotRow]):
-    """The process of the place, and below it all that is on the same GPUs."""
+    """The process of the location, and below it all processes on the same GPUs."""
 
     view = "process"
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
-        """As TableView has it."""
         return tables.processes(self.history)
 
     def key(self, row: SlotRow) -> str:
-        """As TableView has it."""
         return row.key
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[SlotRow]:
-        """All on the GPUs that it is on, and where it is gone on that of the place."""
-        node, one = process_at(picture, place)
+    def rows(self, picture: Picture, location: Location) -> Sequence[SlotRow]:
+        """Return the slots of the process's GPUs; after its end those of the location's GPU."""
+        node, one = process_at(picture, location)
         if node is None:
             return []
-        uuids = {on.uuid for on in one.gpus} if one is not None else {place.gpu}
+        uuids = {on.uuid for on in one.gpus} if one is not None else {location.gpu}
         gpus: list[GpuRow] = [row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid in uuids]
         return [slot for gpu in gpus for slot in slot_rows(gpu)]
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """All that is known of it."""
-        node, one = process_at(picture, place)
-        pid = "" if place.process is None else str(place.process.pid)
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return all facts about the process."""
+        node, one = process_at(picture, location)
+        pid = "" if location.process is None else str(location.process.pid)
         if node is None or one is None:
-            where = f"process {pid} on {place.node}"
+            where = f"process {pid} on {location.node}"
             return [line((where, "strong"), "  ", ("it has ended, or is not shown any more", "H"))]
         found = [
             facts([(one.name, "strong"), f"process {one.pid} on {node.name}", f"of {one.user} ({one.uid})"], width),
@@ -87,11 +85,11 @@ class ProcessView(TableView[SlotRow]):
             record = next((job for job in picture.survey.jobs if job.job_id == one.job), None)
             number = load.job if record is None else record.array or record.job_id
             advice = next((each for each in picture.advice if each.job == number), None)
-            found.append(of_load(load, record, advice, width))
+            found.append(job_on_node_summary(load, record, advice, width))
         return [*found, line(("on the same GPU:", "head"))]
 
     def _work(self, node: str, one: ProcessLoad, width: int, height: int) -> list[Content]:
-        """What its task gets done, and did in the last ten minutes."""
+        """Return the progress of the process's task, with its rate over ten minutes."""
         progress = one.progress
         if progress is None or not (progress.is_paused or progress.rate_per_s is not None):
             how = "LLSUB_PROGRESS or llsub --progress tells"
@@ -113,39 +111,46 @@ class ProcessView(TableView[SlotRow]):
             lines += time_axis(len(values), self.history.spark_s, width)
         return [*lines, facts(said, width)]
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        return "nothing else is known of it"
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        return "nothing else is known about it"
 
-    def below(self) -> Place | None:
-        """The process under the cursor, where it is another one."""
-        place = below(self.grid.row, self.place)
-        return None if place is None or place.process == self.place.process else place
+    def enter_location(self) -> Location | None:
+        """Return the process under the cursor, unless it is the one shown."""
+        location = slot_location(self.grid.row, self.location)
+        return None if location is None or location.process == self.location.process else location
 
     def subject(self) -> Subject | None:
-        """The GPU that it is on."""
-        return Subject(node=self.place.node, gpu=self.place.gpu) if self.place.gpu else Subject(node=self.place.node)
+        """Return the GPU of the process."""
+        return (
+            Subject(node=self.location.node, gpu=self.location.gpu)
+            if self.location.gpu
+            else Subject(node=self.location.node)
+        )
 
     def targets(self) -> tuple[Target, ...]:
-        """This process, whatever the cursor is on: the view is of it."""
+        """Return the process of the view, whatever row the cursor is on."""
         if self.picture is None:
             return ()
-        node, one = process_at(self.picture, self.place)
+        node, one = process_at(self.picture, self.location)
         if node is None or one is None:
             return ()
-        return (targets.of_process(ProcessRow(node, one), self.picture),)
+        return (targets.process_target(ProcessRow(node, one), self.picture),)
 
-    def copied(self) -> tuple[str, ...]:
-        """Its number."""
-        return (str(self.place.process.pid),) if self.place.process is not None else copied(self.chosen())
+    def copy_lines(self) -> tuple[str, ...]:
+        return (
+            (str(self.location.process.pid),)
+            if self.location.process is not None
+            else slot_copy_lines(self.selected_rows())
+        )
 
 
-def process_at(picture: Picture, place: Place) -> tuple[NodeRow | None, ProcessLoad | None]:
-    """(the node, the process); None: not in the picture. A later process of the same number is another one."""
-    node = picture.by_name.get(place.node)
-    if node is None or node.node.snapshot is None or place.process is None:
+def process_at(picture: Picture, location: Location) -> tuple[NodeRow | None, ProcessLoad | None]:
+    """Return the node and the process of a location; None: not in the picture. A later process with the same PID does
+    not match."""
+    node = picture.by_name.get(location.node)
+    if node is None or node.node.snapshot is None or location.process is None:
         return node, None
-    wanted = place.process
+    wanted = location.process
     return node, next(
         (
             one
@@ -169,7 +174,7 @@ def _task(one: ProcessLoad) -> list[Piece | str]:
 
 def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
     if row.on is None:
-        return [line("on no GPU that is shown")]
+        return [line("on no visible GPU")]
     one, cap = row.on, row.process.cap_mib
     name = f"GPU {row.gpu.index}" if row.gpu is not None else row.on.uuid
     model = row.gpu.name if row.gpu is not None else ""

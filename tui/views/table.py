@@ -1,5 +1,5 @@
-"""What the views have in common: lines about the whole, a table, and where there is room lines about the row under the
-cursor."""
+"""The base of views with one table: a summary above it, details of the row under the cursor and charts below or beside
+it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from textual.content import Content
 from slurm_share.load import Column, Row, text
 
 from ..history import History
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..view import View
 from ..widgets.charts import SPAN_S, Chart, Charts, Shown, least_height
 from ..widgets.grid import Grid
@@ -24,17 +24,17 @@ from ..wire import Point, Subject
 from .text import Lines, line, ruled
 
 ROWS_LEAST = 6
-"""Lines of a table that stay, whatever else is said: its headings and five rows."""
+"""Fewest lines of the table: its headings and five rows."""
 CHARTS_ROWS = 12
-"""Lines that stay for a long table above charts."""
+"""Fewest lines of a long table above charts."""
 CHARTS_FROM = (96, 22)
-"""Columns and lines of a view in which charts have a place: a terminal of 100x30."""
+"""Least width and height of a view with charts, in columns and lines: a terminal of 100x30."""
 CHARTS_RIGHT = 48
-"""Columns that charts beside a table have, at the least."""
+"""Least width of charts beside a table, in columns."""
 CHARTS_EVERY_S = 2.0
-"""Charts of the same row are drawn anew after so many seconds: a column of one stands for four and more."""
+"""Least time between two drawings of the same charts, seconds: one column stands for four seconds or more."""
 ABOUT_FEW = 4
-"""Lines about the row that stand above charts."""
+"""Most lines of details above charts."""
 
 
 class TableView(View, Generic[Row]):
@@ -49,15 +49,15 @@ class TableView(View, Generic[Row]):
     TableView > .middle > Charts { border-left: solid $primary; }
     """
     has_charts = False
-    """Whether there is a history of the row under the cursor: see `charts`."""
+    """Whether the row under the cursor has a history to draw."""
 
     def __init__(self, history: History) -> None:
         super().__init__()
         self.history = history
         self.picture: Picture | None = None
-        self.place = Place(view=self.view)
+        self.location = Location(view=self.view)
         self.only_flagged = False
-        """Only rows that deserve a look: see `flag`."""
+        """True: the table shows only rows with a code (`codes`)."""
         self.columns: tuple[Column[Row], ...] = self.make_columns()
         self.grid: Grid[Row] = Grid(self.columns, self.key, name=self.view)
         self.head = Lines(classes="head")
@@ -67,7 +67,6 @@ class TableView(View, Generic[Row]):
         self._charted: tuple[tuple[Subject, str] | None, Shown | None] = (None, None)
 
     def compose(self) -> ComposeResult:
-        """Top to bottom."""
         yield self.head
         with self.middle:
             with self.left:
@@ -84,69 +83,68 @@ class TableView(View, Generic[Row]):
 
     @abstractmethod
     def key(self, row: Row) -> str:
-        """What a row is known by from one picture to the next."""
+        """Return the key that identifies a row in every picture."""
 
     @abstractmethod
-    def rows(self, picture: Picture, place: Place) -> Sequence[Row]:
+    def rows(self, picture: Picture, location: Location) -> Sequence[Row]:
         """Return the rows of this picture, narrowed to the place."""
 
     def codes(self, row: Row) -> Sequence[str]:
-        """Return the codes of a row, for `flag`."""
+        """Return the flag codes of a row."""
         return ()
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """The lines above the table."""
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the lines above the table."""
         return []
 
-    def about(self, row: Row, width: int, most: int) -> list[Content]:
-        """The lines below it, about the row under the cursor; at most so many are seen."""
+    def details(self, row: Row, width: int, most: int) -> list[Content]:
+        """Return at most `most` lines about the row under the cursor."""
         return []
 
     def charts(self, row: Row, newest: Point | None) -> tuple[Chart, ...]:
-        """Which charts are drawn of a row, with the figures of now. `newest`: of its history."""
+        """Return the charts of a row with their newest figures. `newest`: the last point of its history."""
         return ()
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """What is said where there is no row."""
-        return "there is nothing to be shown"
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        """Return what an empty table says."""
+        return "there is nothing to show"
 
     # --- Drawing ------------------------------------------------------------------------------------------------------
 
-    def draw(self, picture: Picture, place: Place) -> None:
-        """As View has it."""
-        self.picture, self.place = picture, place
-        rows = self.rows(picture, place)
+    def draw(self, picture: Picture, location: Location) -> None:
+        self.picture, self.location = picture, location
+        rows = self.rows(picture, location)
         if self.only_flagged:
             rows = [row for row in rows if self.codes(row)]
-        empty = fetching(picture) or self.nothing(picture, place)
+        empty = fetching(picture) or self.empty_text(picture, location)
         if self.only_flagged and not fetching(picture):
-            empty = "nothing here is flagged: all that answered is within the bands of good load (f shows all)"
+            empty = "nothing is flagged: every node that answered has a good load (f shows all)"
         self.grid.empty = empty
         details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)
         self.grid.show(rows)
-        self.say()
-        self.say_about()
+        self.draw_summary()
+        self.draw_details()
 
     def flag(self) -> bool:
-        """Only rows that deserve a look, or all of them again. True: only those now."""
+        """Toggle between flagged rows and all rows; return True if only flagged rows are shown."""
         self.only_flagged = not self.only_flagged
         if self.picture is not None:
-            self.draw(self.picture, self.place)
+            self.draw(self.picture, self.location)
         return self.only_flagged
 
     @property
     def room(self) -> tuple[int, int]:
-        """Columns and lines that it has; before it was laid out, those of the terminal."""
+        """Return the width and height of the view, before the first layout those of the terminal."""
         size = self.size if self.size else self.app.size
         return max(10, size.width - 2), max(4, size.height)
 
-    def say(self) -> None:
-        """The lines above the table."""
+    def draw_summary(self) -> None:
+        """Draw the lines above the table."""
         if self.picture is None or not self.is_mounted:
             return
         width, height = self.room
-        lines = self.said(self.picture, self.place, width, height)
+        lines = self.summary(self.picture, self.location, width, height)
         waits = fetching(self.picture)
         if waits and (self.view != "nodes" or self.grid.waits_for):
             lines = [line((waits, "H")), *lines]
@@ -154,14 +152,14 @@ class TableView(View, Generic[Row]):
             lines = [*lines, line(("only what is flagged (f shows all)", "strong"))]
         self.head.show(lines[: max(1, height - ROWS_LEAST)])
 
-    def say_about(self) -> None:
-        """The lines below it: right below the rows where these leave room, else a few at the end."""
+    def draw_details(self) -> None:
+        """Draw details and charts: directly below the rows of a short table, else in a few lines at the bottom."""
         if not self.is_mounted:
             return
         width, height = self.room
         left = height - len(self.head.lines)
         rows = max(self.grid.total, 3) + 1
-        few = self.about_few(left)
+        few = self.details_height(left)
         row = self.grid.row
         shown, where = self._charts(row, width, left, rows)
         below = right_width = 0
@@ -172,7 +170,7 @@ class TableView(View, Generic[Row]):
             right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True))
         is_short = row is not None and left - rows - below >= max(1, few)
         most = left - rows - below if is_short else few
-        lines = [] if row is None or most < 1 else self.about(row, width - right_width, most)[:most]
+        lines = [] if row is None or most < 1 else self.details(row, width - right_width, most)[:most]
         if lines:
             lines = [ruled(lines[0], width - right_width), *lines[1:]]
         if lines and (below or not is_short):
@@ -188,7 +186,7 @@ class TableView(View, Generic[Row]):
         self.below_pane.show(shown if below else None)
 
     def _charts(self, row: Row | None, width: int, left: int, rows: int) -> tuple[Shown | None, str]:
-        """(what is drawn of the row's history, where: beside, below or nowhere)."""
+        """Return what to draw of the row's history, and where: `beside`, `below` or nowhere (empty)."""
         subject = self.subject()
         is_wanted = self.has_charts and getattr(self.app, "shows_charts", True)
         if not is_wanted or row is None or subject is None or self.picture is None:
@@ -215,58 +213,56 @@ class TableView(View, Generic[Row]):
         self._charted = (now, shown)
         return shown
 
-    def about_few(self, height: int) -> int:
-        """How many lines it is below a long table, of so many for both."""
+    def details_height(self, height: int) -> int:
+        """Return the height of the details below a long table; `height`: of both together."""
         return max(0, min(10, (height - 9) // 3))
 
     # --- What happens -------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        """Other lines have room now."""
-        self.say()
-        self.say_about()
+        self.draw_summary()
+        self.draw_details()
 
     @on(Grid.Moved)
-    def on_moved(self, event: Grid.Said) -> None:
-        """The cursor is on another row."""
+    def on_moved(self, event: Grid.GridMessage) -> None:
         if event.grid is self.grid:
-            self.say_about()
+            self.draw_details()
 
     @on(Grid.Changed)
-    def on_changed(self, event: Grid.Said) -> None:
-        """What is filtered or sorted by may have to be fetched."""
+    def on_changed(self, event: Grid.GridMessage) -> None:
+        """Say what a new filter or sort waits for."""
         if event.grid is self.grid:
-            self.say()
+            self.draw_summary()
 
     @on(Grid.Entered)
     def on_entered(self, event: Grid.Entered) -> None:
-        """A double click."""
+        """Go to the row that was double-clicked."""
         event.stop()
-        below = self.below()
+        below = self.enter_location()
         if below is not None:
             self.post_message(self.Down(below))
 
-    def counted(self, what: str) -> str:
-        """How many rows there are: 12 nodes; with a filter those that fit it: 3 of 12 nodes."""
+    def count_text(self, what: str) -> str:
+        """Return the number of rows as text: 12 nodes, with a filter 3 of 12 nodes."""
         whole = text.count_text(self.grid.total, what)
         return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
 
-    def chosen(self) -> tuple[Row, ...]:
-        """The marked rows, else the one under the cursor."""
+    def selected_rows(self) -> tuple[Row, ...]:
+        """Return the marked rows, else the row under the cursor."""
         marked = self.grid.marked_rows()
         row: Any = self.grid.row
         return marked or (() if row is None else (row,))
 
 
 def fetching(picture: Picture) -> str:
-    """Where there is a line for each node and no more: what is coming. Empty: nothing is missing."""
+    """Return what is being fetched while a large cluster is known by one line per node; empty: nothing."""
     if picture.details:
         return ""
     return f"jobs, users and processes of {text.count_text(len(picture.nodes), 'node')} are being fetched ..."
 
 
 def subject_text(subject: Subject, picture: Picture) -> str:
-    """What a plot is of: n1, GPU 0 of n1, job 4711, user alice."""
+    """Return the name of a subject: n1, GPU 0 of n1, job 4711, user alice."""
     if subject.gpu:
         row = picture.by_name.get(subject.node)
         gpus = () if row is None or row.node.snapshot is None else row.node.snapshot.gpus

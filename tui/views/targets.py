@@ -1,4 +1,4 @@
-"""What the commands would act on, made of rows. Values in, values out."""
+"""Make the targets of actions from rows. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable
 
 from slurm_share.load import JobRow, ProcessRow, job_rows, text
 
+from ..location import Process
 from ..picture import Picture
-from ..place import Process
 from ..target import Target
 
 
-def of_job(row: JobRow) -> Target:
-    """The job; of an array in one line, all of the array."""
+def job_target(row: JobRow) -> Target:
+    """Return the job as a target; for an array in one line the whole array."""
     return Target(
         owner=row.user,
         job=row.id,
@@ -22,27 +22,25 @@ def of_job(row: JobRow) -> Target:
     )
 
 
-def of_rows(picture: Picture | None, rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
-    """The one own job of each of these rows, each job once; nothing where a row has none of them or several, since
-    nobody said which."""
-    if picture is None:
-        return ()
+def single_job_targets(rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
+    """Return the viewer's own job of each row, every job once. Empty if a row has none or several, since the choice
+    would be a guess."""
     found: dict[str, Target] = {}
     for jobs in rows:
         own = [job for job in jobs if job.is_own and job.job is not None]
         if len(own) != 1:
             return ()
-        found[own[0].id] = of_job(own[0])
+        found[own[0].id] = job_target(own[0])
     return tuple(found.values())
 
 
-def on_node(picture: Picture, node: str) -> list[JobRow]:
-    """The jobs on a node."""
+def jobs_on_node(picture: Picture, node: str) -> list[JobRow]:
+    """Return the jobs on a node."""
     return [job for job in job_rows(picture, arrays=False) if node in job.node_names]
 
 
-def of_process(row: ProcessRow, picture: Picture) -> Target:
-    """That process on its node."""
+def process_target(row: ProcessRow, picture: Picture) -> Target:
+    """Return the process as a target."""
     one = row.process
     record = next((job for job in picture.survey.jobs if job.job_id == one.job), None) if one.job is not None else None
     return Target(

@@ -1,5 +1,5 @@
-"""Lines of text of a view: facts beside one another, small tables, sparklines with their figures. Strangers' text in
-them is text, whatever it says: nothing here is markup."""
+"""Lines of text for the views: facts side by side, small tables, sparklines with their figures. Nothing is read as
+markup."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from slurm_share.load import Column, Letter, Row
 from slurm_share.load import text as load_text
 
 from ..widgets.bars import bar
+from ..widgets.grid_cells import filled
 from ..widgets.spark import spark, tall
 
 LONGEST = 2000
-"""Characters of one piece of text that are looked at."""
+"""Most characters that are read of one piece of text."""
 PART_MOST = 60
-"""Columns of one fact among others: a name of 1,000 characters leaves room for what else is said."""
+"""Most columns of one fact, so that a long name leaves room for the others."""
 GAP = "  "
 TREND_HEAD = 25
-"""Columns before a sparkline: what it is of, and its newest figure."""
+"""Columns before a sparkline: its label and newest figure."""
 BAR = 8
-"""Columns of a bar in a small table."""
+"""Width of a bar in a small table, in columns."""
 STYLES = {
     "": "",
     "strong": "bold",
@@ -36,14 +37,14 @@ STYLES = {
     "!": "bold reverse $text-error",
     "head": "bold underline",
 }
-"""What a kind of piece looks like; every one of them differs in more than its hue, or says the same in words."""
+"""Style of each kind of piece. None depends on hue alone."""
 
 Piece = tuple[str, str]
 """(text, kind)."""
 
 
 def line(*pieces: Piece | str) -> Content:
-    """One line."""
+    """Return one line made of pieces."""
     return Content.assemble(
         *(
             safe(piece[:LONGEST]) if isinstance(piece, str) else (safe(piece[0][:LONGEST]), STYLES[piece[1]])
@@ -54,7 +55,7 @@ def line(*pieces: Piece | str) -> Content:
 
 
 def facts(parts: Iterable[Piece | str], width: int) -> Content:
-    """As many of these in one line as there is room for, the first whatever its width."""
+    """Return a line with as many of these facts as fit; the first one always."""
     found: list[Piece | str] = []
     room = width
     for part in parts:
@@ -73,13 +74,13 @@ def facts(parts: Iterable[Piece | str], width: int) -> Content:
 
 
 def ruled(content: Content, width: int) -> Content:
-    """A line that is a border as well: without colours nothing else tells one part of the screen from another."""
+    """Return the line as a border, which separates parts of the screen without colours too."""
     room = width - content.cell_length - 4
     return Content.assemble("── ", content, " " + "─" * room if room > 0 else "")
 
 
 def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Content]:
-    """A sentence in as many lines as it needs, or in so many with a sign where something is cut off."""
+    """Return a text wrapped to at most `most` lines, with a sign where the rest is cut off."""
     lines = load_text.wrapped([safe(text[:LONGEST])], max(10, width))
     if len(lines) > most:
         lines = (
@@ -89,7 +90,7 @@ def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Con
 
 
 def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequence[Row], width: int) -> list[Content]:
-    """Some columns of a table as text, headings first: for the rows below the row under the cursor."""
+    """Return some columns of these rows as text, headings first."""
     by_id = {column.id: column for column in columns}
     chosen = [by_id[id] for id in ids]
     cells = [[_cell(column, row) for row in rows] for column in chosen]
@@ -100,13 +101,13 @@ def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequen
     shown = list(range(len(chosen)))
     while sum(widths[at] for at in shown) + len(GAP) * (len(shown) - 1) > width and len(shown) > 1:
         shown.pop()
-    found = [line((GAP.join(_fill(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
+    found = [line((GAP.join(filled(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
     for number in range(len(rows)):
         pieces: list[Piece | str] = []
         for at in shown:
             text, letter = cells[at][number]
             pieces += [GAP] if pieces else []
-            pieces.append((_fill(text, widths[at], _is_right(chosen[at])), letter))
+            pieces.append((filled(text, widths[at], _is_right(chosen[at])), letter))
         found.append(line(*pieces))
     return found
 
@@ -124,14 +125,8 @@ def _is_right(column: Column[Any]) -> bool:
     return column.right or column.bar is not None
 
 
-def _fill(text: str, width: int, right: bool) -> str:
-    text = load_text.cut(text, width)
-    blanks = " " * (width - cell_len(text))
-    return blanks + text if right else text + blanks
-
-
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:
-    """A sparkline with what it is of and its newest figure, exactly `width` columns and `height` lines."""
+    """Return a labelled sparkline with its newest figure, exactly `width` columns and `height` lines."""
     head = f"{load_text.filled(label, 4)} {load_text.filled(now, TREND_HEAD - 6)} "
     room = width - cell_len(head)
     if room < 5:
@@ -147,8 +142,8 @@ def trend(label: str, now: str, values: Sequence[float | None], width: int, heig
 
 
 def time_axis(count: int, span_s: float, width: int) -> list[Content]:
-    """The line below sparklines of `trend`, `width` columns: when the oldest of `count` values was, and now. None where
-    there is no room, or nothing was seen before now."""
+    """Return the line below sparklines of `trend`: the age of the oldest of `count` values, and now. Empty if there is
+    no room or no history."""
     room = width - TREND_HEAD
     shown = min(count, room)
     ago = f"{span_text(span_s * shown / count)} ago" if count else ""
@@ -158,7 +153,7 @@ def time_axis(count: int, span_s: float, width: int) -> list[Content]:
 
 
 def side_by_side(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:
-    """Two blocks, the right one from `left_width` and a gap on."""
+    """Return two blocks of lines side by side, the right one after `left_width` columns and a gap."""
     count = max(len(left), len(right))
     padded = [*left, *[Content("")] * (count - len(left))]
     others = [*right, *[Content("")] * (count - len(right))]
@@ -169,7 +164,7 @@ def side_by_side(left: Sequence[Content], right: Sequence[Content], left_width: 
 
 
 class Lines(Widget):
-    """Some lines that nobody edits. As high as they are; where there are none, not there."""
+    """Static lines of text, as high as their number. Hidden while empty."""
 
     DEFAULT_CSS = """
     Lines { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; display: none; }
@@ -180,7 +175,7 @@ class Lines(Widget):
         self.lines: tuple[Content, ...] = ()
 
     def show(self, lines: Sequence[Content], *, fills: bool = False) -> None:
-        """These from now on. `fills`: with all the room that is left."""
+        """Show these lines. `fills`: take all the height that is left."""
         found = tuple(lines)
         is_same = len(found) == len(self.lines) and all(map(Content.is_same, found, self.lines))
         self.lines = found
@@ -191,9 +186,8 @@ class Lines(Widget):
 
     @property
     def text(self) -> str:
-        """As it stands on the screen, without styles."""
+        """Return the lines without styles."""
         return "\n".join(one.plain for one in self.lines)
 
     def render(self) -> Content:
-        """Drawn as plain text, whatever it says."""
         return Content("\n").join(self.lines)

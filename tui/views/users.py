@@ -1,4 +1,4 @@
-"""The users: for an operator all of them, for a user the own line first."""
+"""The view of users: all of them for an operator, else the user's own line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_
 from slurm_share.load import user_columns as table
 
 from .. import tables
+from ..location import Location
 from ..picture import Picture
-from ..place import Place
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import carried_charts, nobody
+from .summaries import no_jobs_text, usage_charts
 from .table import TableView, fetching
 from .text import Piece, facts, line, small_table
 
@@ -25,32 +25,28 @@ JOB_COLUMNS = ("job", "name", "state", "tasks", "gpus_idle", "gpu", "gmem", "cpu
 
 
 class UsersView(TableView[UserRow]):
-    """All users of the picture."""
+    """The users in the picture."""
 
     view = "users"
     has_charts = True
 
     def make_columns(self) -> tuple[Column[UserRow], ...]:
-        """As TableView has it."""
         return tables.users(self.history)
 
     def key(self, row: UserRow) -> str:
-        """As TableView has it."""
         return row.user
 
-    def rows(self, picture: Picture, place: Place) -> Sequence[UserRow]:
-        """As TableView has it."""
+    def rows(self, picture: Picture, location: Location) -> Sequence[UserRow]:
         return [] if fetching(picture) else user_rows(picture)
 
     def codes(self, row: UserRow) -> Sequence[str]:
-        """As TableView has it."""
         return row.codes
 
-    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
-        """Whose figures these are."""
+    def summary(self, picture: Picture, location: Location, width: int, height: int) -> list[Content]:
+        """Return the number of users and jobs, or whose figures these are."""
         survey = picture.survey
         if self.grid.query_text and self.grid.count < self.grid.total:
-            return [line((self.counted("user"), "strong"))]
+            return [line((self.count_text("user"), "strong"))]
         if not survey.everybody:
             return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
         users = {job.user for job in survey.jobs} | {
@@ -64,17 +60,19 @@ class UsersView(TableView[UserRow]):
         ]
         return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
-    def nothing(self, picture: Picture, place: Place) -> str:
-        """As TableView has it."""
-        return "nobody has a job or a process on a GPU here" if picture.survey.everybody else nobody(picture)
+    def empty_text(self, picture: Picture, location: Location) -> str:
+        return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)
 
-    def about(self, row: UserRow, width: int, most: int) -> list[Content]:
-        """The user's jobs."""
+    def details(self, row: UserRow, width: int, most: int) -> list[Content]:
+        """Return the user's jobs as a small table."""
         jobs = [] if self.picture is None else job_rows(self.picture, user=row.user)
         if not jobs:
             return [
                 facts(
-                    [(text.named(row.user), "strong"), "no job" if self.picture is None else nobody(self.picture)],
+                    [
+                        (text.named(row.user), "strong"),
+                        "no job" if self.picture is None else no_jobs_text(self.picture),
+                    ],
                     width,
                 )
             ]
@@ -88,25 +86,22 @@ class UsersView(TableView[UserRow]):
         return [*lines, line((f"... and {text.count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
-        """As TableView has it."""
-        return carried_charts(newest, "GPUs with a process", has_gpu=not table.has_no_gpu(row))
+        return usage_charts(newest, "GPUs with a process", has_gpu=not table.has_no_gpu(row))
 
-    def below(self) -> Place | None:
-        """The user's jobs; of those of whom nobody says whose they are there is no list."""
+    def enter_location(self) -> Location | None:
+        """Return the user's jobs; processes without a known user have no list."""
         row = self.grid.row
-        return None if row is None or not row.user else replace(self.place, view="jobs", user=row.user)
+        return None if row is None or not row.user else replace(self.location, view="jobs", user=row.user)
 
     def subject(self) -> Subject | None:
-        """The user, over all nodes."""
         row = self.grid.row
         return None if row is None else Subject(user=row.user)
 
     def targets(self) -> tuple[Target, ...]:
-        """The one own job that there is."""
+        """Return the user's own job, if it is the only one."""
         if self.picture is None:
             return ()
-        return targets.of_rows(self.picture, [job_rows(self.picture, user=row.user) for row in self.chosen()])
+        return targets.single_job_targets([job_rows(self.picture, user=row.user) for row in self.selected_rows()])
 
-    def copied(self) -> tuple[str, ...]:
-        """Names of the users."""
-        return tuple(row.user for row in self.chosen())
+    def copy_lines(self) -> tuple[str, ...]:
+        return tuple(row.user for row in self.selected_rows())

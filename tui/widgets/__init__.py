@@ -1,1 +1,1 @@
-"""What is on the screen: bars and plots, the table, and the lines above and below it."""
+"""The widgets: bars and plots, the table, and the lines above and below it."""

@@ -1,4 +1,4 @@
-"""The first line, where figures are simulated: nobody is to take them for a measurement."""
+"""The first line of the screen while figures are simulated, so that they are not taken for measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .line import Line, Piece
 
 
 class Banner(Line):
-    """There only while something on the screen is simulated; in llload's words."""
+    """Shown only while something on the screen is simulated."""
 
     DEFAULT_CSS = """
     Banner {
@@ -25,7 +25,7 @@ class Banner(Line):
         self.text = ""
 
     def show(self, picture: Picture) -> None:
-        """Say what is simulated in this survey."""
+        """Show what is simulated in this survey, as llload says it."""
         text = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
         if text != self.text:
             self.text = text
@@ -33,5 +33,4 @@ class Banner(Line):
             self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """The words in the middle of a line that is all of one colour, or all reversed."""
         return [Piece(self.text.center(width))]

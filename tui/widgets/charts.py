@@ -1,12 +1,11 @@
-"""Small charts of one thing over the last ten minutes, on a fixed scale of 0 to 100 percent: CPU and GPU load, memory.
+"""Small charts of one subject over the last ten minutes, from 0 to 100 percent: CPU and GPU load, memory.
 
-Each is an area of block characters (of `#` in a terminal with no more than ASCII) with its scale at the left and a time
-axis below. The letters and colours are those of the one large plot.
+A chart is an area of block characters (`#` in an ASCII terminal) with its scale at the left and a time axis below.
+Letters and colours are those of the large plot.
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,19 +16,20 @@ from textual.widget import Widget
 from slurm_share.core.terminal import safe
 from slurm_share.load import text
 
-from ..history import Of
+from ..history import Figure
 from ..wire import Point
-from . import signs
+from . import glyphs
+from .replay_bar import clock
+from .series import SERIES, polylines
 from .spark import tall
-from .strokes import SERIES, strokes
 
 CHART_LEAST = 5
-"""Lines of one chart: its title, three of the area, the time axis."""
+"""Least height of a chart: title, three lines of the area, time axis."""
 CHART_WIDE, CHART_NARROW = 44, 30
-"""Columns of one chart that others stand beside, and of one alone, at the least."""
+"""Least width of a chart, with others at its side and alone."""
 SPAN_S = 600.0
 AXIS = 6
-"""Columns of the scale: 100% and a line."""
+"""Columns of the scale, with its line."""
 STYLES = {
     "cpu_load_percent": "$text-primary",
     "gpu_load_percent": "$text-success",
@@ -42,34 +42,34 @@ _LABELS["memory_percent"] = ("m", "host memory")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One of them."""
+    """One of the charts, with its newest figure."""
 
-    of: Of
+    of: Figure
     now: str
-    """The newest figure, and of how much it is a part."""
+    """The newest figure as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """All that is drawn."""
+    """Everything that the widget draws."""
 
     charts: tuple[Chart, ...]
     points: tuple[Point, ...]
     end: float
     """Unix time of the right edge."""
     of: str = ""
-    """What it is of, in words."""
+    """Name of the subject."""
 
 
-def over_time(points: Sequence[Point], of: Of, end: float, width: int) -> tuple[float | None, ...]:
-    """A figure over the SPAN_S seconds before `end` in `width` columns, oldest first: of each column the mean of what
-    is known in it; between two surveys the one before holds. None: unknown, or not looked at."""
+def over_time(points: Sequence[Point], of: Figure, end: float, width: int) -> tuple[float | None, ...]:
+    """Return a figure over the SPAN_S seconds before `end` in `width` columns, oldest first: the mean of the known
+    values in each column, and the last value in columns between two surveys. None: unknown."""
     begin, column_s = end - SPAN_S, SPAN_S / max(1, width)
     sums, counts = [0.0] * width, [0] * width
     held: list[float | None] = [None] * width
-    for stroke in strokes(points, of):
+    for polyline in polylines(points, of):
         before: tuple[int, float] | None = None
-        for taken, value in stroke:
+        for taken, value in polyline:
             at = min(width - 1, int((taken - begin) / column_s)) if begin <= taken <= end else -1
             if at < 0:
                 continue
@@ -83,19 +83,19 @@ def over_time(points: Sequence[Point], of: Of, end: float, width: int) -> tuple[
 
 
 def least_height(charts: int, width: int) -> int:
-    """Lines that they need, with the line above them."""
+    """Return the least height of these charts, with their title line."""
     across = max(1, min(charts, width // CHART_WIDE))
     return 1 + CHART_LEAST * -(-charts // across)
 
 
 def columns_of(charts: int, width: int, height: int) -> int:
-    """How many charts stand beside one another: two where there is room, more where the height wants it."""
+    """Return how many charts are side by side: two if they fit, more if the height requires it."""
     most = max(1, min(charts, width // CHART_WIDE))
     return next((each for each in range(min(2, most), most) if -(-charts // each) * CHART_LEAST <= height), most)
 
 
 def drawn(shown: Shown, width: int, height: int) -> list[Content]:
-    """The charts as lines, as many as there is room for."""
+    """Return the charts as lines, as many charts as fit."""
     charts = shown.charts
     across = columns_of(len(charts), width, height)
     rows = max(1, min(-(-len(charts) // across), height // CHART_LEAST))
@@ -112,12 +112,12 @@ def drawn(shown: Shown, width: int, height: int) -> list[Content]:
 
 
 def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]:
-    """Exactly `width` columns and `height` lines."""
+    """Return a chart in exactly `width` columns and `height` lines."""
     letter, label = _LABELS[chart.of]
     room = width - AXIS
     title = text.filled(f"{label}  {chart.now}", width - 2)
     area = tall(over_time(shown.points, chart.of, shown.end, room), room, height - 2)
-    bar = "|" if signs.are_plain() else "│"
+    bar = "|" if glyphs.is_ascii_only() else "│"
     marks = {0: "100%", len(area) - 1: "0%", **({len(area) // 2: "50%"} if len(area) >= 5 and len(area) % 2 else {})}
     lines = [Content.assemble((f"{letter} ", f"bold {STYLES[chart.of]}"), (title, "bold"))]
     for number, line in enumerate(area):
@@ -126,8 +126,8 @@ def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]
 
 
 def _axis(end: float, room: int) -> str:
-    """When the left edge, the middle and the right edge are."""
-    left, middle, right = "10 min ago", "5 min ago", _clock(end)
+    """Return the time axis."""
+    left, middle, right = "10 min ago", "5 min ago", clock(end)
     if room < len(left) + len(right) + 1:
         return right.rjust(room)
     axis = left.ljust(room - len(right)) + right
@@ -137,15 +137,8 @@ def _axis(end: float, room: int) -> str:
     return axis
 
 
-def _clock(taken: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(taken).strftime("%H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return "now"  # of a year that no calendar has
-
-
 class Charts(Widget):
-    """The charts of the row under the cursor. Where there are none, it is not there."""
+    """The charts of the row under the cursor. Hidden while there are none."""
 
     DEFAULT_CSS = """
     Charts { width: 1fr; height: 1fr; padding: 0 1; background: $panel; display: none; text-wrap: nowrap; }
@@ -156,14 +149,13 @@ class Charts(Widget):
         self.shown: Shown | None = None
 
     def show(self, shown: Shown | None) -> None:
-        """These from now on; None: none."""
+        """Show these charts; None: none."""
         self.display = shown is not None
         if shown != self.shown:
             self.shown = shown
             self.refresh()
 
     def render(self) -> Content:
-        """As much as there is room for."""
         if self.shown is None:
             return Content("")
         size = self.content_size

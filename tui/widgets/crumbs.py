@@ -1,36 +1,35 @@
-"""The line that says where one is, and the way that led there."""
+"""The line with the current location and the path to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..place import TITLES, Place
+from ..location import TITLES, Location
 from .line import Line, Piece, width_of
 
 BETWEEN = Piece(" > ", "dim")
 MORE = Piece("… > ", "dim")
 MOST = 40
-"""Columns of one name."""
+"""Most columns of one name."""
 
 
 class Crumbs(Line):
-    """Click one to go back to it."""
+    """The path; a click on a part goes back to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.way: tuple[Place, ...] = ()
+        self.path: tuple[Location, ...] = ()
 
-    def show(self, way: tuple[Place, ...]) -> None:
-        """The places from the first to this one."""
-        if way != self.way:
-            self.way = way
+    def show(self, path: tuple[Location, ...]) -> None:
+        if path != self.path:
+            self.path = path
             self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """From the left; where it is narrow the first names give way, since the last one says where one is."""
+        """Return the path; the first names are left out where it does not fit."""
         names = [
-            Piece(_short(crumb_text(place, before)), "strong" if number == len(self.way) - 1 else "", str(number))
-            for number, (before, place) in enumerate(zip((None, *self.way), self.way, strict=False))
+            Piece(_short(crumb_text(location, before)), "strong" if number == len(self.path) - 1 else "", str(number))
+            for number, (before, location) in enumerate(zip((None, *self.path), self.path, strict=False))
         ]
         for first in range(len(names)):
             shown = [Piece(" ")] if first == 0 else [Piece(" "), MORE]
@@ -41,23 +40,22 @@ class Crumbs(Line):
         return []
 
 
-def crumb_text(place: Place, before: Place | None = None) -> str:
-    """The last thing that it is narrowed to; of a GPU and a process with the node, where the place before does not
-    say it."""
-    node = f"{place.node} " if place.node and (before is None or before.node != place.node) else ""
-    if place.process is not None:
-        return f"{node}process {place.process.pid}"
-    if place.gpu:
-        return node + (place.gpu_name or place.gpu)
-    title = TITLES[place.view]
-    thing = place.node or _job(place) or place.user
-    if place.view == "advice":
+def crumb_text(location: Location, before: Location | None = None) -> str:
+    """Return the name of a location, for a GPU and a process with the node, unless `before` says it."""
+    node = f"{location.node} " if location.node and (before is None or before.node != location.node) else ""
+    if location.process is not None:
+        return f"{node}process {location.process.pid}"
+    if location.gpu:
+        return node + (location.gpu_name or location.gpu)
+    title = TITLES[location.view]
+    thing = location.node or _job(location) or location.user
+    if location.view == "advice":
         return f"{title} {thing}".strip()
     return thing or title
 
 
-def _job(place: Place) -> str:
-    return place.job_name or ("" if place.job is None else str(place.job))
+def _job(location: Location) -> str:
+    return location.job_name or ("" if location.job is None else str(location.job))
 
 
 def _short(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The line in which a filter is written: the table follows every letter."""
+"""The line in which the user types a filter. The table is filtered at every key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from slurm_share.load import Column
 
-from ..query import LONGEST, begun_name
+from ..query import LONGEST, completed_name
 from .grid import Grid
 
 KEYS: tuple[Binding, ...] = (
@@ -29,8 +29,8 @@ KEYS: tuple[Binding, ...] = (
 
 
 class FilterLine(Horizontal):
-    """Hidden, until `open` is called with the table that is meant. Enter keeps the filter and goes back to the table,
-    and the line stays for as long as there is one; Esc clears it."""
+    """Hidden until `open` is called for a table, and while the table has no filter. Enter keeps the filter and returns
+    to the table; Esc clears it."""
 
     DEFAULT_CSS = """
     FilterLine {
@@ -51,25 +51,24 @@ class FilterLine(Horizontal):
     def __init__(self) -> None:
         super().__init__()
         self.grid: Grid[Any] | None = None
-        """Whose filter is written here."""
+        """The table that is filtered."""
         self._followed: list[Grid[Any]] = []
 
     def compose(self) -> ComposeResult:
-        """A sign, what is written, and how many rows fit or what is wrong."""
         yield Static("/", classes="filter-line--sign", markup=False)
         yield Input(compact=True, max_length=LONGEST, select_on_focus=False)
         yield Static("", classes="filter-line--note", markup=False)
 
     def open(self, grid: Grid[Any]) -> None:
-        """Write a filter for this table."""
+        """Let the user type a filter for this table."""
         self.show_for(grid)
         self.display = True
         self._input.suggester = ColumnNames(grid.columns)
-        self.screen.set_focus(self._input)  # at once: `focus()` would leave it for after the next keys
+        self.screen.set_focus(self._input)  # at once: `focus()` takes effect after the next keys
         self._input.cursor_position = len(self._input.value)
 
     def show_for(self, grid: Grid[Any] | None) -> None:
-        """The filter of this table, where it has one."""
+        """Show the filter of this table, if it has one."""
         if grid is not self.grid and grid is not None and grid not in self._followed:
             self._followed.append(grid)
             grid.arranged.subscribe(self, self._on_arranged)
@@ -90,7 +89,7 @@ class FilterLine(Horizontal):
 
     @on(Input.Submitted)
     def _keep(self, event: Input.Submitted) -> None:
-        """Enter: what is no filter is explained in full, and stays to be corrected."""
+        """Keep the filter; explain an invalid one, which can be corrected."""
         event.stop()
         if self.grid is None:
             return
@@ -103,7 +102,7 @@ class FilterLine(Horizontal):
         self.grid.focus()
 
     def action_clear(self) -> None:
-        """Esc: all rows again."""
+        """Clear the filter and return to the table."""
         if self.grid is not None:
             self.grid.query_text = ""
             self.show_for(self.grid)
@@ -111,7 +110,7 @@ class FilterLine(Horizontal):
         self.display = False
 
     def action_grid(self, name: str) -> None:
-        """The cursor moves while one writes."""
+        """Move the cursor of the table while typing."""
         if self.grid is not None:
             getattr(self.grid, f"action_{name}")()
 
@@ -135,14 +134,13 @@ class FilterLine(Horizontal):
 
 
 class ColumnNames(Suggester):
-    """Completes the name of a column."""
+    """Completes the names of columns."""
 
     def __init__(self, columns: Sequence[Column[Any]]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._columns = columns
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The whole line with the name at its end completed; None: nothing to add."""
-        name = begun_name(value, self._columns)
+        name = completed_name(value, self._columns)
         begun = re.split(r"[\s&|(!]", value)[-1]
         return value + name[len(begun) :] if name else None

@@ -1,4 +1,4 @@
-"""How a line of a table is drawn: texts of strangers made safe, cut to their column by the terminal's own count."""
+"""Draw the lines of a table: make texts safe and fit them to their columns."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from .grid_layout import NOTHING, Layout, Need
 from .spark import spark
 
 LONGEST = 500
-"""Characters of a text that are looked at: no column is so wide."""
+"""Most characters of a text that are read: no column is that wide."""
 BAR_LEAST, BAR_WISH, BAR_MOST = 4, 8, 20
-"""Columns of a bar without its text."""
+"""Width of a bar without its text, in columns."""
 SPARK_LEAST, SPARK_WISH = 5, 10
 CUT, MARK, UP, DOWN, MORE_LEFT, MORE_RIGHT = "…", "*", "▲", "▼", "‹", "›"
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Styles of one kind of line: plain, under the cursor."""
+    """Styles of one kind of line: plain, or under the cursor."""
 
     line: Style
     track: Style
-    """What is not filled of a bar."""
+    """Style of the empty part of a bar."""
     letters: dict[str, Style]
-    """Words of cells by their Letter, the empty one too."""
+    """Style of a cell's text by its Letter, the empty one too."""
     bars: dict[str, Style]
-    """Their bars and sparklines: never reverse, which would turn full into empty."""
+    """Style of bars and sparklines by Letter: never reverse, which would swap full and empty."""
 
 
 @dataclass(frozen=True)
 class HeadStyle:
-    """Styles of the headings."""
+    """Styles of the headings: plain, sorted, and the sort letter."""
 
     line: Style
     sorted: Style
     key: Style
-    """Added to the letter that sorts by a column."""
+    """Style added to the letter that sorts by a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a line, before it is drawn."""
+    """A cell of a line with its position and text."""
 
     x: int
     width: int
     text: str
     text_width: int
-    """Width of the widest text of its column: a bar has the rest."""
+    """Width of the widest text of its column; a bar gets the rest."""
     column: Column[Any]
 
 
 def cell_text(column: Column[Row], row: Row) -> str:
-    """What a cell says, safe, on one line; of a sparkline, where it may have nothing to draw, what it stands for."""
+    """Return the text of a cell on one line, safe to draw; empty for a sparkline that is always drawn."""
     if column.spark is not None and not column.unless_empty:
         return ""
     text = column.text(row)
@@ -70,7 +70,7 @@ def cell_text(column: Column[Row], row: Row) -> str:
 
 
 def filled(text: str, width: int, right: bool = False) -> str:
-    """Cut with a sign, or with blanks, to exactly `width` columns."""
+    """Return the text cut with a sign or padded to exactly `width` columns."""
     length = cell_len(text)
     if length > width:
         return set_cell_size(text, width - 1) + CUT if width > 0 else ""
@@ -79,7 +79,7 @@ def filled(text: str, width: int, right: bool = False) -> str:
 
 
 def need(column: Column[Row], text_width: int) -> Need:
-    """How wide a column has to be, and would like to be. Figures are never cut."""
+    """Return the widths that a column needs. Figures are never cut."""
     if column.unless_empty and not text_width:
         return NOTHING
     heading = cell_len(column.heading)
@@ -95,13 +95,12 @@ def need(column: Column[Row], text_width: int) -> Need:
 
 
 class Line:
-    """Segments, those of one style joined: fewer of them are drawn faster."""
+    """Collects segments and joins those of the same style: fewer segments are drawn faster."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[list[str], Style]] = []
 
     def add(self, text: str, style: Style) -> None:
-        """At its end."""
         if not text:
             return
         if self._parts and self._parts[-1][1] is style:
@@ -110,12 +109,12 @@ class Line:
             self._parts.append(([text], style))
 
     def strip(self, width: int) -> Strip:
-        """`width`: what all of it comes to."""
+        """Return the line; `width`: its total width."""
         return Strip([Segment("".join(texts), style) for texts, style in self._parts], width)
 
 
 def line_of(cells: Sequence[Cell], row: Any, width: int, line_style: LineStyle, *, is_marked: bool) -> Strip:
-    """One row in exactly `width` columns."""
+    """Return one row in exactly `width` columns."""
     made, at = Line(), 1
     made.add(MARK if is_marked else " ", line_style.line)
     for cell in cells:
@@ -152,7 +151,7 @@ def head(
     sort: tuple[str, bool],
     line_style: HeadStyle,
 ) -> Strip:
-    """The headings. `letters`: by column's id; `sort`: (column's id, whether the largest is first)."""
+    """Return the headings. `letters`: sort letters by column id; `sort`: (column id, whether the largest is first)."""
     made, at = Line(), 1
     made.add(MORE_LEFT if layout.is_left else " ", line_style.line)
     for number, place in enumerate(layout.placed):
@@ -177,7 +176,7 @@ def head(
 
 
 def _heading(column: Column[Any], width: int, arrow: str, *, has_gap: bool) -> tuple[str, int]:
-    """(heading with its arrow, columns it takes): where the column is full, the arrow stands in the gap after it."""
+    """Return a heading with its arrow, and its width. If the column is full, the arrow is in the gap after it."""
     text = safe(column.heading)
     is_right = column.right or column.bar is not None
     if arrow and cell_len(text) + 1 > width and has_gap:
@@ -190,7 +189,7 @@ def _heading(column: Column[Any], width: int, arrow: str, *, has_gap: bool) -> t
 
 
 def letters_for(columns: Sequence[Column[Any]], is_taken: Callable[[str], bool]) -> dict[str, str]:
-    """Which letter sorts by which column: the first of its heading that is free, the columns that are shown first."""
+    """Return the letter that sorts by each column: the first free one of its heading; shown columns choose first."""
     found: dict[str, str] = {}
     for column in sorted(columns, key=lambda column: not column.shown):
         for letter in column.heading.upper():

@@ -1,4 +1,4 @@
-"""Which columns of a table are seen, where, and how wide: numbers in, numbers out."""
+"""Decide which columns of a table are visible, where, and how wide. Pure: numbers in, numbers out."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GUTTER = 1
-"""Left of everything: the sign of a marked row."""
+"""Width left of the columns, for the sign of a marked row."""
 MARGIN = 1
-"""Right of everything: in the headings the sign that there is more."""
+"""Width right of the columns, for the sign in the headings that there are more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one column asks for, in columns of the terminal."""
+    """The widths that one column asks for, in columns of the terminal."""
 
     least: int
-    """Narrower it is not drawn, unless the whole terminal is."""
+    """Least width, unless the terminal is narrower."""
     wish: int
-    """As wide as what it says."""
+    """Width of its content."""
     most: int
-    """So wide it becomes where room is left over: bars and sparklines grow."""
+    """Largest width: bars and sparklines grow into free space."""
     goes: int = 0
-    """As Column.goes."""
+    """Order in which columns are left out, as Column.goes."""
 
 
 NOTHING = Need(0, 0, 0)
-"""Of a column that is left out, since it has nothing to say."""
+"""A column that is left out because it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One column on the screen."""
+    """A visible column with its position and width."""
 
     column: int
-    """Which, of the chosen ones."""
+    """Index among the chosen columns."""
     x: int
     width: int
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A line of the table."""
+    """The visible columns."""
 
     width: int
     placed: tuple[Placed, ...] = ()
     is_left: bool = False
-    """Columns are hidden left of what is seen (after the frozen one)."""
+    """True: columns are hidden left of the visible ones (after the fixed one)."""
     is_right: bool = False
-    """Columns are not seen that are reached to the right."""
+    """True: columns are hidden at the right."""
 
     def column_at(self, x: int) -> int | None:
-        """Which of the chosen columns is at this place, the gap after a column being its own."""
+        """Return the index of the chosen column at this position; the gap after a column belongs to it."""
         found = None
         for one in self.placed:
             if one.x <= x:
@@ -60,8 +60,8 @@ class Layout:
 
 
 def fitted(needs: Sequence[Need], width: int) -> Layout:
-    """As many columns as fit: the highest `goes` are left out first, of equals the rightmost; then what does not fit is
-    left out from the right. The first stays."""
+    """Lay out as many columns as fit. The highest `goes` are left out first, of equals the rightmost; then columns from
+    the right. The first stays."""
     room = max(1, width - GUTTER - MARGIN)
     shown = _that_say(needs)
     if not shown:
@@ -80,7 +80,7 @@ def fitted(needs: Sequence[Need], width: int) -> Layout:
     while over > 0:
         at = max(range(len(shown)), key=lambda at: widths[at] - needs[shown[at]].least)
         if widths[at] <= needs[shown[at]].least:
-            break  # only the first is left, and wider than the terminal
+            break  # only the first column is left, and the terminal is narrower
         widths[at] -= 1
         over -= 1
     spare = -over
@@ -96,8 +96,8 @@ def fitted(needs: Sequence[Need], width: int) -> Layout:
 
 
 def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
-    """All columns in their order, without those between the first, which stands still, and number `first` (1: none is
-    hidden at the left); as many as there is room for, the last of them cut."""
+    """Lay out the first column, which is fixed, and the columns from number `first` on (1: none is hidden at the left)
+    as far as they fit; the last one is cut."""
     room = max(1, width - GUTTER - MARGIN)
     if not needs:
         return Layout(width)
@@ -119,7 +119,7 @@ def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
 
 
 def last_first(needs: Sequence[Need], width: int) -> int:
-    """The least `first` of `scrolled` with which the last column is seen whole: there is nothing further right."""
+    """Return the least `first` of `scrolled` with which the last column is completely visible."""
     last = max(_that_say(needs), default=0)
     for first in range(1, len(needs)):
         placed = scrolled(needs, width, first).placed[-1:]
@@ -129,7 +129,7 @@ def last_first(needs: Sequence[Need], width: int) -> int:
 
 
 def _that_say(needs: Sequence[Need]) -> list[int]:
-    """Which columns have something to say; the first stays whatever it says."""
+    """Return the indexes of the columns that are not empty, and the first."""
     return [at for at, need in enumerate(needs) if not at or need != NOTHING]
 
 

@@ -1,5 +1,5 @@
-"""The drawn part of a table: from rows to the lines of the screen. Only what is seen is thought out, and only what
-comes out different is sent to the terminal again."""
+"""Draw a table: from rows to lines of the screen. Only visible lines are computed, and only changed lines are sent to
+the terminal."""
 
 from __future__ import annotations
 
@@ -17,39 +17,21 @@ from slurm_share.core.terminal import safe
 from slurm_share.load import Column, Row
 from slurm_share.load import text as load_text
 
-from .grid_cells import (
-    Cell,
-    HeadStyle,
-    Line,
-    LineStyle,
-    cell_text,
-    filled,
-    head,
-    line_of,
-    need,
-)
-from .grid_layout import (
-    GUTTER,
-    MARGIN,
-    NOTHING,
-    Layout,
-    Need,
-    fitted,
-    scrolled,
-)
-from .grid_rows import Held
+from .grid_cells import Cell, HeadStyle, Line, LineStyle, cell_text, filled, head, line_of, need
+from .grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, scrolled
+from .grid_rows import RowSet
 
 SAMPLE = 64
-"""Rows over the whole table that are measured when it is new, so that columns hardly ever grow while one scrolls."""
+"""Number of rows over a new table that are measured, so that columns rarely grow while the user scrolls."""
 LEAST = 2
-"""Columns of the terminal without which there is nothing to be drawn."""
+"""Least width of the terminal in which something is drawn."""
 KEPT = 2_000
-"""Lines that are remembered while one scrolls."""
+"""Most lines that are cached while the user scrolls."""
 
 
 @dataclass(frozen=True)
 class GridStyles:
-    """Styles of a theme."""
+    """All styles of a table in the present theme."""
 
     plain: LineStyle
     cursor: LineStyle
@@ -58,7 +40,7 @@ class GridStyles:
 
 
 class GridLines(ScrollView, Generic[Row]):
-    """Rows, their order, the cursor and the marks, as lines. Moving and choosing is Grid's."""
+    """The rows, their order, the cursor and the marks, as lines."""
 
     DEFAULT_CSS = """
     GridLines {
@@ -102,40 +84,40 @@ class GridLines(ScrollView, Generic[Row]):
         self.columns: tuple[Column[Row], ...] = tuple(columns)
         self.empty = empty
         self.letters: dict[str, str] = {}
-        """Column's id -> the letter that sorts by it, with shift."""
+        """The letter that sorts by a column, with shift, by column id."""
         self._key = key
         self._by_id = {column.id: column for column in self.columns}
         self._chosen = tuple(column.id for column in self.columns if column.shown) or tuple(self._by_id)[:1]
         self._sort: tuple[str, bool] = ("", False)
-        self._held: Held[Row] = Held((), self.columns, key)
+        self._rows: RowSet[Row] = RowSet((), self.columns, key)
         self._order: Sequence[int] = ()
-        """Numbers of the rows that are shown, sorted."""
+        """Numbers of the shown rows, sorted."""
         self._cursor = 0
         self._marks: dict[str, int] = {}
-        """Key -> number of the row, when it was seen last."""
+        """Last known number of each marked row, by key."""
         self._first = 0
-        """Sideways: 0 is what fits, from 1 on the first column of `scrolled`."""
+        """Horizontal scroll: 0 shows what fits, from 1 on it is the argument `first` of `scrolled`."""
         self._widest: dict[str, int] = {}
         """Width of the widest text seen in each column, by id."""
         self._layout_now = Layout(0)
         self._texts: dict[int, tuple[str, ...]] = {}
-        """Texts of rows that were drawn, by number."""
+        """Cell texts of drawn rows, by number."""
         self._strips: dict[int, Strip] = {}
-        """By line of the table."""
+        """Drawn lines of the table, by line."""
         self._on_screen: dict[int, Strip] = {}
-        """By line of the screen, as last handed over."""
+        """Lines last given to Textual, by line of the screen."""
         self._grid_styles: GridStyles | None = None
 
-    # --- What is seen -------------------------------------------------------------------------------------------------
+    # --- The visible part ---------------------------------------------------------------------------------------------
 
     @property
     def _top(self) -> int:
-        """First line that is seen."""
+        """First visible line of the table."""
         return self.scroll_offset.y
 
     @property
     def _seen(self) -> int:
-        """Lines that the screen has room for, without the headings."""
+        """Number of visible lines without the headings."""
         return max(1, self.scrollable_content_region.height - 1)
 
     @property
@@ -143,7 +125,7 @@ class GridLines(ScrollView, Generic[Row]):
         return self.scrollable_content_region.width
 
     def _why_empty(self) -> str:
-        """What is said where there are no rows."""
+        """Return what an empty table says."""
         return self.empty
 
     # --- Widths -------------------------------------------------------------------------------------------------------
@@ -152,13 +134,14 @@ class GridLines(ScrollView, Generic[Row]):
         return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
 
     def wish(self, *, sparks: bool) -> int:
-        """Columns of the terminal in which the whole table has room, with its sparklines or without."""
+        """Return the width in which the whole table fits, with or without its sparklines."""
         both = zip(self._chosen, self._needs(), strict=True)
         needs = [one.wish for id, one in both if one != NOTHING and (sparks or self._by_id[id].spark is None)]
         return GUTTER + MARGIN + sum(needs) + 2 * (len(needs) - 1)
 
     def _measure(self, *, is_new: bool = False) -> bool:
-        """Columns become as wide as what is seen in them; narrower only where everything is new. True: some have."""
+        """Widen columns to their visible texts, narrow them only if `is_new`; return whether a width may have
+        changed."""
         has_grown = is_new
         count, top = len(self._order), self._top
         lines = [*range(top, min(count, top + self._seen))]
@@ -171,7 +154,7 @@ class GridLines(ScrollView, Generic[Row]):
             number = self._order[line]
             texts = self._texts.get(number)
             if texts is None:
-                row = self._held.rows[number]
+                row = self._rows.rows[number]
                 texts = self._texts[number] = tuple(cell_text(self._by_id[id], row) for id in self._chosen)
             elif not is_new:
                 continue
@@ -188,7 +171,7 @@ class GridLines(ScrollView, Generic[Row]):
     # --- Drawing ------------------------------------------------------------------------------------------------------
 
     def _forget_lines(self) -> None:
-        """The rows, the columns or their order are others."""
+        """Drop cached lines after a change of rows, columns or order."""
         self._texts.clear()
         self._strips.clear()
         height = len(self._order) + 1
@@ -196,7 +179,7 @@ class GridLines(ScrollView, Generic[Row]):
             self.virtual_size = Size(0, height)
 
     def _redraw(self) -> None:
-        """All that is seen; lines that come out as they are on the screen are not sent again."""
+        """Draw all visible lines; unchanged ones are not sent again."""
         self._strips.clear()
         if not self.is_attached or not self.size:
             return
@@ -216,14 +199,13 @@ class GridLines(ScrollView, Generic[Row]):
             self.refresh(Region(0, line + 1 - self._top, self.size.width, 1))
 
     def notify_style_update(self) -> None:
-        """Another theme, or the focus has come or gone."""
+        """Drop cached styles after a change of the theme or the focus."""
         super().notify_style_update()
         self._grid_styles = None
         self._strips.clear()
         self._on_screen.clear()
 
     def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
         strip = self._on_screen[y] = self._line(y)
         return strip
 
@@ -250,17 +232,17 @@ class GridLines(ScrollView, Generic[Row]):
         number = self._order[line]
         if number not in self._texts:
             self._measure()
-        row, texts = self._held.rows[number], self._texts[number]
+        row, texts = self._rows.rows[number], self._texts[number]
         cells = [
             Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id])
             for place in self._layout_now.placed
             for id in (self._chosen[place.column],)
         ]
-        is_marked = bool(self._marks) and self._held.key(number) in self._marks
+        is_marked = bool(self._marks) and self._rows.key(number) in self._marks
         return line_of(cells, row, self._layout_now.width, line_style, is_marked=is_marked)
 
     def _below(self, line: int, grid_styles: GridStyles) -> Strip:
-        """Under the last row; where there is none, why."""
+        """Return a line under the last row; in an empty table the reason."""
         if self._order:
             return Strip.blank(self._room, grid_styles.plain.line)
         lines = ["", *load_text.wrapped([safe(self._why_empty())], max(8, self._room - 4))]
@@ -273,7 +255,7 @@ class GridLines(ScrollView, Generic[Row]):
         plain, cursor = self.rich_style, style("grid--cursor")
         letters = {"": plain, "L": style("grid--low"), "H": style("grid--high"), "!": style("grid--over")}
         bars = {letter: one + Style(reverse=False, underline=False) for letter, one in letters.items()}
-        # Under the cursor the colours are its own; what else marks a cell stays.
+        # Under the cursor a cell keeps its bold, reverse and underline, and gets the cursor's colours.
         on_cursor: dict[str, Style] = {
             letter: cursor + Style(bold=one.bold, reverse=one.reverse and not cursor.reverse, underline=one.underline)
             for letter, one in letters.items()

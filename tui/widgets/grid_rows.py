@@ -1,4 +1,4 @@
-"""The rows of a table, thought out once for each picture: keys, values, order, and which of them fit a filter."""
+"""The rows of a table: keys, values, order, and which of them match a filter, computed once for each survey."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from slurm_share.load import Column, Row, Value
 from ..query import Query
 
 
-class Held(Generic[Row]):
-    """Rows as they came. What is asked twice is thought out once: sorting and filtering share a column's values."""
+class RowSet(Generic[Row]):
+    """Rows as given. Values are cached: sorting and filtering share those of a column."""
 
     def __init__(self, rows: Sequence[Row], columns: Sequence[Column[Row]], key: Callable[[Row], str]) -> None:
         self.rows = rows
@@ -28,8 +28,8 @@ class Held(Generic[Row]):
         return self._key(self.rows[number])
 
     def number(self, key: str, hint: int = -1) -> int | None:
-        """Which row has this key; None: there is none. `hint`: where it was in the picture before, which saves asking
-        all of them, because mostly it is there again."""
+        """Return the number of the row with this key; None: there is none. `hint`: its number in the survey before,
+        which is usually right and saves building an index."""
         if 0 <= hint < len(self.rows) and self._key(self.rows[hint]) == key:
             return hint
         return self._numbers.get(key)
@@ -62,17 +62,18 @@ class Held(Generic[Row]):
         return column.text(self.rows[number]).casefold() if found is None else found[number]
 
     def order(self, query: Query | None, column: Column[Row] | None, down: bool) -> Sequence[int]:
-        """Numbers of the rows that fit, sorted; without a column as they came."""
+        """Return the numbers of the matching rows, sorted; without a column in their original order."""
         numbers: Sequence[int] = range(len(self.rows)) if query is None else query.fitting(self, len(self.rows))
         return numbers if column is None else sort(numbers, self.values(column), down)
 
 
 def sort(numbers: Sequence[int], values: Sequence[Value], down: bool) -> list[int]:
-    """Numbers by their values: names in natural order after figures, unknown last either way, equals as they were."""
+    """Return the numbers sorted by their values: figures before names, names in natural order, unknown values last in
+    either direction. The sort is stable."""
     asked = cast(Sequence[Any], values)
     known = [number for number in numbers if (value := asked[number]) is not None and value == value]
     unknown = []
-    if len(known) < len(numbers):  # what is no number is unknown too
+    if len(known) < len(numbers):  # NaN is unknown too
         unknown = [number for number in numbers if (value := asked[number]) is None or value != value]
     kinds = set(map(type, values))
     if str not in kinds:

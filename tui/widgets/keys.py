@@ -1,4 +1,4 @@
-"""The last line: the keys that do something here, made from the bindings."""
+"""The last line of the screen: the keys that do something here."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ ALL_KEYS = "all keys"
 
 
 class Keys(Line):
-    """Click one, or press it. Where it is narrow those are left out that matter least."""
+    """The keys, which can be clicked too. Where the line is narrow, the least important are left out."""
 
-    def __init__(self, overrides: Mapping[str, str], does: Callable[[keymap.Key], bool]) -> None:
-        """`does`: whether a key does something where one is."""
+    def __init__(self, overrides: Mapping[str, str], is_available: Callable[[keymap.Key], bool]) -> None:
+        """`is_available`: returns whether a key does something here."""
         super().__init__()
-        self.overrides, self.does = overrides, does
+        self.overrides, self.is_available = overrides, is_available
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """By their place in the list, as many as there is room for; where some are left out, the way to all of them
-        is said."""
+        """Return as many keys as fit, in their order; if some are left out, the help key is labelled `all keys`."""
         shown: list[keymap.Key] = sorted(
-            (key for key in keymap.KEYS if key.footer and self.does(key)), key=lambda key: key.footer
+            (key for key in keymap.KEYS if key.footer and self.is_available(key)), key=lambda key: key.footer
         )
         found = self._pieces(shown)
         while len(shown) > 1 and width_of(found) > width:
@@ -35,5 +34,5 @@ class Keys(Line):
         for key in keys:
             first = keymap.keys_of(key.id, self.overrides)[0]
             label = of_help if of_help and key.id == "help" else key.label
-            found += [Piece(f" {keymap.sign(first)}", "strong", key.id), Piece(f" {label} ", "", key.id)]
+            found += [Piece(f" {keymap.key_text(first)}", "strong", key.id), Piece(f" {label} ", "", key.id)]
         return found

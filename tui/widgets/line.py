@@ -1,4 +1,4 @@
-"""A line of the screen made of pieces, of which some can be clicked."""
+"""A line of the screen made of pieces, some of which can be clicked."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from slurm_share.load import text as load_text
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some text of a line. Nothing in it is markup."""
+    """Text of a line, never markup."""
 
     text: str
     kind: str = ""
-    """on: where one is. strong, dim, trouble: as they say. Empty: plain."""
+    """on: selected; strong; dim; trouble; empty: plain."""
     hit: str = ""
-    """What a click on it asks for; empty: nothing."""
+    """What a click on it means; empty: nothing."""
 
 
 class Line(Widget):
-    """One line. Whoever makes one says with `lay_out` what stands in it at a width."""
+    """A line of the screen. Subclasses implement `lay_out`."""
 
     COMPONENT_CLASSES = {"line--on", "line--strong", "line--dim", "line--trouble"}  # noqa: RUF012
     DEFAULT_CSS = """
@@ -50,15 +50,15 @@ class Line(Widget):
 
         @property
         def control(self) -> Line:
-            """For `@on` with a selector."""
+            """The line, for `@on` with a selector."""
             return self.line
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """The pieces for so many columns; what is longer is cut."""
+        """Return the pieces for this width; a longer line is cut."""
         raise NotImplementedError
 
     def pieces(self) -> list[Piece]:
-        """What stands there now, cut to the width."""
+        """Return the present pieces, cut to the width."""
         left, found = self.size.width, []
         for piece in self.lay_out(left):
             text = load_text.cut(terminal.safe(piece.text), left)
@@ -70,14 +70,14 @@ class Line(Widget):
         return found
 
     def render(self) -> Text:
-        """Drawn as plain text, whatever it says. (`get_visual_style` forgets `reverse`, rich's style has it.)"""
+        """Return the line as plain text. (`get_visual_style` ignores `reverse`, rich's style does not.)"""
         text = Text(no_wrap=True, end="")
         for piece in self.pieces():
             text.append(piece.text, self.get_component_rich_style(f"line--{piece.kind}") if piece.kind else None)
         return text
 
     def on_click(self, event: events.Click) -> None:
-        """Tell which piece is under the mouse."""
+        """Post which piece was clicked."""
         at = 0
         for piece in self.pieces():
             at += cell_len(piece.text)
@@ -89,5 +89,5 @@ class Line(Widget):
 
 
 def width_of(pieces: Sequence[Piece]) -> int:
-    """Columns that they take."""
+    """Return the width of these pieces, in columns."""
     return sum(cell_len(terminal.safe(piece.text)) for piece in pieces)

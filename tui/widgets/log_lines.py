@@ -1,4 +1,4 @@
-"""The lines of a file that may hold anything, drawn as plain text, the end of it followed."""
+"""The lines of a file with any content, drawn as plain text; the end can be followed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slurm_share.core import terminal
 
 LINES_MOST = 20_000
 LETTERS_MOST = 4_000_000
-"""Most characters that are kept while a file grows."""
+"""Most characters that are kept of a growing file."""
 LINE_MOST = 4000
-"""Most characters of a line; the rest is left out with a sign."""
+"""Most characters of a line; the rest is cut with a sign."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()*+][0-~]|[=>78cDEHM])")
-"""Colours, titles and moves of the cursor, as programs write them who believe that they have a terminal."""
+"""Escape sequences of programs that write for a terminal: colours, titles, cursor moves."""
 
 
 def clean(line: str) -> str:
-    """One line as it is drawn: of a progress bar its last state, without escapes; what is left of control characters is
-    written out."""
+    """Return a line safe to draw: the last state of a progress bar, without escape sequences; other control characters
+    are escaped."""
     line = line.removesuffix("\r")
     line = line.rpartition("\r")[2] or line.replace("\r", "")
     text = _ESCAPES.sub("", line[: 4 * LINE_MOST]).expandtabs(8)
@@ -35,7 +35,7 @@ def clean(line: str) -> str:
 
 
 class LogLines(ScrollView, can_focus=True):
-    """Only what is on the screen is drawn, however long the file."""
+    """The lines of a file. Draws only the visible ones."""
 
     DEFAULT_CSS = "LogLines { background: $background; color: $foreground; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,29 +52,28 @@ class LogLines(ScrollView, can_focus=True):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        """Safe to draw."""
+        """Lines that are safe to draw."""
         self.follows = True
-        """Whether the end stays in sight as it grows."""
+        """Whether the end stays visible as it grows."""
         self._rest = ""
-        """The last line, which has no end yet; it is drawn too."""
+        """The unfinished last line, which is drawn too."""
         self._letters = 0
         self._widest = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def begin(self) -> None:
-        """Forget what is there."""
         self.lines, self._rest, self._letters, self._widest = [], "", 0, 0
         self._decoder.reset()
         self._arrange()
 
     def add(self, data: bytes) -> None:
-        """More of the file."""
+        """Add a piece of the file, which may end within a line."""
         text = self._rest + self._decoder.decode(data)
         if self._rest:
             self.lines.pop()
         *whole, self._rest = text.split("\n")
         self._rest = self._rest[-8 * LINE_MOST :]
-        # Before they are made clean: 256 KiB of newlines would take longer than a frame.
+        # Drop the rest before cleaning: 256 KiB of newlines would take longer than a frame.
         new = [clean(line) for line in (*whole[-LINES_MOST:], *([self._rest] if self._rest else []))]
         self.lines += new
         self._letters += sum(map(len, new))
@@ -98,7 +97,6 @@ class LogLines(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
         x, top = self.scroll_offset
         style = self.rich_style
         at = top + y
@@ -107,23 +105,21 @@ class LogLines(ScrollView, can_focus=True):
         return strip.crop_extend(x, x + self.size.width, style)
 
     def action_up(self) -> None:
-        """A line up; whoever looks back is not taken to the end again."""
+        """Scroll up and stop following."""
         self._go(self.scroll_offset.y - 1)
 
     def action_down(self) -> None:
-        """A line down."""
         self._go(self.scroll_offset.y + 1)
 
     def action_page(self, by: int) -> None:
-        """By screens."""
         self._go(self.scroll_offset.y + by * max(1, self.size.height - 1))
 
     def action_edge(self, end: int) -> None:
-        """To the begin, or to the end, which is followed from then on."""
+        """Scroll to the beginning, or to the end and follow it."""
         self._go(self.max_scroll_y if end else 0)
 
     def action_sideways(self, by: int) -> None:
-        """Long lines."""
+        """Scroll long lines by columns."""
         self.scroll_to(x=max(0, self.scroll_offset.x + by), animate=False)
 
     def _go(self, y: int) -> None:
@@ -131,7 +127,7 @@ class LogLines(ScrollView, can_focus=True):
         self.scroll_to(y=max(0, y), animate=False)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """The wheel and the bar look back as well."""
+        """Stop following when the user scrolls back; resume at the end."""
         super().watch_scroll_y(old, new)
         if new < old and not self.is_vertical_scroll_end:
             self.follows = False

@@ -1,5 +1,4 @@
-"""One large plot of percent over time. Each line has its letter, on it and in the legend, so that it is told apart
-without colours."""
+"""A large plot of percent over time. Each line shows its letter, so that lines differ without colours."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from rich.text import Text
 from textual.color import Color, ColorParseError
 from textual_plotext import PlotextPlot
 
-from ..history import Of
+from ..history import Figure
 from ..wire import Point
-from . import signs
-from .strokes import SERIES, Series, Stroke, strokes
+from . import glyphs
+from .series import SERIES, Polyline, Series, polylines
 
 TOP = 100.0
 TOP_MOST = 200.0
-"""What is above is drawn there; the legend says how much it is."""
+"""Higher values are drawn here; the legend has the figure."""
 
 
-def thinned(points: Sequence[Point], most: int) -> tuple[Point, ...]:
-    """At most about `most` points, each the mean of those that it stands for; one with nothing known stays a gap."""
+def downsampled(points: Sequence[Point], most: int) -> tuple[Point, ...]:
+    """Return at most about `most` points, each the mean of several; a point without figures stays a gap."""
     if len(points) <= most or most <= 0:
         return tuple(points)
     each = -(-len(points) // most)
@@ -31,7 +30,7 @@ def thinned(points: Sequence[Point], most: int) -> tuple[Point, ...]:
 
 
 def _mean(points: Sequence[Point]) -> Point:
-    def mean(of: Of) -> float | None:
+    def mean(of: Figure) -> float | None:
         known = [value for point in points if (value := getattr(point, of)) is not None]
         return statistics.fmean(known) if known else None
 
@@ -39,13 +38,13 @@ def _mean(points: Sequence[Point]) -> Point:
 
 
 def top_of(points: Sequence[Point], shown: Sequence[Series]) -> float:
-    """Where the scale ends: at 100, unless something is well above."""
+    """Return the end of the scale: 100, unless a value is clearly above."""
     most = max((value for point in points for one in shown if (value := getattr(point, one.of)) is not None), default=0)
     return TOP if most <= 1.05 * TOP else min(TOP_MOST, 50.0 * -(-most // 50))
 
 
 def ticks(begin: float, end: float, count: int) -> list[tuple[float, str]]:
-    """Times for the axis below, at most `count`, at round minutes or hours where the span has room for them."""
+    """Return at most `count` times for the axis, at round minutes or hours if the span allows it."""
     span = end - begin
     steps = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
     step = next((one for one in steps if span / one <= max(1, count)), max(1.0, span))
@@ -59,12 +58,12 @@ def ticks(begin: float, end: float, count: int) -> list[tuple[float, str]]:
             found.append((at, datetime.datetime.fromtimestamp(at).strftime(form)))
             at += step
     except (ValueError, OverflowError, OSError):
-        return []  # a recording of a year that no calendar has
+        return []  # a time outside the calendar
     return found
 
 
 class Plot(PlotextPlot):
-    """Draws what it is shown; colours are the theme's, and the ground is the screen's own."""
+    """Draws points in the theme's colours on the screen's background."""
 
     DEFAULT_CSS = "Plot { width: 1fr; height: 1fr; }"
 
@@ -76,7 +75,6 @@ class Plot(PlotextPlot):
         self.here: float | None = None
 
     def on_mount(self) -> None:
-        """Not the ground of plotext's own themes, which a terminal's own colours do not have."""
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.refresh())
 
     def draw(
@@ -88,13 +86,13 @@ class Plot(PlotextPlot):
         shown: Sequence[Series] = SERIES,
         here: float | None = None,
     ) -> None:
-        """`begin`, `end`: Unix times of the left and the right edge. `here`: a mark at this time."""
+        """Draw these points. `begin`, `end`: Unix times of the left and the right edge. `here`: a mark at this time."""
         self.points, self.begin, self.end = tuple(points), begin, end
         self.shown, self.here = tuple(shown), here
         self.refresh()
 
     def colour_of(self, role: str) -> str | tuple[int, int, int]:
-        """The theme's colour as plotext wants it; of a terminal's own colours their name."""
+        """Return the theme's colour in plotext's form."""
         value = self.app.theme_variables.get(role, "")
         if value.startswith("ansi_"):
             name = value.removeprefix("ansi_")
@@ -106,14 +104,13 @@ class Plot(PlotextPlot):
         return red, green, blue
 
     def render(self) -> Text:
-        """As wide and high as there is room; in a very small terminal nothing but the axes."""
         width, height = self.size
         if width < 12 or height < 4:
             return Text("no room for a plot"[: max(0, width)])
         plt: Any = self.plt
         plt.clear_figure()
         plt.plotsize(width, height)
-        plt._set_size(width, height)  # as PlotextPlot itself: plotsize alone does not survive a resize
+        plt._set_size(width, height)  # as PlotextPlot does: plotsize alone is lost at a resize
         for paint in (plt.canvas_color, plt.axes_color, plt.ticks_color):
             paint("default")
         span = max(1.0, self.end - self.begin)
@@ -133,31 +130,30 @@ class Plot(PlotextPlot):
         return Text.from_ansi(plt.build())
 
     def _lines(self, plt: Any, width: int, top: float) -> None:
-        points = thinned(self.points, 2 * width)
-        letters: list[tuple[str, Any, Stroke]] = []
-        marker = "." if signs.are_plain() else "braille"
+        points = downsampled(self.points, 2 * width)
+        letters: list[tuple[str, Any, Polyline]] = []
+        marker = "." if glyphs.is_ascii_only() else "braille"
         for number, series in enumerate(self.shown):
             colour = self.colour_of(series.role)
-            found: Stroke = []
-            for stroke in strokes(points, series.of):
-                xs = [taken - self.begin for taken, _ in stroke]
-                ys = [min(top, max(0.0, value)) for _, value in stroke]
+            found: Polyline = []
+            for polyline in polylines(points, series.of):
+                xs = [taken - self.begin for taken, _ in polyline]
+                ys = [min(top, max(0.0, value)) for _, value in polyline]
                 plt.plot(xs, ys, marker=marker, color=colour)
                 found += zip(xs, ys, strict=True)
             letters.append((series.letter, colour, _spread(found, width, number, self.end - self.begin)))
-        for letter, colour, places in letters:  # over all of the lines
+        for letter, colour, places in letters:  # above all lines
             if places:
                 plt.scatter([x for x, _ in places], [y for _, y in places], marker=letter, color=colour)
 
 
-def _spread(places: Stroke, width: int, number: int, span: float) -> Stroke:
-    """Every so many columns one of them, for each line at other columns, so that lines that lie on one another show
-    both letters; and always the newest."""
+def _spread(places: Polyline, width: int, number: int, span: float) -> Polyline:
+    """Return places for a line's letter, at other columns than those of the other lines, and always the newest."""
     if not places or span <= 0:
         return places[-1:]
     every = span * 15 / width
     due = number * every / len(SERIES)
-    found: Stroke = []
+    found: Polyline = []
     for x, y in places[:-1]:
         if x >= due:
             found.append((x, y))

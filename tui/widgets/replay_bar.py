@@ -1,4 +1,4 @@
-"""Where a replay stands: its time, its place in the recording, its speed. A click goes there."""
+"""The line with the time, position and speed of a replay. A click goes to that time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DONE, HERE, LEFT = "━", "●", "─"
 
 
 def clock(taken: float, *, day: bool = False, seconds: bool = True) -> str:
-    """A time of the recording as a clock here shows it; `?` for one that no calendar has."""
+    """Return a time in the local time zone; `?` for one outside the calendar."""
     form = ("%Y-%m-%d " if day else "") + ("%H:%M:%S" if seconds else "%H:%M")
     try:
         return datetime.datetime.fromtimestamp(taken).strftime(form)
@@ -27,7 +27,7 @@ def clock(taken: float, *, day: bool = False, seconds: bool = True) -> str:
 
 
 def part_of(position: Position, taken: float) -> float:
-    """How much of the recording's time is behind: 0.0 to 1.0; by number where all of it is of one moment."""
+    """Return the part of the recording before `taken`, 0.0 to 1.0; if all surveys have one time, by their number."""
     span = position.last - position.first
     if span > 0:
         return min(1.0, max(0.0, (taken - position.first) / span))
@@ -35,7 +35,7 @@ def part_of(position: Position, taken: float) -> float:
 
 
 class ReplayBar(Widget):
-    """One line, there only while a recording is shown."""
+    """Shown only during a replay."""
 
     DEFAULT_CSS = """
     ReplayBar { height: 1; display: none; background: $panel; color: $foreground; }
@@ -43,7 +43,7 @@ class ReplayBar(Widget):
     ALLOW_SELECT = False
 
     class Sought(Message):
-        """A click on the bar: to this time (Unix)."""
+        """Asks to go to this time (Unix time)."""
 
         def __init__(self, taken: float) -> None:
             self.taken = taken
@@ -55,17 +55,17 @@ class ReplayBar(Widget):
         self.taken = 0.0
         self.held = False
         self._bar = (0, 0)
-        """Column at which the bar begins, and how wide it is."""
+        """First column and width of the bar."""
 
     def show(self, picture: Picture, *, held: bool) -> None:
-        """For this survey. `held`: whether it stands still."""
+        """Show the position of this survey. `held`: whether the replay is paused."""
         self.position, self.taken = picture.position, picture.survey.taken
         self.held = held
         self.display = self.position is not None
         self.refresh()
 
     def render(self) -> Content:
-        """Its parts, the bar as wide as there is room; in a narrow terminal what matters most."""
+        """Return the time, the bar and its ends; in a narrow terminal without the ends, then without the bar."""
         one = self.position
         if one is None:
             return Content("")
@@ -85,7 +85,6 @@ class ReplayBar(Widget):
         return Content(now.strip()[:width])
 
     def on_click(self, event: events.Click) -> None:
-        """To the time under the mouse."""
         begin, room = self._bar
         if self.position is None or not begin <= event.x < begin + room:
             return

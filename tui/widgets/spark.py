@@ -1,36 +1,35 @@
-"""Sparklines on a fixed scale: empty is 0 percent and full is 100, in every row and at any time, so that they can be
-compared with one another."""
+"""Sparklines on a fixed scale of 0 to 100 percent, so that all of them can be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import signs
+from . import glyphs
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LETTERS = "_.:-=+*#"
-"""The same eight steps for a terminal that has no more than ASCII."""
+"""The eight steps in ASCII."""
 GAP = " "
-"""Unknown. 0 is drawn, as the lowest step."""
+"""An unknown value. 0 is drawn as the lowest step."""
 MIDDLE = "·"
-"""Unknown, in a sparkline of several lines, on the lowest of them."""
+"""An unknown value in the lowest line of a tall sparkline."""
 
 
 def spark(values: Sequence[float | None], width: int, *, ascii_only: bool | None = None) -> str:
-    """One line of exactly `width` columns, the newest of `values` (percent) at the right; blank where nothing is known
-    or nothing was seen yet. Above 100 is full. `ascii_only` None: as the terminal is."""
+    """Return one line of exactly `width` columns, the newest of `values` (percent) at the right; blank where unknown,
+    full above 100. `ascii_only` None: as the terminal is."""
     if width <= 0:
         return ""
-    steps = LETTERS if (signs.are_plain() if ascii_only is None else ascii_only) else BLOCKS
+    steps = LETTERS if (glyphs.is_ascii_only() if ascii_only is None else ascii_only) else BLOCKS
     drawn = "".join(GAP if value is None else steps[_step(value, 8)] for value in values[-width:])
     return drawn.rjust(width)
 
 
 def tall(values: Sequence[float | None], width: int, height: int, *, ascii_only: bool | None = None) -> tuple[str, ...]:
-    """The same in `height` lines, from the top: each has eight steps of its own, in ASCII one."""
+    """Return the same in `height` lines, top first, with eight steps in each, or one in ASCII."""
     if width <= 0 or height <= 0:
         return ()
-    is_plain = signs.are_plain() if ascii_only is None else ascii_only
+    is_plain = glyphs.is_ascii_only() if ascii_only is None else ascii_only
     shown = values[-width:]
     lines = []
     for line in range(height - 1, -1, -1):
@@ -40,7 +39,7 @@ def tall(values: Sequence[float | None], width: int, height: int, *, ascii_only:
 
 
 def _cell(value: float | None, line: int, height: int, *, ascii_only: bool) -> str:
-    """`line`: 0 is the lowest."""
+    """Return one column of one line; `line`: 0 is the lowest."""
     if value is None:
         return GAP if line else "." if ascii_only else MIDDLE
     if ascii_only:
@@ -50,5 +49,5 @@ def _cell(value: float | None, line: int, height: int, *, ascii_only: bool) -> s
 
 
 def _step(value: float, count: int) -> int:
-    """Which of `count` equal steps; what is no number is the lowest."""
+    """Return which of `count` equal steps a value is in; NaN is the lowest."""
     return min(count - 1, int(min(100.0, max(0.0, value)) * count / 100)) if value == value else 0

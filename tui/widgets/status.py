@@ -1,4 +1,4 @@
-"""The line of truth: who answered, how old it all is, where it comes from, whether it moves, and what is wrong."""
+"""The status line: how many nodes answered, the age of the figures, their source, and what is wrong."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from slurm_share.core.text import span_text
 from slurm_share.load import text
 
+from ..feed_sources import REST
 from ..picture import Picture
-from ..scenes import REST
 from .line import Line, Piece, width_of
 
 BETWEEN = "  "
 OLD_INTERVALS = 3
-"""After so many intervals without a survey the age is marked: something does not come any more."""
+"""Number of intervals without a survey after which the age is marked."""
 OLD_S = 60.0
-"""Seconds from which a node's figures are called old, as in llload."""
+"""Age from which a node's figures are called old, seconds, as in llload."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,12 @@ class StatusState:
     interval_s: float = 5.0
     held: bool = False
     problem: str = ""
-    over: bool = False
-    """Nothing more will come."""
     hint: str = ""
-    """A hint of the dashboard: an invalid filter, or marks."""
+    """Note of the dashboard about marked rows."""
 
 
 class Status(Line):
-    """Counts the seconds by itself. A click on it shows all of it, of which there may be room for a part."""
+    """The status line. A click on it shows all of it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -44,16 +42,14 @@ class Status(Line):
         self._oldest_s = 0.0
 
     def on_mount(self) -> None:
-        """Age grows without anything arriving."""
         self.set_interval(1.0, self.grow)
 
     def grow(self) -> None:
-        """Redraw after a second. Under another screen nothing is drawn."""
+        """Redraw every second, unless another screen covers this one."""
         if self.app.screen is self.screen:
             self.refresh()
 
     def show(self, status: StatusState) -> None:
-        """Show this status from now on."""
         picture = status.picture
         if picture is not self.status.picture and picture is not None:
             self._oldest_s = oldest_s(picture)
@@ -61,13 +57,12 @@ class Status(Line):
         self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """The most important first, so that what is cut is the least."""
+        """Return the pieces, the most important first. If they do not fit, a problem goes before everything."""
         found = said(self.status, self.clock(), self._oldest_s)
         pieces: list[Piece] = [Piece(" ")]
         for number, piece in enumerate(found):
             pieces += [Piece(BETWEEN), piece] if number else [piece]
         if width_of(pieces) > width and len(found) > 1 and found[-1].kind == "trouble":
-            # Trouble is more than where it comes from, and how often.
             keep = [found[-1], *found[:-1]]
             pieces = [Piece(" ")]
             for number, piece in enumerate(keep):
@@ -80,13 +75,13 @@ class Status(Line):
 
 
 def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
-    """The pieces in their order. `now`: of the clock that `Picture.arrived` is of; `oldest`: seconds, as `oldest_s`."""
+    """Return the pieces. `now`: on the clock of `Picture.arrived`; `oldest`: seconds, as `oldest_s`."""
     picture = status.picture
     found: list[Piece] = []
     if status.held:
         found.append(Piece(" PAUSED ", "on"))
     if picture is None:
-        found.append(Piece("nothing has come" if status.over else "looking ...", "strong"))
+        found.append(Piece("looking ...", "strong"))
     else:
         found += _seen(picture, status, now, oldest)
     if status.hint:
@@ -120,6 +115,6 @@ def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> l
 
 
 def oldest_s(picture: Picture) -> float:
-    """How much older than the survey the oldest of its figures is."""
+    """Return by how many seconds the oldest figures are older than the survey."""
     taken = [snapshot.taken for snapshot in picture.snapshots]
     return max(0.0, picture.survey.taken - min(taken)) if taken else 0.0

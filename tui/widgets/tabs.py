@@ -1,32 +1,32 @@
-"""The line with the views, and whose dashboard of which cluster this is."""
+"""The line with the views, the cluster and the user."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..location import TITLES, ViewName
 from ..picture import Picture
-from ..place import TITLES, ViewName
 from .line import Line, Piece, width_of
 
 TABS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "advice")
 PROGRAM = "llload-tui"
 PARENT: dict[ViewName, ViewName] = {"gpu": "gpus", "process": "gpus"}
-"""Views that have no tab -> the tab that is lit while one is there."""
+"""The tab that is lit for a view without one."""
 
 
 class Tabs(Line):
-    """Click one, or press its key."""
+    """The views, which can be clicked or chosen by key."""
 
     def __init__(self, keys: Mapping[ViewName, str]) -> None:
-        """`keys`: how the key of each view is written."""
+        """`keys`: the key of each view, as text."""
         super().__init__()
         self.keys = keys
         self.at: ViewName = "nodes"
         self.who: tuple[str, ...] = (PROGRAM,)
-        """Program, cluster, user: where it is narrow the first ones give way."""
+        """Program, cluster, user; the first are left out where it is narrow."""
 
     def show(self, view: ViewName, picture: Picture | None) -> None:
-        """Where one is, and in whose look."""
+        """Show this view as the current one, and whose survey this is."""
         who: tuple[str, ...] = (PROGRAM,)
         if picture is not None:
             survey = picture.survey
@@ -37,7 +37,8 @@ class Tabs(Line):
             self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
-        """All tabs; where it is narrow the keys, and the name of one alone. Then as much of whose it is as fits."""
+        """Return all tabs, in a narrow terminal only the keys and the name of the current one; then the cluster and the
+        user, as far as they fit."""
         tabs = [Piece(f" {self.keys[view]} {TITLES[view]} ", "on" if view == self.at else "", view) for view in TABS]
         if width_of(tabs) > width:
             tabs = [

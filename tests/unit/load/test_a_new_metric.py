@@ -53,12 +53,12 @@ import json, sys
 sys.path[:0] = ["tests/unit/tui"]
 from dashboards import drive
 from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
-from slurm_share_tui.place import Place
+from slurm_share_tui.location import Location
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 
 feed, said = FakeFeed(), {}
-app = a_dashboard(feed, place=Place(view="gpus"))
+app = a_dashboard(feed, location=Location(view="gpus"))
 
 async def play(pilot):
     feed.picture(arrived_picture())

@@ -1,4 +1,4 @@
-"""Pictures and apps for the dashboard's tests: a cluster that stands still, and a driver for Textual's Pilot."""
+"""Pictures and apps for the dashboard's tests: a constant cluster, and a runner for Textual's Pilot."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ NOW = 1_795_271_308.0
 
 
 def a_survey(*, count: int = 12, everybody: bool = True, user: str = "alice", now: float = NOW) -> Survey:
-    """A look at the simulated cluster; the same every time."""
+    """Return a survey of the simulated cluster, the same at every call."""
     return Demo(user=user, everybody=everybody, count=count, clock=lambda: now).read()
 
 
 def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> Picture:
-    """As the feed puts it together."""
+    """Return a survey as the feed puts it together."""
     return of_survey(survey, advise.advise_all(survey), number=number, arrived=arrived, **more)
 
 
 def a_picture(**words: Any) -> Picture:
-    """A picture of `a_survey`."""
+    """Return the picture of `a_survey`."""
     return picture_of(a_survey(**words))
 
 
 def drive(app: App[Any], play: Callable[[Pilot[Any]], Awaitable[None]], size: tuple[int, int] = (120, 40)) -> None:
-    """Run the app without a terminal, and `play` on its keys."""
+    """Run the app without a terminal, and `play` with its Pilot."""
 
     async def main() -> None:
         async with app.run_test(size=size) as pilot:

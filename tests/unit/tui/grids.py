@@ -1,4 +1,4 @@
-"""A table of its own in an app of its own, for the tests of tables."""
+"""An app with one table, for the tests of tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_share.load.columns.base import Column, Letter
 
 @dataclass(frozen=True)
 class Thing:
-    """A row."""
+    """A row of the table."""
 
     name: str
     load: float | None = 0.0
@@ -29,17 +29,17 @@ class Thing:
 
 
 def things(count: int, begin: int = 1) -> tuple[Thing, ...]:
-    """n1 has the least load."""
+    """Return `count` rows with a load that grows with their number."""
     return tuple(Thing(f"n{number}", number / count) for number in range(begin, begin + count))
 
 
 def percent(thing: Thing) -> float | None:
-    """The load, as it is sorted by."""
+    """Return the load in percent, the value for sorting."""
     return None if thing.load is None else 100 * thing.load
 
 
 def columns(**words: Any) -> tuple[Column[Thing], ...]:
-    """Of all kinds; `texts` are for the column of users."""
+    """Return columns of every kind. `words`: further options of the user column."""
     return (
         Column("name", "NAME", "what it is called", lambda thing: thing.name, lambda thing: thing.name, least=6),
         Column(
@@ -59,34 +59,31 @@ def columns(**words: Any) -> tuple[Column[Thing], ...]:
 
 
 class GridApp(App[None]):
-    """A table, with a line for its filter, and whatever it says."""
+    """A table with its filter line; keeps the table's messages."""
 
     BINDINGS = (Binding("slash", "filter"), Binding("S", "silence"))
 
     def __init__(self, rows: Sequence[Thing] = (), made: Callable[[], tuple[Column[Thing], ...]] = columns) -> None:
         super().__init__()
         self.rows, self.made = rows, made
-        self.said: list[Grid.Said] = []
+        self.said: list[Grid.GridMessage] = []
 
     def compose(self) -> ComposeResult:
-        """Above one another."""
         yield FilterLine()
         yield Grid(self.made(), lambda thing: thing.name, name="things", empty="there is no thing")
 
     def on_mount(self) -> None:
-        """The rows."""
         self.grid.focus()
         self.grid.show(self.rows)
 
     def action_filter(self) -> None:
-        """As the dashboard has it."""
+        """Open the filter line."""
         self.query_one(FilterLine).open(self.grid)
 
     def action_silence(self) -> None:
-        """Some key that is taken already."""
+        """Do nothing: the letter of this key is taken."""
 
     def on_grid_moved(self, event: Grid.Moved) -> None:
-        """Kept."""
         self.said.append(event)
 
     on_grid_changed = on_grid_moved
@@ -94,32 +91,32 @@ class GridApp(App[None]):
 
     @property
     def grid(self) -> Grid[Thing]:
-        """The table."""
+        """The table of the app."""
         return self.query_one(Grid)
 
-    def heard(self, kind: type[Grid.Said]) -> list[Any]:
-        """What it said of this kind."""
+    def heard(self, kind: type[Grid.GridMessage]) -> list[Any]:
+        """Return the messages of this kind."""
         return [one for one in self.said if type(one) is kind]
 
 
 def strips(grid: Grid[Any]) -> list[Strip]:
-    """What the screen has of the table: lines that were not drawn again are as they were."""
+    """Return the table's lines as the screen has them."""
     return grid.render_lines(grid.size.region)
 
 
 def lines(grid: Grid[Any]) -> list[str]:
-    """The same as text, without the scroll bar; the headings first."""
+    """Return the table's lines as text without the scroll bar, headings first."""
     assert all(cell_len(strip.text) == strip.cell_length == grid.size.width for strip in strips(grid))
     return [strip.text for strip in strips(grid)]
 
 
 def names(grid: Grid[Any]) -> list[str]:
-    """First word of every line that has a row."""
+    """Return the first word of every row on the screen."""
     return [line[1:].split()[0] for line in lines(grid)[1 : grid.count + 1] if line.strip()]
 
 
 async def settled(pilot: Pilot[Any], is_so: Callable[[], bool]) -> None:
-    """Wait until it is so."""
+    """Wait until the condition holds."""
     for _ in range(200):
         if is_so():
             return
@@ -131,7 +128,7 @@ Play = Callable[[Pilot[Any], Grid[Thing], GridApp], Awaitable[None]]
 
 
 def played(play: Play, rows: tuple[Thing, ...] = things(100), size: tuple[int, int] = (80, 12), **words: Any) -> None:
-    """On the keys of a table with these rows."""
+    """Run `play` on a table with these rows."""
     app = GridApp(rows, **words)
 
     async def on(pilot: Pilot[Any]) -> None:

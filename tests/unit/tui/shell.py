@@ -1,4 +1,4 @@
-"""A dashboard with a feed that is not one: it keeps what it was told, and brings what a test gives it."""
+"""A dashboard with a fake feed, which keeps the commands it gets and delivers what a test gives it."""
 
 from __future__ import annotations
 
@@ -13,48 +13,47 @@ from slurm_share_tui.history import History
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.user_config import UserConfig
-from slurm_share_tui.wire import Told
+from slurm_share_tui.wire import Command
 from textual.message import Message
 from textual.pilot import Pilot
 
 
 class FakeFeed:
-    """Says nothing by itself."""
+    """A feed without a process."""
 
     def __init__(self) -> None:
         self.history = History()
-        self.told: list[Told] = []
+        self.told: list[Command] = []
         self.post: Callable[[Message], object] | None = None
 
     def attach(self, post: Callable[[Message], object]) -> None:
-        """As the feed does."""
         self.post = post
 
-    def tell(self, told: Told) -> None:
-        """Kept, and nothing else."""
+    def tell(self, told: Command) -> None:
+        """Keep the command."""
         self.told.append(told)
 
     def bring(self, message: Message) -> None:
-        """As if the process that looks had said it."""
+        """Deliver a message of the feed process."""
         if isinstance(message, Arrived):
             self.history.take(message.picture)
         assert self.post is not None
         self.post(message)
 
     def picture(self, picture: Picture) -> None:
-        """A survey begins."""
+        """Deliver a survey."""
         self.bring(Arrived(picture))
 
 
 def a_dashboard(feed: FakeFeed | None = None, **words: Any) -> Dashboard:
-    """One whose looks do not depend on the terminal of whoever runs the test."""
+    """Return a dashboard that looks the same on every terminal."""
     words.setdefault("config", UserConfig(theme="dark"))
     words.setdefault("clock", lambda: 100.0)
     return Dashboard(feed or FakeFeed(), **words)
 
 
 def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The notes that would appear in the corner, from now on; none of them may be markup."""
+    """Return a list that gets the dashboard's notes from now on; none may be markup."""
     notes: list[str] = []
 
     def keep(words: str, *, markup: bool = True, **more: Any) -> None:
@@ -66,12 +65,12 @@ def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def arrived_picture(**words: Any) -> Picture:
-    """The simulated cluster, arrived at the clock's 98."""
+    """Return the simulated cluster, arrived at 98 on the clock."""
     return replace(a_picture(**words), arrived=98.0)
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "what was waited for") -> None:
-    """Let the dashboard go on until it holds; a busy machine may take its time."""
+    """Wait until the condition holds, at most 4 s of the dashboard's time."""
     for _ in range(400):
         if holds():
             return
@@ -80,7 +79,7 @@ async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "wha
 
 
 def screen_text(app: Dashboard) -> str:
-    """What is on the screen, line by line."""
+    """Return the text of the screen, line by line."""
     height = app.size.height
     lines = app.screen._compositor.render_strips()  # the only way to the characters without a terminal
     return "\n".join("".join(segment.text for segment in strip) for strip in lines[:height])

@@ -1,4 +1,4 @@
-"""Where the terminal has no more than ASCII, nothing else is drawn, and what is drawn says the same."""
+"""An ASCII terminal gets only ASCII, with the same content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slurm_share_tui.screens.jump import Jump
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.user_config import UserConfig, parse_config
-from slurm_share_tui.widgets import signs
+from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.bars import bar
 from slurm_share_tui.widgets.spark import spark, tall
 from slurm_share_tui.wire import Position
@@ -38,16 +38,16 @@ UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice is of the whole program."""
+    """Restore the choice, which is global."""
     for name in ("_is_plain", "_table"):
-        monkeypatch.setattr(signs, name, getattr(signs, name))
+        monkeypatch.setattr(glyphs, name, getattr(glyphs, name))
     monkeypatch.setattr(ScrollBar, "renderer", ScrollBar.renderer)
 
 
 def chosen(environ: dict[str, str], encoding: str | None = "utf-8", wanted: bool | None = None) -> bool:
-    """Whether it is ASCII then."""
-    signs.choose(wanted, environ, encoding)
-    return signs.are_plain()
+    """Return whether only ASCII is drawn then."""
+    glyphs.choose(wanted, environ, encoding)
+    return glyphs.is_ascii_only()
 
 
 @pytest.mark.parametrize(
@@ -71,64 +71,58 @@ def chosen(environ: dict[str, str], encoding: str | None = "utf-8", wanted: bool
     ],
 )
 def test_locale_terminal_and_encoding_decide(environ: dict[str, str], encoding: str | None, is_plain: bool) -> None:
-    """A locale that nobody set says nothing."""
     assert chosen(environ, encoding) is is_plain
 
 
 def test_the_user_decides_otherwise_but_not_against_the_encoding() -> None:
-    """What cannot be written would be backslashes."""
     assert chosen(UTF8, wanted=True)
     assert not chosen({**UTF8, "TERM": "linux", "LANG": "C"}, wanted=False)
     assert chosen(UTF8, "ascii", wanted=False)
 
 
 def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
-    """And go back where there are blocks."""
-    before = (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("up"))
+    before = (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("up"))
     chosen({**UTF8, "TERM": "vt100"})
     assert bar(0.6, 4) == ("##", "..")
-    assert (spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("shift+up")) == ("_#", ("#",), "Shift+Up")
+    assert (spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("shift+up")) == ("_#", ("#",), "Shift+Up")
     slots = next(column for column in tables.gpus(History()) if column.id == "slots")
     assert "(1 to 8, ! above 95 percent), . free" in slots.doc
     chosen(UTF8)
-    assert (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("up")) == before
+    assert (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.key_text("up")) == before
 
 
 def test_letters_of_names_stay_where_the_encoding_has_them() -> None:
-    """What it has not is a question mark for each column."""
     chosen({**UTF8, "LANG": "de_DE"}, "iso8859-1")
-    assert signs.plain("Jürgen… 張三 ▲") == "Jürgen~ ???? ^"
+    assert glyphs.to_ascii("Jürgen… 張三 ▲") == "Jürgen~ ???? ^"
     chosen({**UTF8, "LANG": "C"})
-    assert signs.plain("Jürgen") == "J?rgen"
+    assert glyphs.to_ascii("Jürgen") == "J?rgen"
 
 
 @given(any_.text(), any_.sampled_from(["ascii", "iso8859-1", "cp437"]))
 def test_any_text_keeps_its_width_and_can_be_written(text: str, encoding: str) -> None:
-    """So that columns stand below one another."""
-    kept = (signs._is_plain, signs._table)
+    kept = (glyphs._is_plain, glyphs._table)
     try:
-        signs.choose(None, UTF8, encoding)
-        drawn = signs.plain(text)
+        glyphs.choose(None, UTF8, encoding)
+        drawn = glyphs.to_ascii(text)
     finally:
-        signs._is_plain, signs._table = kept
+        glyphs._is_plain, glyphs._table = kept
     drawn.encode(encoding)
     assert cell_len(drawn) == cell_len(text)
 
 
 def no_tail(file: LogFile) -> NoReturn:
-    """There is no such file."""
+    """Raise the error of a missing file."""
     raise StateError(file.path, "cannot be read …")
 
 
 def is_ascii(app: Dashboard, what: str) -> None:
-    """All that is on the screen."""
+    """Return whether the whole screen is ASCII."""
     for line in screen_text(app).splitlines():
         assert line.isascii(), (what, [one for one in line if not one.isascii()], line)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
-    """Textual's own borders, bars, notes and lists too; one dashboard goes through all of them."""
     chosen({**UTF8, "LANG": "C"})
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme=themes.MONO))
@@ -145,11 +139,11 @@ def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) ->
             if view == VIEWS[0]:
                 await in_view(pilot, app, feed, view)
             else:
-                await app.board.go(way_to(view, seen()[1]))
+                await app.main_screen.go(way_to(view, seen()[1]))
                 await settled(pilot)
             assert "#" in screen_text(app), view
             is_ascii(app, view)
-        await app.board.go(way_to("node", seen()[1]))
+        await app.main_screen.go(way_to("node", seen()[1]))
         for name in OVER:
             await lay_over(pilot, app, name)
             await over(pilot, name)
@@ -177,7 +171,6 @@ def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) ->
 
 
 def test_a_strangers_name_moves_no_column() -> None:
-    """It is written with what the terminal has."""
     chosen({**UTF8, "LANG": "C"})
     survey = a_survey()
     jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
@@ -185,7 +178,7 @@ def test_a_strangers_name_moves_no_column() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        await until(pilot, lambda: feed.post is not None and app.board.way, "the dashboard")
+        await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
         feed.picture(picture_of(replace(survey, jobs=jobs)))
         await pilot.press("3")
         await until(pilot, lambda: "????????#" in screen_text(app), "the name")
@@ -195,6 +188,5 @@ def test_a_strangers_name_moves_no_column() -> None:
 
 
 def test_the_configuration_has_the_word() -> None:
-    """`ascii = true`."""
     assert parse_config("ascii = true", "tui.toml").ascii is True
     assert parse_config("", "tui.toml").ascii is None

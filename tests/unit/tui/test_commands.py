@@ -1,4 +1,4 @@
-"""The one hand that touches: who may, what the question says, and what is done after a yes."""
+"""Actions: who may act, what the question says, and what is done after a yes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.place import Process
+from slurm_share_tui.location import Process
 from slurm_share_tui.target import Target
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
@@ -27,7 +27,7 @@ HOSTILE = 'y"  77  your own\n\x1b[31m[red]' + "長" * 1000
 
 
 def a_job(number: int, **more) -> QueuedJob:
-    """One of alice's, on n1."""
+    """Return a job of alice on n1."""
     return QueuedJob(
         **{
             "job_id": number,
@@ -56,7 +56,7 @@ QUEUE = (
 
 
 def survey_of_n1(**more) -> Survey:
-    """What alice sees of n1, through srun; her process 900 is in it."""
+    """Return alice's survey of n1 through srun, with her process 900."""
     process = ProcessLoad(pid=900, start_ticks=5, name="python", uid=ALICE.uid, user="alice", job=4711, slot=3)
     snapshot = Snapshot(node="n1", taken=1.0, cpus=8, cores=8, processes=(process,))
     return Survey(
@@ -76,7 +76,7 @@ def job(word: str = "4711", number: int | None = 4711, owner: str = "alice") -> 
 
 
 def process(**more) -> Target:
-    """Alice's process 900, task 3 of step 0 of job 4711."""
+    """Return alice's process 900, task 3 of step 0 of job 4711."""
     return Target(
         **{
             "owner": "alice",
@@ -94,7 +94,7 @@ def process(**more) -> Target:
 
 @pytest.fixture
 def world(monkeypatch):
-    """Slurm with QUEUE in it, which writes down what it is told; nothing else can be reached."""
+    """A Slurm with QUEUE in it, which keeps the commands it gets; nothing else is reachable."""
 
     class World:
         def __init__(self) -> None:
@@ -123,22 +123,23 @@ def world(monkeypatch):
 
 
 def test_the_owner_may_and_an_operator_may_and_nobody_else(world) -> None:
-    """An operator is whoever the source shows others' work: everybody's, or those of a user other than the viewer."""
     for action in ("cancel", "signal", "output"):
         assert Commands(me=ALICE).why_not(action, [job()], survey_of_n1()) == ""
-        assert "is of alice: you may" in Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))
+        assert "belongs to alice: you may" in Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))
         assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob", everybody=True)) == ""
         assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="alice")) == ""
 
 
 def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
-    assert "4712 is of bob" in Commands(me=ALICE).why_not("cancel", [job(), job("4712", 4712, "bob")], survey_of_n1())
+    assert "4712 belongs to bob" in Commands(me=ALICE).why_not(
+        "cancel", [job(), job("4712", 4712, "bob")], survey_of_n1()
+    )
 
 
 @pytest.mark.parametrize(
     ("survey", "said"),
     [
-        (None, "wait for the first look"),
+        (None, "wait for the first one"),
         (a_survey(), "in a demonstration"),
         (survey_of_n1(source="demo"), "in a demonstration"),
         (survey_of_n1(source="replay"), "in a recording"),
@@ -146,7 +147,6 @@ def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
     ids=["nothing yet", "demo", "demo of alice", "replay"],
 )
 def test_nothing_is_touched_that_is_not_there(world, survey, said) -> None:
-    """Neither asked for nor done."""
     for action in ("cancel", "signal", "output"):
         assert said in Commands(me=ALICE).why_not(action, [job()], survey)
     if survey is not None:
@@ -155,7 +155,6 @@ def test_nothing_is_touched_that_is_not_there(world, survey, said) -> None:
 
 
 def test_a_read_only_dashboard_touches_nothing_and_shows_output(world) -> None:
-    """Not even what somebody said yes to elsewhere."""
     hand = Commands(readonly=True, me=ALICE)
     assert "read-only" in hand.why_not("cancel", [job()], survey_of_n1())
     assert "read-only" in hand.why_not("signal", [process()], survey_of_n1())
@@ -173,7 +172,7 @@ def test_what_there_is_nothing_to_do_for_is_said(world) -> None:
     assert "in no job" in hand.why_not("cancel", [process(job="", job_id=None)], survey_of_n1())
     assert "cannot be reached" in hand.why_not("signal", [process(job="", job_id=None)], survey_of_n1())
     unknown = process(job="", job_id=None, process=Process(900, None))
-    assert "not known well enough" in hand.why_not("signal", [unknown], survey_of_n1(source="local"))
+    assert "is unknown: its PID may soon belong" in hand.why_not("signal", [unknown], survey_of_n1(source="local"))
 
 
 # ---- Cancel ----
@@ -191,7 +190,6 @@ def test_the_question_names_each_job_and_the_command(world) -> None:
 
 
 def test_an_array_in_one_line_is_every_element_one_by_one(world) -> None:
-    """Those that run and those that wait; the number at once is no part of their name."""
     planned = Commands(me=ALICE).ask_cancel([job("77", 78)], survey_of_n1())
     assert [line.split()[0] for line in planned.lines] == ["77_1", "77_2", "77_[3-5]"]
     assert Commands(me=ALICE).ask_cancel([job("77_2", 79)], survey_of_n1()).command == "scancel -- 77_2"
@@ -204,7 +202,6 @@ def test_a_component_is_ended_with_the_whole_job(world) -> None:
 
 
 def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None:
-    """It cannot break the line, move the cursor, or be longer than the screen."""
     world.queue = (a_job(4711, name=HOSTILE),)
     (line,) = Commands(me=ALICE).ask_cancel([job()], survey_of_n1()).lines
     assert line.startswith('4711  your own  running, on n1  "y"  77  your own\\n\\x1b[31m[red]長')
@@ -214,21 +211,19 @@ def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None
 
 def test_a_job_that_has_ended_is_not_asked_about(world) -> None:
     world.queue = ()
-    with pytest.raises(SlurmShareError, match="no job 4711 any more: it has ended"):
+    with pytest.raises(SlurmShareError, match="no job 4711: it has ended"):
         Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
 
 
 def test_a_number_that_is_another_users_by_now_is_refused(world) -> None:
-    """For its owner by number, for an operator by the name that stood on the screen."""
     world.queue = (a_job(4711, **BOBS),)
-    with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
+    with pytest.raises(SlurmShareError, match="belongs to bob, not to alice: nothing is done"):
         Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
-    with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
+    with pytest.raises(SlurmShareError, match="belongs to bob, not to alice: nothing is done"):
         Commands(me=Me("root", 0)).ask_cancel([job()], survey_of_n1(user="root", everybody=True))
 
 
 def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
-    """What has ended is not cancelled, nor what has the number now; an element that began meanwhile is."""
     hand = Commands(me=ALICE)
     planned = hand.ask_cancel([job(), job("77", 78), job("80+0", 80)], survey_of_n1())
     world.queue = (
@@ -242,7 +237,6 @@ def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
 
 
 def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
-    """It waits again, or runs anew: nobody was asked about that. One that waited may have begun."""
     hand = Commands(me=ALICE)
     planned = hand.ask_cancel([job()], survey_of_n1())
     for anew in (a_job(4711, start=200), a_job(4711, states=("PENDING",), nodes="", start=None)):
@@ -296,7 +290,6 @@ def of(target: Target, survey: Survey, me: Me = ALICE) -> list[str]:
 
 
 def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
-    """One's own process through the job; anybody's on this node; an operator reaches steps."""
     assert of(process(), survey_of_n1()) == ["process", "step", "job", "script"]
     assert of(job(), survey_of_n1()) == ["job", "script"]
     assert of(process(), survey_of_n1(user="bob", everybody=True), BOB) == ["step", "job", "script"]
@@ -309,9 +302,8 @@ def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
 
 
 def test_mps_is_nobodys_to_signal(world) -> None:
-    """All tasks on its GPU would die of it; its number may come under the cursor when the row above is gone."""
     daemon = process(job="", job_id=None, step="", process_name="nvidia-cuda-mps")
-    assert "carries every task on its GPU" in Commands(me=ALICE).why_not(
+    assert "serves every task on its GPU" in Commands(me=ALICE).why_not(
         "signal", [daemon], survey_of_n1(source="local")
     )
     server = process(process_name="nvidia-cuda-mps-server")
@@ -325,12 +317,11 @@ def ask(target: Target, which: str, name: str, survey: Survey | None = None, me:
 
 
 def test_ones_own_process_is_signalled_by_a_step_on_its_node(world) -> None:
-    """By number and start, in that job; the question has the command."""
     hand, planned = ask(process(), "process", "TERM")
     assert planned.title == "Send SIGTERM?"
     assert planned.lines == (
         'process 900 on n1, your own, task 3 of step 0 of job 4711  "python"',
-        "SIGTERM: end in good order",
+        "SIGTERM: end in an orderly way",
     )
     assert "--nodelist=n1" in planned.command
     assert planned.command.endswith("signal --pid=900 --start=5 --job=4711 TERM")
@@ -341,7 +332,6 @@ def test_ones_own_process_is_signalled_by_a_step_on_its_node(world) -> None:
 
 
 def test_a_step_and_a_job_are_signalled_by_scancel(world) -> None:
-    """By the number of Slurm's record, and never the script unless it was chosen."""
     for which, target, argv in (
         ("step", process(), ("scancel", "--signal=USR1", "--", "4711.0")),
         ("step", process(step="batch"), ("scancel", "--signal=USR1", "--batch", "--", "4711")),
@@ -364,7 +354,6 @@ def test_an_operator_signals_the_whole_step_and_the_question_says_so(world) -> N
 
 
 def test_on_this_node_the_process_itself_is_signalled(world, monkeypatch) -> None:
-    """As its owner's, by number: an operator's dashboard does not take whatever has the number by then."""
     hand, planned = ask(process(job="", job_id=None), "process", "STOP", survey_of_n1(source="local"))
     assert planned.command == "kill -STOP 900"
     hand.carry_out(planned)
@@ -380,43 +369,39 @@ def test_on_this_node_the_process_itself_is_signalled(world, monkeypatch) -> Non
 
 
 def test_a_job_that_is_another_one_by_now_gets_no_signal(world) -> None:
-    """It ended, was put back and began anew, or is somebody else's."""
     hand, planned = ask(process(), "process", "KILL")
     for queue in ((), (a_job(4711, start=200),), (a_job(4711, **BOBS),)):
         world.queue = queue
         with pytest.raises(SlurmShareError, match="has ended meanwhile; nothing is sent"):
             hand.carry_out(planned)
     world.queue = (a_job(4711, **BOBS),)
-    with pytest.raises(SlurmShareError, match="is of bob and not of alice"):
+    with pytest.raises(SlurmShareError, match="belongs to bob, not to alice"):
         ask(process(), "process", "KILL")
     world.queue = ()
     with pytest.raises(SlurmShareError, match="has ended; nothing is sent"):
         ask(process(), "process", "KILL")
     world.queue = (a_job(4711, states=("PENDING",), nodes=""),)
-    with pytest.raises(SlurmShareError, match="does not run"):
+    with pytest.raises(SlurmShareError, match="is not running"):
         ask(process(), "process", "KILL")
     assert world.done == []
 
 
 def test_an_array_in_one_line_gets_no_signal(world) -> None:
-    """Its record would be that of one element, and its words those of all."""
     with pytest.raises(UsageError, match="77 has 3 parts in the queue: choose one of them"):
         ask(job("77", 78), "job", "TERM")
 
 
 def test_a_whole_job_is_not_killed_by_signal(world) -> None:
-    """That is what cancel is for, and its question."""
     scopes = Commands(me=ALICE).scopes(process(), survey_of_n1())
     assert ["KILL" in scope.signals for scope in scopes] == [True, True, False, False]
-    with pytest.raises(UsageError, match="KILL is no signal for this"):
+    with pytest.raises(UsageError, match="KILL cannot be sent here"):
         ask(job(), "job", "KILL")
 
 
 def test_a_scope_of_an_older_look_is_refused(world) -> None:
-    """The node is not in this one any more."""
     hand = Commands(me=ALICE)
     scope = hand.scopes(process(), survey_of_n1())[0]
-    with pytest.raises(UsageError, match="cannot be signalled from here any more"):
+    with pytest.raises(UsageError, match="can no longer be signalled from here"):
         hand.ask_signal(process(), scope, "TERM", survey_of_n1(nodes=()))
 
 
@@ -425,14 +410,13 @@ def test_every_signal_has_a_meaning() -> None:
 
 
 def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) -> None:
-    """Nobody knows whether the signal arrived."""
     hand, planned = ask(process(), "process", "TERM")
 
     def slow(argv, env):
         raise CommandError(tuple(argv), None, "no answer within 60 s")
 
     monkeypatch.setattr(signals, "through_srun", slow)
-    with pytest.raises(SlurmShareError, match="nobody knows whether the signal was sent"):
+    with pytest.raises(SlurmShareError, match="it is unknown whether the signal was sent"):
         hand.carry_out(planned)
 
 
@@ -441,7 +425,7 @@ def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) 
 
 @pytest.fixture
 def wrote(world, monkeypatch):
-    """Slurm says where job 4711 writes to."""
+    """Set the output files of job 4711."""
     said = JobFiles(user="alice", uid=ALICE.uid, stdout="/o", stderr="", script="", folder="/")
     asked = []
 
@@ -454,7 +438,6 @@ def wrote(world, monkeypatch):
 
 
 def test_the_output_of_a_job_is_offered(wrote) -> None:
-    """Also of one that has just ended: Slurm knows it a while longer."""
     hand = Commands(me=ALICE)
     assert [file.path for file in hand.ask_output(job(), survey_of_n1())] == ["/o"]
     assert [file.path for file in hand.ask_output(job("4999", 4999), survey_of_n1())] == ["/o"]
@@ -476,12 +459,11 @@ def test_the_process_of_a_run_is_found_by_its_slot(wrote, monkeypatch) -> None:
 def test_the_output_of_a_job_of_somebody_else_is_not_shown(world, monkeypatch) -> None:
     foreign = JobFiles(user="bob", uid=BOB.uid, stdout="/o", stderr="", script="", folder="/")
     monkeypatch.setattr(job_output, "read_files", lambda number: foreign)
-    with pytest.raises(SlurmShareError, match="is of bob, not of alice"):
+    with pytest.raises(SlurmShareError, match="belongs to bob, not to alice"):
         Commands(me=ALICE).ask_output(job(), survey_of_n1())
 
 
 def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
-    """Everybody else's rights are the kernel's to check."""
     opened = []
     monkeypatch.setattr(room, "Tail", lambda path, owner: opened.append((path, owner)))
     monkeypatch.setattr(processes, "read_user_id", {"alice": 2001}.get)
@@ -495,6 +477,5 @@ def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
 
 
 def test_a_dashboard_knows_who_sits_there() -> None:
-    """By the kernel's word."""
     assert Commands().me == Me(processes.read_user_name(room.os.getuid()), room.os.getuid())
     assert replace(ALICE, uid=1) != ALICE

@@ -1,4 +1,4 @@
-"""The dashboard as a whole: what it says of the data, where one is, what it remembers, and that nothing upsets it."""
+"""The whole dashboard: status of the data, locations, remembered choices, and unusual input."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from msgspec.structs import replace as changed
 from rich.segment import Segment
 from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
 from slurm_share_tui import themes
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.messages import FeedFailed
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
 from slurm_share_tui.views.table import TableView
@@ -26,16 +26,7 @@ from slurm_share_tui.widgets.crumbs import Crumbs
 from slurm_share_tui.widgets.crumbs import crumb_text as crumb
 from slurm_share_tui.widgets.keys import Keys
 from slurm_share_tui.widgets.tabs import Tabs
-from slurm_share_tui.wire import (
-    Details,
-    Every,
-    Hold,
-    Position,
-    ReadNow,
-    Seek,
-    Speed,
-    Step,
-)
+from slurm_share_tui.wire import Details, Every, Hold, Position, ReadNow, Seek, Speed, Step
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static
@@ -47,19 +38,19 @@ WAY_DOWN = ("users", "jobs", "nodes", "node", "gpu", "process")
 
 
 def replayed(number: int = 2, *, taken: float = 1_795_271_308.0, **more: Any) -> Picture:
-    """A look of a recording of four."""
+    """Return a survey of a recording of four."""
     survey = changed(a_survey(now=taken), source="replay")
     at = Position(number=number, count=4, first=taken - 30.0, last=taken + 60.0, speed=1.0)
     return picture_of(survey, number=number, arrived=98.0, position=at, **more)
 
 
 def text_of(widget: Widget) -> str:
-    """What one widget of a line says."""
+    """Return the text of a widget with one line."""
     return "".join(piece.text for piece in widget.pieces())  # type: ignore[attr-defined]
 
 
 async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
-    """Bring a look, and wait until it is drawn."""
+    """Deliver a picture and wait until it is drawn."""
     picture = arrived_picture() if picture is None else picture
     feed.picture(picture)
     app: Any = pilot.app
@@ -71,7 +62,6 @@ async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = Non
 
 
 def test_before_the_first_look_it_says_that_it_looks() -> None:
-    """And takes keys already."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -79,13 +69,12 @@ def test_before_the_first_look_it_says_that_it_looks() -> None:
         assert "looking ..." in screen_text(app)
         for key in ("2", "enter", "x", "o", "y", "t", "slash", "escape", "c", "escape", "5", "escape", "f", "1"):
             await pilot.press(key)
-        await until(pilot, lambda: app.board.place.view == "nodes")
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
 
     drive(app, play)
 
 
 def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
-    """The line one trusts the others by."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -99,7 +88,6 @@ def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
 
 
 def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None:
-    """A look that takes 4 s is not taken every 5."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -111,7 +99,6 @@ def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None
 
 
 def test_figures_of_real_hardware_have_no_banner() -> None:
-    """It is there for simulated ones, and for nothing else."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -127,7 +114,6 @@ def test_figures_of_real_hardware_have_no_banner() -> None:
 
 
 def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> None:
-    """What stands still on the screen must not look fresh."""
     feed, now = FakeFeed(), [100.0]
     app = a_dashboard(feed, clock=lambda: now[0])
 
@@ -143,7 +129,6 @@ def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> Non
 
 
 def test_trouble_is_said_and_goes_with_the_next_look() -> None:
-    """The screen keeps what it has, and says why there is nothing newer."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -160,21 +145,35 @@ def test_trouble_is_said_and_goes_with_the_next_look() -> None:
 
 
 def test_trouble_before_anything_came_is_said_as_well() -> None:
-    """On a machine without Slurm."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
+        feed.bring(FeedFailed("squeue does not answer"))
+        await until(pilot, lambda: "! squeue does not answer" in screen_text(app))
+        assert "looking ..." in screen_text(app)
+        assert not app.is_ending
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("has_picture", [False, True])
+def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_picture: bool) -> None:
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        if has_picture:
+            await shown(pilot, feed)
         feed.bring(FeedFailed("squeue is not there", is_over=True))
-        await until(pilot, lambda: "nothing has come" in screen_text(app))
-        assert "! squeue is not there" in screen_text(app)
+        await until(pilot, lambda: app.is_ending or (has_picture and "! squeue is not there" in screen_text(app)))
+        assert app.is_ending is not has_picture
 
     drive(app, play)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3000])
 def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
-    """None, one, thousands."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     survey = a_survey(count=max(1, count)) if count else changed(a_survey(), nodes=(), jobs=())
@@ -185,7 +184,7 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
         for key in "123456":
             await pilot.press(key, "down", "up")
         for view in ("gpu", "process", "node"):
-            await app.board.go((Place(view=view, node="nowhere", gpu="GPU-none"),))
+            await app.main_screen.go((Location(view=view, node="nowhere", gpu="GPU-none"),))
             await pilot.pause()
 
     drive(app, play)
@@ -195,17 +194,15 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
 
 
 def test_a_gpu_is_named_with_its_node_where_the_way_does_not_say_it() -> None:
-    """From the table of GPUs; from its node the node stands before it."""
-    gpu = Place(view="gpu", node="n1", gpu="GPU-1", gpu_name="GPU 0")
+    gpu = Location(view="gpu", node="n1", gpu="GPU-1", gpu_name="GPU 0")
     one = changed(gpu, view="process", process=Process(7))
-    assert crumb(gpu, Place(view="gpus")) == "n1 GPU 0"
-    assert crumb(gpu, Place(view="node", node="n1")) == "GPU 0"
+    assert crumb(gpu, Location(view="gpus")) == "n1 GPU 0"
+    assert crumb(gpu, Location(view="node", node="n1")) == "GPU 0"
     assert crumb(one, gpu) == "process 7"
     assert crumb(one) == "n1 process 7"
 
 
 def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> None:
-    """3 of 12 nodes, and their sums."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -214,7 +211,7 @@ def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> No
         for key, what in (("1", "node"), ("3", "job"), ("4", "GPU")):
             await pilot.press(key)
             await pilot.pause()
-            view = app.board.shown
+            view = app.main_screen.shown
             assert isinstance(view, TableView)
             before = view.head.text
             view.grid.query_text = view.grid.shown_rows[0].name if what == "node" else "alice"
@@ -227,7 +224,6 @@ def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> No
 
 
 def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
-    """user, jobs, nodes of the job, node, GPU, process; the breadcrumb says the way."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -235,32 +231,31 @@ def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
         await shown(pilot, feed)
         await pilot.press("2")
         for depth, view in enumerate(WAY_DOWN):
-            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
-            assert len(app.board.way) == depth + 1
+            await until(pilot, lambda view=view: app.main_screen.location.view == view, view)  # type: ignore[misc]
+            assert len(app.main_screen.path) == depth + 1
             if view != WAY_DOWN[-1]:
                 await pilot.press("enter")
-        assert text_of(app.board.query_one(Crumbs)).startswith(" Users > alice > ")
-        assert " > GPU 0 > process " in text_of(app.board.query_one(Crumbs))
+        assert text_of(app.main_screen.query_one(Crumbs)).startswith(" Users > alice > ")
+        assert " > GPU 0 > process " in text_of(app.main_screen.query_one(Crumbs))
         for view in reversed(WAY_DOWN[:-1]):
             await pilot.press("escape")
-            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
+            await until(pilot, lambda view=view: app.main_screen.location.view == view, view)  # type: ignore[misc]
         await pilot.press("escape")
         await pilot.pause()
-        assert app.board.way == (Place(view="users"),)
+        assert app.main_screen.path == (Location(view="users"),)
 
     drive(app, play)
 
 
 def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
-    """Back is where one was."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         await pilot.press("down", "down", "3", "1")
-        await until(pilot, lambda: app.board.place.view == "nodes")
-        grid = app.board.grid
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
+        grid = app.main_screen.grid
         assert grid is not None
         assert grid.row.name == "h-1"
         assert app.focused is grid
@@ -269,21 +264,20 @@ def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
 
 
 def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
-    """Whatever a key does on these lines the mouse does too."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
     async def click(pilot: Pilot[Any], line: type[Widget], word: str) -> None:
-        assert await pilot.click(line, offset=(text_of(app.board.query_one(line)).index(word), 0))
+        assert await pilot.click(line, offset=(text_of(app.main_screen.query_one(line)).index(word), 0))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         await click(pilot, Tabs, "Users")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await click(pilot, Keys, "Enter")
-        await until(pilot, lambda: app.board.place.view == "jobs")
+        await until(pilot, lambda: app.main_screen.location.view == "jobs")
         await click(pilot, Crumbs, "Users")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await click(pilot, Keys, "?")
         await until(pilot, lambda: isinstance(app.screen, Help))
 
@@ -291,7 +285,6 @@ def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
 
 
 def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> None:
-    """Of a large cluster; and no longer when one is back."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     slim = picture_of(a_survey(), arrived=98.0, details=False)
@@ -310,9 +303,8 @@ def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> Non
 
 
 def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
-    """llload-tui --all --view jobs."""
     feed = FakeFeed()
-    app = a_dashboard(feed, place=Place(view="jobs"))
+    app = a_dashboard(feed, location=Location(view="jobs"))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
@@ -323,7 +315,6 @@ def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
 
 @pytest.mark.parametrize("asked", ["user=alice", "alice", "jobs=1", "the sort"])
 def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked: str) -> None:
-    """Of a large cluster; `nothing fits` would be wrong. Without it a line for each node is enough again."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     survey = a_survey()
@@ -338,7 +329,7 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, slim)
         assert feed.told == []
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         if asked == "the sort":
             grid.sort_by("user")
@@ -365,7 +356,6 @@ def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked
 
 
 def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
-    """What arrives meanwhile is kept, not drawn; F5 draws one look all the same."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     first, second, third = (arrived_picture(now=1_795_271_308.0 + 5 * number) for number in range(3))
@@ -393,7 +383,6 @@ def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
 
 
 def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
-    """The feed is told, the status says it."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -411,7 +400,6 @@ def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
 
 
 def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
-    """Its bar says where it stands; a step holds it."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -431,7 +419,6 @@ def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
 
 
 def test_keys_of_a_replay_say_so_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is told to a feed that is no replay."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     notes = notes_of(app, monkeypatch)
@@ -450,7 +437,6 @@ def test_keys_of_a_replay_say_so_elsewhere(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
-    """They are drawn when it goes."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -464,10 +450,10 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
         text = str(app.screen.query_one("#help-text", Static).render())
         assert before > 2
         drawn = list[object]()
-        view = app.board.shown
+        view = app.main_screen.shown
         assert view is not None
         original = view.draw
-        view.draw = lambda picture, place: (drawn.append(picture), original(picture, place))[1]  # type: ignore[method-assign]
+        view.draw = lambda picture, location: (drawn.append(picture), original(picture, location))[1]  # type: ignore[method-assign]
         for number in range(1, 4):
             await shown(pilot, feed, arrived_picture(now=1_795_271_308.0 + 5 * number))
         assert drawn == []
@@ -480,7 +466,6 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
 
 
 def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
-    """20 by 5 and back: the row under the cursor is still the same."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -488,7 +473,7 @@ def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
         await shown(pilot, feed)
         for view in "123456":
             await pilot.press(view, "down")
-            grid = app.board.grid
+            grid = app.main_screen.grid
             assert grid is not None
             row = grid.marks, grid.cursor, grid.count
             for size in ((20, 5), (1, 1), (300, 100), (120, 40)):
@@ -501,7 +486,6 @@ def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
 
 
 def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
-    """What tells the truth goes last."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -517,7 +501,6 @@ def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 12), (80, 24)])
 def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
-    """Help, columns, palette, plot, filter; and closes again."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -550,7 +533,7 @@ STRANGE = (
 
 
 def strange(name: str) -> Survey:
-    """The cluster, with a user and a job of that name, in all places where a name can be."""
+    """Return the cluster with a user and a job of this name wherever a name can be."""
     survey = a_survey()
 
     def renamed(user: str) -> str:
@@ -578,7 +561,6 @@ def strange(name: str) -> Survey:
 
 @pytest.mark.parametrize("name", STRANGE, ids=range(len(STRANGE)))
 def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
-    """Down the whole way, in the help, the palette and the plot."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     written = name.isprintable()
@@ -613,7 +595,6 @@ def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
 
 
 def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
-    """Through the file, in another dashboard."""
     file, feed = tmp_path / "tui.json", FakeFeed()
     app = a_dashboard(feed, config=UserConfig(), memory=Memory(file, Remembered(theme="dark")))
 
@@ -623,7 +604,7 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
         await pilot.press("c", "down", "down", "space", "enter")
         await until(pilot, lambda: len(app.screen_stack) == 1)
         await pilot.press("3")
-        await until(pilot, lambda: app.board.place.view == "jobs")
+        await until(pilot, lambda: app.main_screen.location.view == "jobs")
 
     drive(app, play)
     kept = Memory(file, Remembered())
@@ -639,10 +620,10 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     async def look(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
         assert again.theme == "light"
-        assert again.board.place.view == "jobs"
+        assert again.main_screen.location.view == "jobs"
         await pilot.press("1")
-        await until(pilot, lambda: again.board.place.view == "nodes")
-        grid = again.board.grid
+        await until(pilot, lambda: again.main_screen.location.view == "nodes")
+        grid = again.main_screen.grid
         assert grid is not None
         assert (grid.chosen, grid.sort) == (choice.columns, (choice.sort, choice.down))
         assert choice.sort != ""
@@ -651,14 +632,13 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
 
 
 def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
-    """A table of another version."""
     feed = FakeFeed()
     tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
     app = a_dashboard(feed, memory=Memory(None, Remembered(view="nowhere", tables=tables)))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert "gone" not in grid.chosen
         assert "gpu" in grid.chosen
@@ -667,7 +647,6 @@ def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
 
 
 def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
-    """In the last line, the tabs and the help, and the old keys do nothing."""
     feed = FakeFeed()
     keys = {"view.users": "f2", "go.down": "d", "grid.down": "n", "help": "f3"}
     app = a_dashboard(feed, config=UserConfig(theme="dark", keys=keys))
@@ -678,11 +657,11 @@ def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
         assert " d down" in screen_text(app)
         await pilot.press("2", "question_mark")
         await pilot.pause()
-        assert app.board.place.view == "nodes"
+        assert app.main_screen.location.view == "nodes"
         await pilot.press("n", "d")
-        await until(pilot, lambda: app.board.place.node == "c-2")
+        await until(pilot, lambda: app.main_screen.location.node == "c-2")
         await pilot.press("f2")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         await pilot.press("f3")
         await until(pilot, lambda: isinstance(app.screen, Help))
         assert "F2  Users" in str(app.screen.query_one("#help-text", Static).render())
@@ -693,15 +672,13 @@ def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
 
 
 def test_what_the_configuration_cannot_mean_is_refused() -> None:
-    """Before there is a screen."""
     with pytest.raises(UsageError, match=r"no theme pink; there are dark, light"):
         a_dashboard(config=UserConfig(theme="pink"))
-    with pytest.raises(UsageError, match="nothing with the id"):
+    with pytest.raises(UsageError, match="there is no id nothing"):
         a_dashboard(config=UserConfig(keys={"nothing": "d"}))
 
 
 def test_readonly_is_what_either_of_them_says() -> None:
-    """The command's word, or the configuration's."""
     assert a_dashboard(readonly=True).readonly
     assert a_dashboard(config=UserConfig(readonly=True)).readonly
     assert not a_dashboard().readonly
@@ -711,7 +688,7 @@ def test_readonly_is_what_either_of_them_says() -> None:
 
 
 def segments(app: Any) -> list[Segment]:
-    """All that would be sent to a terminal."""
+    """Return all segments that a terminal would get."""
     strips = app.screen._compositor.render_strips()
     found = itertools.chain.from_iterable(strips)
     for one in (each for each in app._filters if each.enabled):
@@ -721,7 +698,6 @@ def segments(app: Any) -> list[Segment]:
 
 @pytest.mark.parametrize("how", ["NO_COLOR", "mono"])
 def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NO_COLOR with a value; the mono theme uses none either."""
     if how == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
     feed = FakeFeed()
@@ -757,7 +733,6 @@ def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(how: str, mo
 
 
 def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As no-color.org has it."""
     monkeypatch.setenv("NO_COLOR", "")
     app = a_dashboard(config=UserConfig(theme="light"))
     assert app.theme == themes.LIGHT
@@ -765,7 +740,6 @@ def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.Monkey
 
 
 def test_every_theme_is_drawn_one_after_another() -> None:
-    """ctrl+t comes round."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -783,7 +757,6 @@ def test_every_theme_is_drawn_one_after_another() -> None:
 
 
 def test_a_note_that_looks_like_markup_is_a_note() -> None:
-    """Strangers' words are in notes, too."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -797,7 +770,6 @@ def test_a_note_that_looks_like_markup_is_a_note() -> None:
 
 
 def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
-    """A hundred at once are no more work than the newest."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -811,7 +783,6 @@ def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
 
 
 def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
-    """A home that hangs stops no key; that it cannot be written is said all the same."""
     writing, hangs = threading.Event(), threading.Event()
 
     class Slow(Memory):
@@ -830,7 +801,7 @@ def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
         app.keep()
         await until(pilot, writing.is_set)
         await pilot.press("2")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
         hangs.set()
         await until(pilot, lambda: any("cannot be kept" in one.message for one in app._notifications))
 
@@ -841,7 +812,7 @@ def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_first_view_is_made_ends_without_an_error() -> None:
-    """Before Textual has the terminal Ctrl-C cancels the program's task, and no key says that it ends."""
+    """Before Textual has the terminal, Ctrl-C cancels the program's task and no key reports the end."""
 
     async def broken_off(turns: int) -> BaseException | None:
         app = a_dashboard(FakeFeed())

@@ -1,4 +1,4 @@
-"""From a key to an action: nothing is done without a yes, nothing with --readonly, and no Slurm holds up a key."""
+"""From a key to an action: nothing is done without a yes or with --readonly, and a slow Slurm blocks no key."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from slurm_share_tui import action_keys, typed_ahead
 from slurm_share_tui.action_rules import Cancel, Me, PlannedAction, Scope
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.location import Location
 from slurm_share_tui.picture import nodes_of
-from slurm_share_tui.place import Place
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -34,7 +34,7 @@ PLANNED = PlannedAction(
 
 
 class Recorded(Commands):
-    """Asks nobody, does nothing, and keeps what it was to do."""
+    """Keeps the actions instead of carrying them out."""
 
     def __init__(self, *, readonly: bool = False) -> None:
         super().__init__(readonly=readonly, me=Me("alice", 2001))
@@ -44,7 +44,6 @@ class Recorded(Commands):
         self.waits.set()
 
     def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
-        """As Commands does, slowly if a test wants that."""
         self.waits.wait(30)
         if self.fails:
             raise CommandError(("squeue",), 1, self.fails)
@@ -52,38 +51,34 @@ class Recorded(Commands):
         return PLANNED
 
     def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
-        """As Commands does."""
         self.done.append(("asked", scope.of, name))
         return PLANNED
 
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
-        """As Commands does."""
         self.done.append(("output", target.job))
         return (LogFile("output", "/nowhere/[red]x.log"),)
 
     def open_output(self, file: LogFile, target: Target) -> Tail:
-        """As Commands does."""
         return Tail(file.path, None)
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
-        """As Commands does."""
         self.done.append("done")
         return ("cancelled 11239",)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A yes counts at once."""
+    """Let a yes count at once."""
     monkeypatch.setitem(Confirm.__init__.__kwdefaults__, "guard_s", 0.0)
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, quick: None) -> Any:
-    """Runs a play in alice's dashboard of a cluster that says it is real, in the view of her jobs."""
+    """Run a play in alice's dashboard of a cluster that is not simulated, in the view of her jobs."""
 
     def run(play: Any, *, readonly: bool = False, user: str = "alice") -> Recorded:
         feed, commands = FakeFeed(), Recorded()
-        app = a_dashboard(feed, commands=commands, readonly=readonly, place=Place(view="jobs"))
+        app = a_dashboard(feed, commands=commands, readonly=readonly, location=Location(view="jobs"))
         notes = notes_of(app, monkeypatch)
         picture = picture_of(changed(a_survey(everybody=user != "alice", user=user), source="srun"), arrived=98.0)
 
@@ -100,16 +95,14 @@ def bench(monkeypatch: pytest.MonkeyPatch, quick: None) -> Any:
 
 
 async def opened(pilot: Pilot[Any], app: Dashboard, screen: type[Any]) -> None:
-    """It is over the dashboard, and was drawn."""
+    """Wait until this screen is drawn over the dashboard."""
     await until(pilot, lambda: isinstance(app.screen, screen), screen.__name__)
     await until(pilot, lambda: getattr(app.screen, "_since", 0) is not None)
 
 
 def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
-    """Asked, done, said, and looked at again."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        job = app.board.shown.targets()[0].job
+        job = app.main_screen.shown.targets()[0].job
         await pilot.press("x")
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", (job,))]
@@ -123,15 +116,13 @@ def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
 
 @pytest.mark.parametrize("key", ["1", "2", "4"])
 def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any, key: str) -> None:
-    """A node, a user, a GPU."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         survey = app.picture.survey
         job = survey.jobs[0]
         others = {name for one in survey.jobs[1:] for name in nodes_of(one)}
         only = next(node for node in survey.nodes if node.name in nodes_of(job) and node.name not in others)
         await pilot.press(key)
-        await until(pilot, lambda: app.board.place.view != "jobs")
+        await until(pilot, lambda: app.main_screen.location.view != "jobs")
         feed.picture(picture_of(changed(survey, nodes=(only,), jobs=(job,)), arrived=98.0))
         await until(pilot, lambda: len(app.picture.survey.jobs) == 1)
         await pilot.pause()
@@ -139,7 +130,7 @@ def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any,
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", (job.id,))]
         await pilot.press("n")
-        await until(pilot, lambda: notes == ["no: nothing was done"])
+        await until(pilot, lambda: notes == ["nothing was done"])
         second = changed(job, job_id=99, name="second")
         load = changed(only.snapshot.jobs[0], job=99)
         processes = tuple(changed(one, pid=one.pid + 50000, job=99) for one in only.snapshot.processes)
@@ -153,20 +144,18 @@ def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any,
         await until(pilot, lambda: len(app.picture.survey.jobs) == 2)
         await pilot.press("x")
         await until(pilot, lambda: len(notes) == 2)
-        assert notes[1].startswith("there is not one job of yours alone to cancel here")
+        assert notes[1].startswith("no single job of yours to cancel here")
 
     bench(play)
 
 
 @pytest.mark.parametrize("key", ["enter", "escape", "n", "q"])
 def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
-    """No is what Enter says, and every way out."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("x")
         await opened(pilot, app, Confirm)
         await pilot.press(key)
-        await until(pilot, lambda: notes == ["no: nothing was done"])
+        await until(pilot, lambda: notes == ["nothing was done"])
         assert "done" not in commands.done
         assert feed.told == []
 
@@ -174,10 +163,8 @@ def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
 
 
 def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
-    """All of them, in one question."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
-        jobs = tuple(row.id for row in app.board.grid.shown_rows[:2])
+        jobs = tuple(row.id for row in app.main_screen.grid.shown_rows[:2])
         await pilot.press("space", "space", "x")
         await opened(pilot, app, Confirm)
         assert commands.done == [("asked", jobs)]
@@ -186,8 +173,6 @@ def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
 
 
 def test_a_signal_is_chosen_then_asked_then_sent(bench: Any) -> None:
-    """Three steps, each of which can be left."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("s")
         await opened(pilot, app, SignalChoice)
@@ -206,27 +191,23 @@ def test_a_signal_is_chosen_then_asked_then_sent(bench: Any) -> None:
 
 
 def test_the_output_is_opened_and_left(bench: Any) -> None:
-    """Over the dashboard, which is as it was afterwards."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("o")
         await opened(pilot, app, LogScreen)
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1)
-        assert app.board.place.view == "jobs"
+        assert app.main_screen.location.view == "jobs"
 
     bench(play)
 
 
 def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
-    """x and s say so, and the last line does not offer them."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         assert commands.readonly
         await pilot.press("x", "s")
         assert ["read-only" in note for note in notes] == [True, True]
         assert len(app.screen_stack) == 1
-        keys = "".join(piece.text for piece in app.board.query_one("Keys").pieces())
+        keys = "".join(piece.text for piece in app.main_screen.query_one("Keys").pieces())
         assert "cancel" not in keys
         assert "signal" not in keys
 
@@ -234,8 +215,6 @@ def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
 
 
 def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
-    """And there is no question."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         commands.fails = "slurm_load_jobs error: [red]Unable"
         await pilot.press("x")
@@ -246,16 +225,14 @@ def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
 
 
 def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
-    """Keys go on, a second action is refused, and the program can be left."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         commands.waits.clear()
         await pilot.press("x")
         await until(pilot, lambda: notes == ["this takes a moment ..."])
         await pilot.press("x")
-        assert "one thing at a time" in notes[1]
+        assert "one action at a time" in notes[1]
         await pilot.press("1")
-        await until(pilot, lambda: app.board.place.view == "nodes")
+        await until(pilot, lambda: app.main_screen.location.view == "nodes")
         commands.waits.set()
         await opened(pilot, app, Confirm)
 
@@ -263,14 +240,13 @@ def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
 
 
 def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is said, what comes all the same later is nobody's, and the key works again."""
     monkeypatch.setattr(action_keys, "PATIENCE_S", 0.01)
     monkeypatch.setattr(action_keys, "LIMIT_S", 0.05)
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         commands.waits.clear()
         await pilot.press("x")
-        await until(pilot, lambda: any("nobody knows what became of it" in note for note in notes))
+        await until(pilot, lambda: any("the result is unknown" in note for note in notes))
         commands.waits.set()
         monkeypatch.setattr(action_keys, "LIMIT_S", 120.0)
         await pilot.pause()
@@ -282,7 +258,6 @@ def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
-    """Where it was written to may be a file server that has gone."""
     hangs = threading.Event()
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
@@ -297,7 +272,7 @@ def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
         await pilot.press("o")
         await until(pilot, begun.is_set)
         await pilot.press("o")
-        await until(pilot, lambda: any("one thing at a time" in note for note in notes))
+        await until(pilot, lambda: any("one action at a time" in note for note in notes))
         await pilot.press("x")
         await opened(pilot, app, Confirm)
 
@@ -308,8 +283,6 @@ def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
 
 
 def test_looks_that_arrive_during_a_question_change_nothing_in_it(bench: Any) -> None:
-    """It is about what was on the screen when the key was pressed."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("x")
         await opened(pilot, app, Confirm)
@@ -325,21 +298,19 @@ def test_looks_that_arrive_during_a_question_change_nothing_in_it(bench: Any) ->
 
 
 def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
-    """Of advice; a stranger's line presses no Enter in the shell it is put into."""
-
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("6")
-        await until(pilot, lambda: app.board.place.view == "advice")
-        for _ in app.board.shown.grid.rows:
-            if app.board.shown.copied():
+        await until(pilot, lambda: app.main_screen.location.view == "advice")
+        for _ in app.main_screen.shown.grid.rows:
+            if app.main_screen.shown.copy_lines():
                 break
             await pilot.press("down")  # a job that is well as it is has no line
-        lines = app.board.shown.copied()
+        lines = app.main_screen.shown.copy_lines()
         assert lines
         await pilot.press("y")
         assert app.clipboard == "\n".join(lines)
         assert notes[0].startswith("copied")
-        app.board.shown.copied = lambda: ("a\rrm -rf\x1b[31m",)
+        app.main_screen.shown.copy_lines = lambda: ("a\rrm -rf\x1b[31m",)
         await pilot.press("y")
         assert app.clipboard == "a\\rrm -rf\\x1b[31m"
 
@@ -349,7 +320,6 @@ def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
 def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of `xy` and `xq` in one write nothing is copied, left or cancelled, however long the question takes to come."""
     monkeypatch.setitem(Confirm.__init__.__kwdefaults__, "guard_s", 0.8)
     monkeypatch.setattr(typed_ahead, "PATIENCE_S", 30.0)
 
@@ -359,16 +329,16 @@ def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
             for key in typed:
                 app.post_message(events.Key(key, key))
             await pilot.pause()
-            assert app.screen is app.board
+            assert app.screen is app.main_screen
             commands.waits.set()
             await opened(pilot, app, Confirm)
             if "q" in typed:
-                await until(pilot, lambda: app.screen is app.board)
+                await until(pilot, lambda: app.screen is app.main_screen)
             else:
                 await pilot.pause()
                 await pilot.press("escape")
             assert not app.is_ending
-            await until(pilot, lambda: notes and notes[-1] == "no: nothing was done")
+            await until(pilot, lambda: notes and notes[-1] == "nothing was done")
         assert not [one for one in notes if "copied" in one]
         assert "done" not in commands.done
 
@@ -376,7 +346,6 @@ def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
 
 
 def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then they are the table's again."""
     monkeypatch.setattr(typed_ahead, "PATIENCE_S", 0.05)
 
     async def play(pilot: Pilot[Any], app: Dashboard, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
@@ -384,7 +353,7 @@ def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypa
         for key in "xp":
             app.post_message(events.Key(key, key))
         await until(pilot, lambda: app.status.held)
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         commands.waits.set()
         await opened(pilot, app, Confirm)
 

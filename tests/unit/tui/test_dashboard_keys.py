@@ -1,4 +1,4 @@
-"""Every key of the list does what it says, in every view."""
+"""Every key has its documented effect, in every view."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, until
 from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
+from slurm_share_tui.location import Location, Process, ViewName
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process, ViewName
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
@@ -31,14 +31,13 @@ QUITS = ("quit", "quit.now")
 
 
 def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
-    """`cancel = "C"`: the column that had the letter gets another one."""
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"}))
 
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert not {"C", "H"} & {*grid.letters.values()}
         assert len({*grid.letters.values()}) == len(grid.letters)
@@ -53,42 +52,42 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
 
 
 class Bench:
-    """A dashboard in one view, and what is needed to see what a key did."""
+    """A dashboard in one view, with what is needed to see the effect of a key."""
 
-    def __init__(self, pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, notes: list[str], way: tuple[Place, ...]):
-        self.pilot, self.app, self.feed, self.notes, self.way = pilot, app, feed, notes, way
+    def __init__(self, pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, notes: list[str], path: tuple[Location, ...]):
+        self.pilot, self.app, self.feed, self.notes, self.path = pilot, app, feed, notes, path
         self.key = ""
 
     @property
     def grid(self) -> Grid[Any]:
         """The view's table."""
-        grid = self.app.board.grid
+        grid = self.app.main_screen.grid
         assert grid is not None
         return grid
 
     async def begin(self) -> None:
-        """The view as it was, nothing over it, told nothing."""
+        """Restore the initial state of the view."""
         while len(self.app.screen_stack) > 1:
             self.app.pop_screen()
             await self.pilot.pause()
-        if self.app.board.way != self.way:
-            await self.app.board.go(self.way)
+        if self.app.main_screen.path != self.path:
+            await self.app.main_screen.go(self.path)
         grid = self.grid
         grid.query_text, grid.marks = "", frozenset()
         grid.sort_by("", False)
         grid.action_first()
-        if getattr(self.app.board.shown, "only_flagged", False):
-            self.app.board.action_flagged()
+        if getattr(self.app.main_screen.shown, "only_flagged", False):
+            self.app.main_screen.action_flagged()
         self.app.hold(False)
         self.feed.told.clear()
         self.notes.clear()
 
     async def press(self) -> None:
-        """The key that is tried."""
+        """Press the key under test."""
         await self.pilot.press(self.key)
 
     async def holds(self, what: Callable[[], object]) -> None:
-        """In time."""
+        """Wait until the condition holds."""
         await until(self.pilot, what, f"what {self.key} does")
 
 
@@ -96,35 +95,35 @@ Try = Callable[[Bench], Awaitable[None]]
 
 
 def goes_to(view: ViewName) -> Try:
-    """A view's own key."""
+    """The key opens a view."""
 
     async def run(bench: Bench) -> None:
         await bench.press()
-        await bench.holds(lambda: bench.app.board.place.view == view)
+        await bench.holds(lambda: bench.app.main_screen.location.view == view)
 
     return run
 
 
 async def goes_down(bench: Bench) -> None:
-    """To what the view says is below, or nowhere."""
-    assert bench.app.board.shown is not None
-    below = bench.app.board.shown.below()
+    """The key goes to what the view names, or nowhere."""
+    assert bench.app.main_screen.shown is not None
+    below = bench.app.main_screen.shown.enter_location()
     await bench.press()
-    await bench.holds(lambda: bench.app.board.way == (bench.way if below is None else (*bench.way, below)))
+    await bench.holds(lambda: bench.app.main_screen.path == (bench.path if below is None else (*bench.path, below)))
 
 
 async def goes_back(bench: Bench) -> None:
-    """First out of the filter, then out of the view; from the first one nowhere."""
+    """The key clears the filter, then goes back; in the first view it does nothing."""
     bench.grid.query_text = "a"
     await bench.press()
     assert bench.grid.query_text == ""
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.press()
-    await bench.holds(lambda: bench.app.board.way == (bench.way[:-1] or bench.way))
+    await bench.holds(lambda: bench.app.main_screen.path == (bench.path[:-1] or bench.path))
 
 
 def moves(begin: int, by: Callable[[Bench], int]) -> Try:
-    """The cursor, from line `begin` (negative: from the end) to `by`."""
+    """The key moves the cursor from line `begin` (negative: from the end) by `by`."""
 
     async def run(bench: Bench) -> None:
         last = bench.grid.count - 1
@@ -136,7 +135,7 @@ def moves(begin: int, by: Callable[[Bench], int]) -> Try:
 
 
 async def pages_down(bench: Bench) -> None:
-    """From the first row to the last one that was seen, in a terminal that is too low for all of them."""
+    """The key moves from the first row to the last visible one."""
     page = await low(bench)
     await bench.press()
     assert bench.grid.cursor == min(bench.grid.count - 1, page)
@@ -144,7 +143,7 @@ async def pages_down(bench: Bench) -> None:
 
 
 async def pages_up(bench: Bench) -> None:
-    """As far up from the end."""
+    """The key moves as far up from the end."""
     page = await low(bench)
     bench.grid.action_last()
     await bench.press()
@@ -153,7 +152,7 @@ async def pages_up(bench: Bench) -> None:
 
 
 async def low(bench: Bench) -> int:
-    """A terminal with room for a few rows of a table; how far a page goes, which is further than a row."""
+    """Shrink the terminal to a few rows of the table; return how far a page goes."""
     await bench.pilot.resize_terminal(120, 15)
     await bench.pilot.pause()
     bench.grid.action_first()
@@ -165,13 +164,13 @@ async def low(bench: Bench) -> int:
 
 
 async def high(bench: Bench) -> None:
-    """As it was."""
+    """Restore the height of the terminal."""
     await bench.pilot.resize_terminal(120, 40)
     await bench.pilot.pause()
 
 
 async def scrolls(bench: Bench) -> None:
-    """Sideways, in a terminal that is too narrow for all columns; the view stays."""
+    """The key scrolls sideways in a narrow terminal; the view stays."""
     await bench.pilot.resize_terminal(50, 40)
     await bench.pilot.pause()
     first = heading(bench)
@@ -187,19 +186,19 @@ async def scrolls(bench: Bench) -> None:
         await bench.pilot.pause()
         await bench.press()
         assert heading(bench) == second
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.pilot.resize_terminal(120, 40)
     await bench.pilot.pause()
 
 
 def heading(bench: Bench) -> str:
-    """The table's first line."""
+    """Return the first line of the table."""
     return bench.grid.render_line(0).text
 
 
 async def next_pane(bench: Bench) -> None:
-    """From part to part and round to the first; where there is one alone it keeps the focus."""
-    view = bench.app.board.shown
+    """The key moves the focus from part to part, and back to the first."""
+    view = bench.app.main_screen.shown
     assert view is not None
     parts = [one for one in view.query("*") if one.focusable]
     assert len(parts) == (2 if view.view == "advice" else 1)
@@ -211,20 +210,20 @@ async def next_pane(bench: Bench) -> None:
 
 
 async def filters(bench: Bench) -> None:
-    """The table follows what is written, and keys do nothing else meanwhile; Esc has all rows again."""
+    """The typed text filters the table and no key acts meanwhile; Esc shows all rows again."""
     grid, total = bench.grid, bench.grid.total
     assert total > 0
     row = grid.shown_rows[-1]
     texts = [column.text(row) for column in grid.columns if isinstance(column.value(row), str)]
     word = next(word for text in texts for word in text.split() if word.isalnum())
     await bench.press()
-    assert bench.app.board.query_one(FilterLine).display
+    assert bench.app.main_screen.query_one(FilterLine).display
     await bench.pilot.press(*word)
     await bench.holds(lambda: grid.query_text == word)
     assert 0 < grid.count <= total
     await bench.pilot.press("q", "2")
     await bench.pilot.pause()
-    assert bench.app.board.way == bench.way
+    assert bench.app.main_screen.path == bench.path
     await bench.pilot.press("escape")
     await bench.holds(lambda: grid.query_text == "")
     assert grid.count == total
@@ -232,14 +231,14 @@ async def filters(bench: Bench) -> None:
 
 
 async def stops(bench: Bench) -> None:
-    """Without a terminal there is no shell to go back to."""
+    """Without a terminal no shell can resume the process."""
     await bench.press()
-    await bench.holds(lambda: bench.notes == ["there is no shell here that could bring it back"])
+    await bench.holds(lambda: bench.notes == ["there is no shell here that could resume it"])
 
 
 async def flags(bench: Bench) -> None:
-    """Those rows that have a flag, and no other ones; the same key has all again."""
-    view, rows = bench.app.board.shown, list(bench.grid.rows)
+    """The key shows the flagged rows only; again: all rows."""
+    view, rows = bench.app.main_screen.shown, list(bench.grid.rows)
     assert isinstance(view, TableView)
     flagged = [row for row in rows if view.codes(row)]
     if view.view == "nodes":
@@ -251,7 +250,7 @@ async def flags(bench: Bench) -> None:
 
 
 def sorts(by: int) -> Try:
-    """By the column beside the sorted one, on this side of it."""
+    """The key sorts by the neighbouring column."""
 
     async def run(bench: Bench) -> None:
         grid = bench.grid
@@ -265,7 +264,7 @@ def sorts(by: int) -> Try:
 
 
 async def reverses(bench: Bench) -> None:
-    """There and back."""
+    """The key reverses the sort, twice."""
     await bench.press()
     first = bench.grid.sort
     await bench.press()
@@ -273,13 +272,13 @@ async def reverses(bench: Bench) -> None:
 
 
 async def marks(bench: Bench) -> None:
-    """The row under the cursor; the status counts it."""
+    """The key marks the row under the cursor; the status counts it."""
     await bench.press()
     assert len(bench.grid.marks) == min(1, bench.grid.count)
 
 
 async def unmarks(bench: Bench) -> None:
-    """All of them."""
+    """The key unmarks all rows."""
     bench.grid.action_mark()
     bench.grid.action_mark()
     await bench.press()
@@ -287,29 +286,29 @@ async def unmarks(bench: Bench) -> None:
 
 
 def opens(screen: type[Any]) -> Try:
-    """A screen over the view, which Esc closes."""
+    """The key opens a screen, which Esc closes."""
 
     async def run(bench: Bench) -> None:
         await bench.press()
         await bench.holds(lambda: isinstance(bench.app.screen, screen))
         await bench.pilot.press("escape")
         await bench.holds(lambda: len(bench.app.screen_stack) == 1)
-        assert bench.app.board.way == bench.way
+        assert bench.app.main_screen.path == bench.path
 
     return run
 
 
 async def hides_charts(bench: Bench) -> None:
-    """Remembered in every view, and shown again by the same key."""
+    """The key hides the charts in every view, and shows them again."""
     for expected in (False, True):
         await bench.press()
         await until(bench.pilot, lambda expected=expected: bench.app.memory.now.charts is expected)  # type: ignore[misc]
 
 
 async def plots(bench: Bench) -> None:
-    """What the view has a history of; where it has none it says so."""
-    assert bench.app.board.shown is not None
-    if bench.app.board.shown.subject() is None:
+    """The key opens the plot, or says that there is nothing to plot."""
+    assert bench.app.main_screen.shown is not None
+    if bench.app.main_screen.shown.subject() is None:
         await bench.press()
         assert "nothing here to plot" in bench.notes[0]
     else:
@@ -317,20 +316,20 @@ async def plots(bench: Bench) -> None:
 
 
 async def pauses(bench: Bench) -> None:
-    """And goes on."""
+    """The key pauses and resumes."""
     await bench.press()
     await bench.press()
     assert bench.feed.told == [Hold(True), Hold(False)]
 
 
 async def looks(bench: Bench) -> None:
-    """Now."""
+    """The key asks for a survey."""
     await bench.press()
     assert bench.feed.told == [ReadNow()]
 
 
 def changes_interval(wanted: float) -> Try:
-    """From 5 s; the feed is told."""
+    """The key changes the interval of 5 s and sends it to the feed."""
 
     async def run(bench: Bench) -> None:
         bench.app.status = replace(bench.app.status, interval_s=5.0)
@@ -342,14 +341,14 @@ def changes_interval(wanted: float) -> Try:
 
 
 async def is_for_replays(bench: Bench) -> None:
-    """It says so, and tells the feed nothing."""
+    """The key says that it is for replays, and sends nothing."""
     await bench.press()
     assert "for a recording" in bench.notes[0]
     assert bench.feed.told == []
 
 
 async def is_refused_in_a_demonstration(bench: Bench) -> None:
-    """With a sentence, and nothing is opened."""
+    """The key is refused with a sentence, and no screen opens."""
     await bench.press()
     assert len(bench.notes) == 1
     assert "in a demonstration" in bench.notes[0]
@@ -357,10 +356,10 @@ async def is_refused_in_a_demonstration(bench: Bench) -> None:
 
 
 async def copies(bench: Bench) -> None:
-    """What the view says; the note says what, or that there is nothing."""
-    assert bench.app.board.shown is not None
-    lines = bench.app.board.shown.copied()
-    assert lines or bench.app.board.place.view == "advice"
+    """The key copies the view's lines and says so, or that there is nothing."""
+    assert bench.app.main_screen.shown is not None
+    lines = bench.app.main_screen.shown.copy_lines()
+    assert lines or bench.app.main_screen.location.view == "advice"
     bench.app.copy_to_clipboard("what was there before")
     await bench.press()
     (note,) = bench.notes
@@ -369,7 +368,7 @@ async def copies(bench: Bench) -> None:
 
 
 async def changes_theme(bench: Bench) -> None:
-    """To the next."""
+    """The key chooses the next theme."""
     before = bench.app.theme
     await bench.press()
     assert bench.app.theme == themes.after(before)
@@ -414,36 +413,34 @@ TRIES: dict[str, Try] = {
 }
 
 
-def way_to(view: ViewName, picture: Picture) -> tuple[Place, ...]:
-    """A place with something in it: the node with the most GPUs, the process on it."""
+def way_to(view: ViewName, picture: Picture) -> tuple[Location, ...]:
+    """Return the path to a location with content: the node with the most GPUs, a process on it."""
     row = next(row for row in picture.nodes if row.name == "h-1")
     assert row.node.snapshot is not None
     process = row.node.snapshot.processes[0]
-    node = Place(view="node", node="h-1")
-    gpu = Place(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
+    node = Location(view="node", node="h-1")
+    gpu = Location(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
     if view == "node":
-        return (Place(view="nodes"), node)
+        return (Location(view="nodes"), node)
     if view == "gpu":
-        return (Place(view="nodes"), node, gpu)
+        return (Location(view="nodes"), node, gpu)
     if view == "process":
         one = Process(process.pid, process.start_ticks)
         return (
-            Place(view="nodes"),
+            Location(view="nodes"),
             node,
             gpu,
-            Place(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
+            Location(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
         )
-    return (Place(view=view),)
+    return (Location(view=view),)
 
 
 def test_every_key_is_tried() -> None:
-    """A key that is new in the list is new here."""
     assert set(TRIES) | set(QUITS) == set(keymap.BY_ID)
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this view, each of its keys."""
     feed = FakeFeed()
     app = a_dashboard(feed, commands=Commands())
     notes = notes_of(app, monkeypatch)
@@ -467,7 +464,6 @@ def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
 def test_the_keys_to_leave_leave(key: str) -> None:
-    """From any view."""
     app = a_dashboard()
     left = []
     app.exit = lambda *args, **words: left.append(key)  # type: ignore[method-assign]
@@ -481,7 +477,6 @@ def test_the_keys_to_leave_leave(key: str) -> None:
 
 
 def test_ctrl_c_leaves_whatever_is_open() -> None:
-    """A line of input, the help, the palette: it is the way out that everybody knows."""
     app = a_dashboard()
     left = []
     app.exit = lambda *args, **words: left.append(1)  # type: ignore[method-assign]
@@ -498,14 +493,13 @@ def test_ctrl_c_leaves_whatever_is_open() -> None:
 
 
 def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
-    """Each letter that a heading of the table shows."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert len(grid.letters) > 5
         for column, letter in grid.letters.items():

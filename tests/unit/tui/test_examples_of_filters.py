@@ -1,5 +1,5 @@
-"""The examples of filters in the manual, in the help and in the list of keys are true: each is understood by a table,
-is refused by none but for want of the column, and finds something."""
+"""The examples of filters in the manual, the help and the list of keys work: each is valid for some table and matches
+some row."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from slurm_share_tui import keymap, query
 from slurm_share_tui import tables as made
 from slurm_share_tui.history import History
-from slurm_share_tui.query import understand
+from slurm_share_tui.query import parse
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.screens.help import FILTER
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import gpu_rows
@@ -30,24 +30,24 @@ FINDS_NOTHING = {'name="a (b)"', "name~n1*"}
 
 
 def of_the_manual() -> list[str]:
-    """First column of the table of filters."""
+    """Return the examples in the first column of the manual's table."""
     section = MANUAL.read_text(encoding="utf-8").partition("## Filters")[2].partition("\n## ")[0]
     rows = [line.partition(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
     return [one for row in rows for one in re.findall(r"`([^`]+)`", row)]
 
 
 def of_the_help() -> list[str]:
-    """Both columns of the page: the second has some as well."""
+    """Return the examples in both columns of the help."""
     return [text for text, _ in FILTER] + [one for _, words in FILTER for one in FIGURE.findall(words)]
 
 
 def of_the_keys() -> list[str]:
-    """The line of `/`."""
+    """Return the examples in the help of `/`."""
     return [one.strip() for one in keymap.BY_ID["filter"].help.partition("words, ")[2].split(",")]
 
 
 def of_the_module() -> list[str]:
-    """What its first line promises."""
+    """Return the examples in the first line of the module's docstring."""
     return re.findall(r"`([^`]+)`", (query.__doc__ or "").splitlines()[0])
 
 
@@ -56,7 +56,7 @@ EXAMPLES = list(dict.fromkeys([*of_the_manual(), *of_the_help(), *of_the_keys(),
 
 @cache
 def tables() -> tuple[tuple[tuple[Column[Any], ...], tuple[Any, ...]], ...]:
-    """Columns and rows of the demonstration, with one job that waits for nothing and is called test."""
+    """Return columns and rows of the demonstration, with one job named test."""
     survey = a_survey()
     picture = picture_of(replace(survey, jobs=(replace(survey.jobs[0], name="test"), *survey.jobs[1:])))
     history = History()
@@ -69,7 +69,6 @@ def tables() -> tuple[tuple[tuple[Column[Any], ...], tuple[Any, ...]], ...]:
 
 
 def test_there_are_examples_to_be_run() -> None:
-    """Otherwise nothing below says anything."""
     assert len(of_the_manual()) >= 12
     assert len(of_the_help()) >= 8
     assert len(of_the_keys()) == 3
@@ -79,15 +78,13 @@ def test_there_are_examples_to_be_run() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_is_true(example: str) -> None:
-    """In some table it finds some rows; elsewhere the column is not there, or another one has the unit, and that is
-    all that may be wrong."""
     found = understood = 0
     mistakes: list[str] = []
     for columns, rows in tables():
         try:
-            asked = understand(example, columns, [column.id for column in columns if column.shown])
+            asked = parse(example, columns, [column.id for column in columns if column.shown])
             assert asked is not None
-            found += len(asked.fitting(Held(rows, columns, str), len(rows)))
+            found += len(asked.fitting(RowSet(rows, columns, str), len(rows)))
             understood += 1
         except QueryError as error:
             mistakes.append(str(error))
@@ -97,13 +94,12 @@ def test_an_example_is_true(example: str) -> None:
 
 
 def test_a_start_is_asked_for_from_now_on() -> None:
-    """All that run have started; a time of day would be taken for so many minutes."""
     columns, rows = tables()[2]
 
     def found(text: str) -> int:
-        asked = understand(text, columns, [column.id for column in columns if column.shown])
+        asked = parse(text, columns, [column.id for column in columns if column.shown])
         assert asked is not None
-        return len(asked.fitting(Held(rows, columns, str), len(rows)))
+        return len(asked.fitting(RowSet(rows, columns, str), len(rows)))
 
     running = found("time>=0:00")
     assert 0 < running <= found("start<=0s")

@@ -1,4 +1,4 @@
-"""The dashboard's end of the pipes: pictures come, whatever the other end does."""
+"""The dashboard's end of the feed: pictures arrive whatever the feed process does."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
 from slurm_share_tui.messages import Arrived, FeedFailed
-from slurm_share_tui.wire import (
-    AskRecorded,
-    Details,
-    Every,
-    Hold,
-    Seek,
-    Step,
-    Subject,
-)
+from slurm_share_tui.wire import AskRecorded, Details, Every, Hold, Seek, Step, Subject
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load import recording
@@ -38,7 +30,7 @@ import json, sys
 from slurm_share_tui import wire
 from slurm_share.load.snapshot import Survey
 def say(message):
-    sys.stdout.buffer.write(wire.line(message)); sys.stdout.buffer.flush()
+    sys.stdout.buffer.write(wire.encode(message)); sys.stdout.buffer.flush()
 def look(count=0, *notes):
     survey = Survey(taken=float(count), user="alice", source="demo", nodes=(), notes=notes)
     say(wire.Begin(survey=survey, nodes=0, took_s=0.1)); say(wire.End())
@@ -48,7 +40,7 @@ sys.stdin.readline()
 
 
 class App:
-    """Takes messages, and waits for them."""
+    """Receives messages and waits for them."""
 
     def __init__(self):
         self.messages = []
@@ -61,7 +53,7 @@ class App:
         return True
 
     def wait(self, kind, is_it=lambda _: True):
-        """The first message of that kind that is it."""
+        """Return the first message of this kind that fits."""
         with self.came:
             assert self.came.wait_for(lambda: any(isinstance(one, kind) and is_it(one) for one in self.messages), 120)
             return next(one for one in self.messages if isinstance(one, kind) and is_it(one))
@@ -73,13 +65,13 @@ class App:
 
 @pytest.fixture
 def app():
-    """One."""
+    """An app without a screen."""
     return App()
 
 
 @pytest.fixture
 def feed(app, request):
-    """Makes feeds that speak to the app, and closes them."""
+    """Make feeds that post to the app, and close them."""
     made = []
 
     def make(origin=DEMO, script=None, attached=True, **words):
@@ -96,7 +88,7 @@ def feed(app, request):
 
 
 def gone(pid):
-    """Whether that process ends, in any time."""
+    """Return whether the process ends."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
@@ -110,7 +102,6 @@ def gone(pid):
 
 
 def test_pictures_come_and_the_history_has_them_first(app, feed):
-    """Numbered, with the time at which they were here, nodes, jobs and advice."""
     one = feed()
     picture = app.wait(Arrived).picture
     assert picture.number == 1
@@ -128,7 +119,6 @@ def test_pictures_come_and_the_history_has_them_first(app, feed):
 
 
 def test_what_came_before_there_was_an_app_is_kept(app, feed):
-    """Of pictures the newest."""
     one = feed(
         attached=False, script="look(1); look(2, 'newest'); say(wire.FeedFailure('then this', False)); sys.stdin.read()"
     )
@@ -142,7 +132,6 @@ def test_what_came_before_there_was_an_app_is_kept(app, feed):
 
 @pytest.mark.parametrize("count", [1, 10_000])
 def test_one_node_and_ten_thousand(app, feed, count):
-    """All of them, and of many a line each until more is wanted."""
     one = feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=1.0))
     picture = app.wait(Arrived).picture
     assert len(picture.nodes) == count
@@ -153,13 +142,11 @@ def test_one_node_and_ten_thousand(app, feed, count):
 
 
 def test_no_node_at_all(app, feed):
-    """Somebody without jobs has a picture too."""
     feed(script="look(1); sys.stdin.read()")
     assert app.wait(Arrived).picture.nodes == ()
 
 
 def test_a_process_that_is_killed_is_started_again(app, feed):
-    """The app is told; pictures come again, with what it had been told meanwhile."""
     one = feed()
     app.wait(Arrived)
     one.tell(Hold(True))
@@ -167,7 +154,7 @@ def test_a_process_that_is_killed_is_started_again(app, feed):
     os.kill(pid, signal.SIGKILL)
     problem = app.wait(FeedFailed)
     assert "ended by signal 9" in problem.why
-    assert "started again" in problem.why
+    assert "starts again" in problem.why
     assert not problem.is_over
     app.forget()
     assert app.wait(Arrived)  # one, held as it is: a process that has just begun looks once
@@ -175,13 +162,12 @@ def test_a_process_that_is_killed_is_started_again(app, feed):
 
 
 def test_a_new_process_is_told_what_still_holds(app, feed):
-    """The last of each kind, and the questions without an answer; nothing of what was for once."""
     script = """
 heard = []
 look(0)
 for line in sys.stdin:
     if line.strip(): heard.append(json.loads(line))
-    if heard and heard[-1]["type"] == "Look": sys.exit(3)
+    if heard and heard[-1]["type"] == "ReadNow": sys.exit(3)
     look(len(heard), json.dumps(heard))
 """
     one = feed(script=script)
@@ -193,11 +179,10 @@ for line in sys.stdin:
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
     every, details, recorded = json.loads(said)
     assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert recorded == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
+    assert recorded == {"type": "AskRecorded", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
-    """After its process was killed."""
     writer = recording.Writer(tmp_path / "day.jsonl")
     for number in range(5):
         writer.write(a_survey(now=NOW + 60 * number))
@@ -220,7 +205,6 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
 
 
 def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
-    """Its own last words are told, made safe."""
     feed(script="print('\\x1b[31mwhy\\n', file=sys.stderr); sys.exit(7)", pauses_s=[0.01, 0.02, 0.03])
     for pause in ("0.01", "0.02", "0.03"):
         problem = app.wait(FeedFailed, lambda message, pause=pause: f"again in {pause} s" in message.why)
@@ -230,7 +214,6 @@ def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
 
 
 def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
-    """The app is told that it is over."""
     one = feed(Origin(user="nobody-of-that-name", demo=True))
     problem = app.wait(FeedFailed)
     assert problem.is_over
@@ -242,8 +225,6 @@ def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
 
 
 def test_a_look_that_breaks_off_is_none(app, feed):
-    """Lines that are none, a look without all of its nodes, one without an end: that is said, once and not for each of
-    them, and the next whole one is shown."""
     script = """
 begin = wire.Begin(survey=Survey(taken=1.0, user="alice", source="demo", nodes=()), nodes=3, took_s=0.1)
 say(begin); say(wire.End())
@@ -262,7 +243,6 @@ sys.stdin.read()
 
 
 def test_one_that_does_not_read_what_it_is_told_is_replaced(app, feed, tmp_path):
-    """It is ended at once, and the next one is told what still holds."""
     script = """
 import os, time
 if os.path.exists(FLAG): look(2, sys.stdin.readline()); sys.stdin.read()
@@ -273,15 +253,14 @@ time.sleep(600)
     one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
     app.wait(Arrived)
     said = Details(True)
-    for _ in range(70_000 // len(wire.line(said)) + 1):
+    for _ in range(70_000 // len(wire.encode(said)) + 1):
         one.tell(said)
     assert "ended by signal 9" in app.wait(FeedFailed).why
     picture = app.wait(Arrived, lambda message: message.picture.survey.taken == 2).picture
-    assert picture.survey.notes == (wire.line(said).decode(),)
+    assert picture.survey.notes == (wire.encode(said).decode(),)
 
 
 def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, monkeypatch):
-    """A fork takes long where much is in memory, and it is a key that gives the order."""
     one = feed()
     app.wait(Arrived)
     begun, told = threading.Event(), threading.Event()
@@ -304,7 +283,6 @@ def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, m
 
 
 def test_closing_ends_the_process(app, feed):
-    """It is gone, and closing once more is nothing; nor is telling it something."""
     one = feed()
     app.wait(Arrived)
     pid = one._child.pid
@@ -315,7 +293,6 @@ def test_closing_ends_the_process(app, feed):
 
 
 def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
-    """It neither reads nor minds SIGTERM."""
     monkeypatch.setattr("slurm_share_tui.feed.CLOSE_S", 0.4)
     one = feed(script="import signal, time; signal.signal(15, signal.SIG_IGN); look(1); time.sleep(600)")
     app.wait(Arrived)
@@ -325,7 +302,6 @@ def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
 
 
 def test_an_app_that_is_gone_stops_nothing(app, feed):
-    """Its loop is closed: there is nobody to tell."""
     one = feed(attached=False, script="look(1); sys.stdin.readline(); look(2); sys.stdin.read()")
     until = time.monotonic() + 120
     while not one.has_seen and time.monotonic() < until:
@@ -344,7 +320,6 @@ def test_an_app_that_is_gone_stops_nothing(app, feed):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
-    """The screen says that nothing more comes."""
     one = feed(attached=False, script="sys.stdin.readline(); look(1); sys.stdin.read()")
     monkeypatch.setattr(one.history, "take", lambda _picture: 1 / 0)
     one.attach(app.post)
@@ -355,7 +330,7 @@ def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
 
 
 def test_the_collector_does_not_walk_through_pictures(app, feed):
-    """Half a million records of a large cluster would stop the keys; they are values, and values make no cycles."""
+    """Half a million records would delay the keys, and values form no cycles."""
     feed()
     picture = app.wait(Arrived).picture
     snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
@@ -371,7 +346,6 @@ def test_the_collector_does_not_walk_through_pictures(app, feed):
 
 
 def test_a_process_that_cannot_be_started_is_an_error():
-    """At once, where the command is not on the screen yet."""
     one = Feed(DEMO, program=["/nowhere/at/all"])
     with pytest.raises(CommandError):
         one.start()
@@ -380,7 +354,6 @@ def test_a_process_that_cannot_be_started_is_an_error():
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_dashboard_that_is_killed_leaves_no_process(number):
-    """However it ends, the process that looks sees the end of its input."""
     script = """import time
 from slurm_share_tui.feed import Feed
 from slurm_share.load.sources.origin import Origin

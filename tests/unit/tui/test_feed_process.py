@@ -1,4 +1,4 @@
-"""The process that looks: when it looks, what it says, whom it obeys, and how it ends."""
+"""The feed process: when it reads surveys, what it sends, which commands it follows, and how it ends."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from slurm_share.load.snapshot import Means
 from slurm_share.load.sources.origin import Origin
 
 
-class Played:
-    """A scene: surveys, or errors, one after another and then the last again; every 5 s."""
+class ReplaySource:
+    """A source of surveys or errors, one every 5 s, the last one again and again."""
 
     position = None
     file = None
@@ -77,13 +77,13 @@ class Played:
 
 
 class Desk(CommandReader):
-    """Orders at their time, a clock that passes as it is waited for, and what is said."""
+    """Gives commands at their times on a fake clock, and keeps the messages."""
 
-    def __init__(self, scene, *orders, until=12.0):
-        """`take`: (when, order)."""
+    def __init__(self, source, *orders, until=12.0):
+        """`take`: pairs of time and command."""
         super().__init__()
-        self.scene, self.script, self.until = scene, sorted(orders, key=lambda one: one[0]), until
-        scene.desk = self
+        self.source, self.script, self.until = source, sorted(orders, key=lambda one: one[0]), until
+        source.desk = self
         self.now = 0.0
         self.said = []
 
@@ -100,21 +100,20 @@ class Desk(CommandReader):
         self.said.append((self.now, message))
 
     def run(self):
-        """What was said."""
-        Watch(self, self.say, lambda: self.scene, clock=lambda: self.now).run()
+        """Return the messages."""
+        Watch(self, self.say, lambda: self.source, clock=lambda: self.now).run()
         return self.said
 
     def times(self, kind=End):
-        """When this was said."""
+        """Return the times of a message."""
         return [at for at, one in self.run() if isinstance(one, kind)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 12, 300])
 def test_a_look_arrives_whole(count):
-    """In parts, and put together again it is what was seen, with every node's figures and every job's advice."""
     survey = a_survey(count=count)
-    messages = [one for _, one in Desk(Played(survey), until=1.0).run()]
-    begin, *parts, end = [wire.said(wire.line(one)) for one in messages]
+    messages = [one for _, one in Desk(ReplaySource(survey), until=1.0).run()]
+    begin, *parts, end = [wire.decode_message(wire.encode(one)) for one in messages]
     assert (type(begin), begin.nodes, type(end)) == (Begin, count, End)
     assert all(isinstance(part, Part) and len(part.rows) <= wire.PART_NODES for part in parts)
     picture = put_together(
@@ -130,46 +129,39 @@ def test_a_look_arrives_whole(count):
 
 
 def test_it_looks_again_and_again():
-    """At once, and then in its time."""
-    assert Desk(Played(a_survey())).times() == [0.0, 5.0, 10.0]
+    assert Desk(ReplaySource(a_survey())).times() == [0.0, 5.0, 10.0]
 
 
 def test_a_slow_source_is_given_time():
-    """Three times as long as a look takes, from begin to begin."""
-    assert Desk(Played(a_survey(), costs_s=3.0)).times() == [3.0, 12.0]
+    assert Desk(ReplaySource(a_survey(), costs_s=3.0)).times() == [3.0, 12.0]
 
 
 def test_it_looks_when_it_is_told_to():
-    """And counts from there."""
-    assert Desk(Played(a_survey()), (2.0, ReadNow())).times() == [0.0, 2.0, 7.0]
+    assert Desk(ReplaySource(a_survey()), (2.0, ReadNow())).times() == [0.0, 2.0, 7.0]
 
 
 def test_held_it_looks_only_when_told():
-    """And goes on where it is let go."""
-    desk = Desk(Played(a_survey()), (1.0, Hold(True)), (8.0, ReadNow()), (30.0, Hold(False)), until=36.0)
+    desk = Desk(ReplaySource(a_survey()), (1.0, Hold(True)), (8.0, ReadNow()), (30.0, Hold(False)), until=36.0)
     assert desk.times() == [0.0, 8.0, 30.0, 35.0]
 
 
 def test_what_concerns_the_scene_reaches_it():
-    """And what shows something new is looked at at once, held or not."""
     orders = (Every(2.0), Details(True), Seek(3.0), Speed(2.0))
-    scene = Played(a_survey())
-    desk = Desk(scene, (1.0, Hold(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
+    source = ReplaySource(a_survey())
+    desk = Desk(source, (1.0, Hold(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
     assert desk.times() == [0.0, 3.0]
-    assert scene.told == [*orders, Step(1)]
+    assert source.told == [*orders, Step(1)]
 
 
 def test_what_is_told_before_there_is_a_scene_is_not_lost():
-    """An app that was quicker than the first look."""
-    scene = Played(a_survey())
-    Desk(scene, (0.0, Details(True)), (0.0, Every(9.0)), until=1.0).run()
-    assert scene.told == [Details(True), Every(9.0)]
+    source = ReplaySource(a_survey())
+    Desk(source, (0.0, Details(True)), (0.0, Every(9.0)), until=1.0).run()
+    assert source.told == [Details(True), Every(9.0)]
 
 
 def test_a_source_that_dies_and_returns():
-    """What it said is told each time, and it is asked again."""
     gone = SlurmShareError("Slurm does not answer")
-    desk = Desk(Played(a_survey(), gone, gone, a_survey()), until=17.0)
+    desk = Desk(ReplaySource(a_survey(), gone, gone, a_survey()), until=17.0)
     assert [type(one) for _, one in desk.run() if isinstance(one, End | FeedFailure)] == [
         End,
         FeedFailure,
@@ -180,44 +172,39 @@ def test_a_source_that_dies_and_returns():
 
 
 def test_what_cannot_be_as_asked_is_the_end():
-    """Where it is known at the first look; later it is trouble like any other."""
-    scene = Played(UsageError("there is no node x"))
-    assert Desk(scene).run() == [(0.0, FeedFailure("there is no node x", is_over=True))]
-    assert scene.closed == 1
-    desk = Desk(Played(a_survey(), UsageError("gone"), a_survey()))
+    source = ReplaySource(UsageError("there is no node x"))
+    assert Desk(source).run() == [(0.0, FeedFailure("there is no node x", is_over=True))]
+    assert source.closed == 1
+    desk = Desk(ReplaySource(a_survey(), UsageError("gone"), a_survey()))
     assert desk.times() == [0.0, 10.0]
     assert (5.0, FeedFailure("gone")) in desk.said
 
 
 def test_without_slurm_it_says_what_there_is():
-    """The program is not there: trying again would not help."""
     error = CommandError(("squeue",), None, "no such file")
     error.__cause__ = FileNotFoundError()
-    ((_, problem),) = Desk(Played(error)).run()
+    ((_, problem),) = Desk(ReplaySource(error)).run()
     assert problem.is_over
     assert "llload-tui --demo" in problem.why
     silent = CommandError(("squeue",), None, "no answer within 30 s")
-    assert Desk(Played(silent, a_survey()), until=6.0).times() == [5.0]
+    assert Desk(ReplaySource(silent, a_survey()), until=6.0).times() == [5.0]
 
 
 def test_advice_that_cannot_be_given_costs_no_look(monkeypatch):
-    """The figures come, with a note."""
-
     def fail(_advisor, _survey):
         raise UsageError("n[1- is no list")
 
     monkeypatch.setattr(feed_process.Advisor, "__call__", fail)
-    messages = [one for _, one in Desk(Played(a_survey()), until=1.0).run()]
+    messages = [one for _, one in Desk(ReplaySource(a_survey()), until=1.0).run()]
     assert messages[0].survey.notes[-1] == "no advice: n[1- is no list"
     assert isinstance(messages[-1], End)
 
 
 def test_the_advice_of_the_look_before_is_an_input_of_the_next():
-    """60 looks at steady jobs with 10 % noise: verdict and number of each change once at most."""
     rng = random.Random(3)
     steady = a_survey()
-    looks = [noisy(replace(steady, taken=steady.taken + 5 * place), rng) for place in range(60)]
-    said = [one for _, one in Desk(Played(*looks), until=298.0).run()]
+    looks = [noisy(replace(steady, taken=steady.taken + 5 * location), rng) for location in range(60)]
+    said = [one for _, one in Desk(ReplaySource(*looks), until=298.0).run()]
     found = defaultdict(list)
     for one in said:
         for advice in one.advice if isinstance(one, Part) else ():
@@ -229,7 +216,7 @@ def test_the_advice_of_the_look_before_is_an_input_of_the_next():
 
 
 def noisy(survey, rng):
-    """The survey with every load of a GPU off by up to a tenth."""
+    """Return the survey with every GPU load changed by up to a tenth."""
 
     def off(means):
         return means and Means(
@@ -253,18 +240,16 @@ def noisy(survey, rng):
 
 
 def test_nobody_listens_any_more():
-    """Then it looks no further, and what it had is let go."""
-    scene = Played(a_survey())
-    desk = Desk(scene)
+    source = ReplaySource(a_survey())
+    desk = Desk(source)
     desk.say = lambda _message: (_ for _ in ()).throw(BrokenPipeError)
     desk.run()
-    assert (scene.count, scene.closed) == (1, 1)
+    assert (source.count, source.closed) == (1, 1)
 
 
 def test_of_what_is_not_recorded_there_is_no_past():
-    """It is answered at once."""
     subject = Subject(node="v-1")
-    desk = Desk(Played(a_survey()), (1.0, AskRecorded(subject)), until=2.0)
+    desk = Desk(ReplaySource(a_survey()), (1.0, AskRecorded(subject)), until=2.0)
     assert (1.0, RecordedPoints(subject, ())) in desk.run()
 
 
@@ -273,7 +258,7 @@ def test_of_what_is_not_recorded_there_is_no_past():
 
 @pytest.fixture
 def day(tmp_path):
-    """A recording of ten looks."""
+    """A recording of ten surveys."""
     path = tmp_path / "day.jsonl.gz"
     writer = recording.Writer(path)
     for number in range(10):
@@ -283,7 +268,7 @@ def day(tmp_path):
 
 
 def read(file, *subjects):
-    """What is said of them, each asked for when the one before was answered."""
+    """Return the answers about these subjects, asked one after another."""
     said, came = [], threading.Event()
 
     def say(message):
@@ -300,7 +285,6 @@ def read(file, *subjects):
 
 
 def test_the_past_of_a_node_a_gpu_and_a_user(day):
-    """All of the recording, and where somebody was not there, a point without figures."""
     wanted = (
         Subject(node="v-1"),
         Subject(node="v-1", gpu="GPU-demo-v-1-0"),
@@ -317,7 +301,6 @@ def test_the_past_of_a_node_a_gpu_and_a_user(day):
 
 
 def test_of_a_long_recording_some_looks_are_read(day, monkeypatch):
-    """From its beginning to its end."""
     monkeypatch.setattr(recorded_history, "POINTS_MOST", 4)
     ((_, points),) = [(one.subject, one.points) for one in read(day, Subject(node="v-1"))]
     assert [point.taken - NOW for point in points] == [0, 180, 360, 540]
@@ -330,7 +313,7 @@ DEMO = Origin(user="alice", demo=True, interval_s=0.5)
 
 
 def start(origin, **words):
-    """It, told what to look at."""
+    """Start the process with this origin."""
     child = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **words)
     assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(origin) + b"\n")
@@ -339,22 +322,21 @@ def start(origin, **words):
 
 
 def arrived_picture(child):
-    """Its next messages, up to the end of a look, or to trouble."""
+    """Return its next messages up to the end of a survey or a failure."""
     found = []
     while not (found and isinstance(found[-1], End | FeedFailure)):
         line = child.stdout.readline()
         assert line, child.stderr.read()
-        found.append(wire.said(line))
+        found.append(wire.decode_message(line))
     return found
 
 
 def test_it_looks_for_whoever_is_at_the_other_end():
-    """And ends when nobody is, with nothing to complain of."""
     with start(DEMO) as child:
         assert isinstance(arrived_picture(child)[0], Begin)
-        child.stdin.write(b"\nno order\n" + wire.line(Hold(True)) + wire.line(AskRecorded(Subject(node="v-1"))))
+        child.stdin.write(b"\nno order\n" + wire.encode(Hold(True)) + wire.encode(AskRecorded(Subject(node="v-1"))))
         child.stdin.flush()
-        while not isinstance(message := wire.said(child.stdout.readline()), RecordedPoints):
+        while not isinstance(message := wire.decode_message(child.stdout.readline()), RecordedPoints):
             pass
         assert message.points == ()
         child.stdin.close()
@@ -363,7 +345,6 @@ def test_it_looks_for_whoever_is_at_the_other_end():
 
 
 def test_it_ends_with_the_one_who_reads():
-    """In the midst of a look, too large for any pipe."""
     with start(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5)) as child:
         assert child.stdout.readline()
         child.stdout.close()
@@ -371,7 +352,6 @@ def test_it_ends_with_the_one_who_reads():
 
 
 def test_it_ends_by_itself_where_the_reader_neither_reads_nor_goes():
-    """Its input has ended, and its output is full."""
     with start(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5)) as child:
         assert child.stdout.readline()
         child.stdin.close()
@@ -379,7 +359,6 @@ def test_it_ends_by_itself_where_the_reader_neither_reads_nor_goes():
 
 
 def test_it_ends_where_there_is_nothing_to_look_at():
-    """One line of trouble, and no error of its own."""
     with start(Origin(user="nobody-of-that-name", demo=True)) as child:
         (problem,) = arrived_picture(child)
         assert problem.is_over
@@ -387,19 +366,17 @@ def test_it_ends_where_there_is_nothing_to_look_at():
 
 
 def test_a_recording_is_played_there(day):
-    """With its position, and by order."""
     with start(Origin(user="alice", replay=str(day), interval_s=5.0)) as child:
         assert arrived_picture(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
-        child.stdin.write(wire.line(Hold(True)) + wire.line(Step(4)))
+        child.stdin.write(wire.encode(Hold(True)) + wire.encode(Step(4)))
         child.stdin.flush()
         assert arrived_picture(child)[0].position.number == 5
 
 
 def test_a_library_that_prints_does_not_come_between(tmp_path):
-    """What is written to standard output goes to standard error."""
-    script = "import os; from slurm_share_tui import feed_process as f; real = f.open_scene\n"
+    script = "import os; from slurm_share_tui import feed_process as f; real = f.open_feed_source\n"
     script += "def loud(*words):\n    os.write(1, b'hello'); print('world', flush=True); return real(*words)\n"
-    script += "f.open_scene = loud; f.main()"
+    script += "f.open_feed_source = loud; f.main()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:
@@ -412,18 +389,17 @@ def test_a_library_that_prints_does_not_come_between(tmp_path):
 
 
 def test_it_is_light():
-    """Neither Textual nor any engine that is not used: the first picture waits for these imports."""
+    """The first picture waits for these imports."""
     code = "import sys, slurm_share_tui.feed_process, slurm_share_tui.feed; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"textual", "rich", "httpx", "asyncio", "pynvml", "argparse"} & set(loaded.split())
 
 
 def test_an_order_that_is_none_is_passed_over():
-    """Torn, of another release, nested without end: the next one is heard."""
     reading, writing = os.pipe()
-    lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "Look", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
+    lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "ReadNow", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
     with open(writing, "wb") as told:
-        told.write(b"\n".join([*lines, wire.line(Hold(True))]))
+        told.write(b"\n".join([*lines, wire.encode(Hold(True))]))
     commands = CommandReader()
     commands.read(reading)
     os.close(reading)

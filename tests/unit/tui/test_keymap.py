@@ -1,4 +1,4 @@
-"""The one list of keys: no key does two things, and a configuration gives others by id."""
+"""The list of keys: one action for each key, and configured keys by id."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ from slurm_share.core.errors import UsageError
 
 
 def test_every_id_is_there_once() -> None:
-    """The configuration names a key by its id, so an id stands for one thing."""
     assert len(keymap.BY_ID) == len(keymap.KEYS)
 
 
 def test_no_key_does_two_things() -> None:
-    """As the list is, every key has one meaning."""
     taken = [key for id in keymap.BY_ID for key in keymap.keys_of(id, {})]
     assert sorted(taken) == sorted(set(taken))
     assert keymap.checked({}) == {}
 
 
 def test_every_key_has_words_a_sentence_and_a_group() -> None:
-    """The help is made from the list, so nothing in it may be silent."""
     assert all(key.label and key.help and key.group in keymap.GROUPS for key in keymap.KEYS)
 
 
 def test_a_key_is_given_by_id_and_the_old_ones_are_free() -> None:
-    """`go.down = "d,ctrl+d"` takes Enter and l away from it."""
     keys = keymap.checked({"go.down": "d,ctrl+d", "cancel": "l"})
     assert keymap.keys_of("go.down", keys) == ("d", "ctrl+d")
     assert keymap.keys_of("cancel", keys) == ("l",)
@@ -36,7 +32,6 @@ def test_a_key_is_given_by_id_and_the_old_ones_are_free() -> None:
 
 
 def test_characters_may_be_written_as_they_are() -> None:
-    """/ is what Textual calls slash, a comma alone is a key."""
     assert keymap.checked({"filter": ","}) == {"filter": "comma"}
     assert keymap.checked({"help": "/", "filter": "ctrl+f"})["help"] == "slash"
 
@@ -45,18 +40,17 @@ def test_characters_may_be_written_as_they_are() -> None:
     ("keys", "said"),
     [
         ({"go.dwn": "d"}, "did you mean go.down"),
-        ({"cancel": "q"}, "q would be for cancel and for quit"),
-        ({"go.down": "d", "cancel": "d"}, "d would be for go.down and for cancel"),
+        ({"cancel": "q"}, "q is assigned to cancel and to quit"),
+        ({"go.down": "d", "cancel": "d"}, "d is assigned to go.down and to cancel"),
         ({"cancel": "nokey"}, "there is no key nokey"),
         ({"cancel": "hyper5+x"}, "there is no key"),
         ({"cancel": "ctrl+"}, "there is no key"),
         ({"cancel": ""}, "at least one key"),
         ({"cancel": " , , "}, "at least one key"),
-        ({"x" * 5000: "d"}, "there is nothing with the id"),
+        ({"x" * 5000: "d"}, "there is no id"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(keys: dict[str, str], said: str) -> None:
-    """Unknown ids, unknown keys, and keys that would do two things."""
     with pytest.raises(UsageError, match=said) as caught:
         keymap.checked(keys)
     assert len(str(caught.value)) < 1500
@@ -70,19 +64,18 @@ def test_what_cannot_be_is_refused_with_a_sentence(keys: dict[str, str], said: s
     ],
 )  # fmt: skip
 def test_a_key_is_written_as_people_write_it(key: str, written: str) -> None:
-    """For the last line of the screen and for the help."""
-    assert keymap.sign(key) == written
+    assert keymap.key_text(key) == written
 
 
 def test_bindings_carry_their_ids() -> None:
-    """By which Textual exchanges the keys."""
-    for room in ("app", "board", "grid"):
-        assert {binding.id for binding in keymap.bindings(room)} == {key.id for key in keymap.KEYS if key.room == room}
+    for room in ("app", "screen", "grid"):
+        assert {binding.id for binding in keymap.bindings(room)} == {
+            key.id for key in keymap.KEYS if key.handler == room
+        }
 
 
 def test_the_manual_has_every_key() -> None:
-    """packaging/docs/tui.md, made from the same list."""
     manual = (Path(__file__).parents[3] / "packaging" / "docs" / "tui.md").read_text(encoding="utf-8")
     for key in keymap.KEYS:
-        signs = " ".join(f"`{keymap.sign(one)}`" for one in keymap.keys_of(key.id, {}))
+        signs = " ".join(f"`{keymap.key_text(one)}`" for one in keymap.keys_of(key.id, {}))
         assert f"| {signs} | {key.id} | {key.help} |" in manual

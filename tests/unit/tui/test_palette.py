@@ -1,4 +1,4 @@
-"""The palette offers what keys do, columns to sort by, themes, and anything with a name; nobody's name is markup."""
+"""The palette has the actions of keys, columns to sort by, themes, and everything with a name; no name is markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 
 async def choose(pilot: Pilot[Any], app: Dashboard, words: str) -> None:
-    """Write it, and take the first that is found."""
+    """Type a text and take the first match."""
     await pilot.press("ctrl+p")
     await until(pilot, lambda: isinstance(app.screen, CommandPalette))
     await pilot.press(*("space" if one == " " else one for one in words))
@@ -30,7 +30,6 @@ async def choose(pilot: Pilot[Any], app: Dashboard, words: str) -> None:
 
 
 def test_whatever_a_key_does_is_offered_with_its_key() -> None:
-    """Keys of the board and of the program, as the configuration has them."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     app.keys = {"pause": "f9"}
@@ -40,11 +39,11 @@ def test_whatever_a_key_does_is_offered_with_its_key() -> None:
         await until(pilot, lambda: app.picture)
         offers = {offer.name: offer for offer in palette.offers(app)}
         for key in keymap.KEYS:
-            if key.room != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
+            if key.handler != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
                 assert f"{key.group}: {key.label}" in offers
         assert offers["Time: pause"].key == "F9"
         assert all(f"Theme {name}" in offers for name in themes.NAMES)
-        grid = app.board.grid
+        grid = app.main_screen.grid
         assert grid is not None
         assert all(f"Sort by {column.heading}" in offers for column in grid.columns)
 
@@ -52,7 +51,6 @@ def test_whatever_a_key_does_is_offered_with_its_key() -> None:
 
 
 def test_what_is_forbidden_is_not_offered() -> None:
-    """Read-only, nothing is cancelled or signalled; output is read all the same."""
     feed = FakeFeed()
     app = a_dashboard(feed, readonly=True)
 
@@ -69,17 +67,16 @@ def test_what_is_forbidden_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("words", "holds"),
     [
-        ("views gpus", lambda app: app.board.place.view == "gpus"),
+        ("views gpus", lambda app: app.main_screen.location.view == "gpus"),
         ("theme light", lambda app: app.theme == themes.LIGHT),
-        ("sort by load", lambda app: app.board.grid.sort[0] != ""),
+        ("sort by load", lambda app: app.main_screen.grid.sort[0] != ""),
         ("time pause", lambda app: app.status.held),
-        ("v-7", lambda app: (app.board.place.view, app.board.place.node) == ("node", "v-7")),
-        ("carol", lambda app: (app.board.place.view, app.board.place.user) == ("jobs", "carol")),
-        ("95598", lambda app: (app.board.place.view, app.board.place.job_name) == ("nodes", "95598")),
+        ("v-7", lambda app: (app.main_screen.location.view, app.main_screen.location.node) == ("node", "v-7")),
+        ("carol", lambda app: (app.main_screen.location.view, app.main_screen.location.user) == ("jobs", "carol")),
+        ("95598", lambda app: (app.main_screen.location.view, app.main_screen.location.job_name) == ("nodes", "95598")),
     ],
 )
 def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
-    """Views, themes, sorts, keys; and a node, a user, a job by name."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -93,7 +90,6 @@ def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
 
 
 def test_esc_comes_back_from_where_the_palette_led() -> None:
-    """A node is below the nodes, a user's jobs below the users."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -102,14 +98,13 @@ def test_esc_comes_back_from_where_the_palette_led() -> None:
         await until(pilot, lambda: app.picture)
         await choose(pilot, app, "carol")
         await pilot.press("escape")
-        await until(pilot, lambda: app.board.place.view == "users")
+        await until(pilot, lambda: app.main_screen.location.view == "users")
 
     drive(app, play)
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[$primary]x", "a\\[b]", "[@click=app.quit]x[/]", "\x1b[31mx\n"])
 def test_names_in_the_palette_are_text(name: str) -> None:
-    """As hits and in what is said beside them."""
     survey = a_survey()
     jobs = tuple(changed(job, user=name, name=name) for job in survey.jobs)
     feed = FakeFeed()
@@ -129,7 +124,6 @@ def test_names_in_the_palette_are_text(name: str) -> None:
 
 
 def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
-    """10,000 nodes: the search hands over in between, and offers no more than anybody would read."""
     picture = picture_of(a_survey(count=10_000))
     found = list(palette.things(picture))
     assert len(found) > 10_000
@@ -138,7 +132,7 @@ def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
         return len([one async for one in palette._slowly(iter(found))])
 
     async def step_argv() -> int:
-        """How often something else had its turn meanwhile."""
+        """Count how often another task runs meanwhile."""
         task, other = asyncio.create_task(search()), 0
         while not task.done():
             other += 1
@@ -150,7 +144,6 @@ def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
 
 
 def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the palette opens all the same."""
     app = a_dashboard()
     notes_of(app, monkeypatch)
 

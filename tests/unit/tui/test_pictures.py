@@ -1,4 +1,4 @@
-"""The pictures in the README and in the manual are what the dashboard draws."""
+"""The pictures in the README and the manual are those that the dashboard draws."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ PAGES = ("README.md", "packaging/docs/tui.md")
 
 
 def test_the_pictures_are_what_is_drawn_now():
-    """Where they are not: packaging/screenshots.sh makes them anew; look at them before they are committed."""
     command = [sys.executable, str(CHECKOUT / "packaging" / "screenshots.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_picture_is_shown_somewhere_and_says_that_it_is_simulated():
-    """And nothing in them is fetched from anywhere when somebody looks."""
     shown = set()
     for page in PAGES:
         text = (CHECKOUT / page).read_text()

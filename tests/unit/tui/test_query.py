@@ -1,4 +1,4 @@
-"""What one can write into a filter, and what is said of mistakes."""
+"""Filters: the language, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.query import DEEPEST, LONGEST, begun_name, understand
+from slurm_share_tui.query import DEEPEST, LONGEST, completed_name, parse
 from slurm_share_tui.query_terms import QueryError, figure_of
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.load.columns.base import Column, Value
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row."""
+    """A row of the table."""
 
     name: str
     user: str
@@ -36,7 +36,7 @@ JOBS = (
 
 
 def text(value: Value) -> str:
-    """As a cell says it."""
+    """Return the text of a cell."""
     return "?" if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
@@ -53,10 +53,10 @@ COLUMNS: tuple[Column[Job], ...] = (
 
 
 def found(query: str) -> list[str]:
-    """Names of the jobs that fit."""
-    understood = understand(query, COLUMNS)
+    """Return the names of the matching jobs."""
+    understood = parse(query, COLUMNS)
     assert understood is not None
-    return [JOBS[number].name for number in understood.fitting(Held(JOBS, COLUMNS, lambda job: job.name), len(JOBS))]
+    return [JOBS[number].name for number in understood.fitting(RowSet(JOBS, COLUMNS, lambda job: job.name), len(JOBS))]
 
 
 SWEEP2, SWEEP10, RED, AB = (job.name for job in JOBS)
@@ -131,12 +131,10 @@ SWEEP2, SWEEP10, RED, AB = (job.name for job in JOBS)
     ],
 )
 def test_a_filter_finds(query: str, names: list[str]) -> None:
-    """Words, comparisons, patterns, units, and, or, not."""
     assert found(query) == names
 
 
 def test_what_is_unknown_fits_neither_a_comparison_nor_its_opposite() -> None:
-    """Nobody said that it is below 50, and nobody that it is not."""
     assert RED not in found("gpu<50")
     assert RED not in found("!gpu<50")
     assert RED not in found("gpu!=3")
@@ -144,9 +142,8 @@ def test_what_is_unknown_fits_neither_a_comparison_nor_its_opposite() -> None:
 
 
 def test_nothing_written_is_no_filter() -> None:
-    """Blanks neither."""
-    assert understand("", COLUMNS) is None
-    assert understand("  \t", COLUMNS) is None
+    assert parse("", COLUMNS) is None
+    assert parse("  \t", COLUMNS) is None
 
 
 @pytest.mark.parametrize(
@@ -159,25 +156,24 @@ def test_nothing_written_is_no_filter() -> None:
         ("name~(", 'name~ what? A value with ( in it is written in "quotes": name~"a(b"'),
         ("gpu>40G", "gpu is a percentage; the gigabytes are in mem: mem>40G"),
         ("gpu=40G", "gpu is a percentage; the gigabytes are in mem: mem=40G"),
-        ("mem>80%", "mem is in gigabytes, and 80% is none; for example mem>40G"),
-        ("age<5G", "age is a time, and 5G is none; for example age<2h"),
-        ("gpu<1:00", "gpu is a percentage, and 1:00 is none; for example gpu<50%"),
-        ("gpu<fast", "gpu is a figure, and fast is none; for example gpu<50%"),
-        ("gpu<5x", "gpu is a figure, and 5x is none; for example gpu<50%"),
+        ("mem>80%", "mem is in gigabytes, 80% is not; for example mem>40G"),
+        ("age<5G", "age is a time, 5G is not; for example age<2h"),
+        ("gpu<1:00", "gpu is a percentage, 1:00 is not; for example gpu<50%"),
+        ("gpu<fast", "gpu is a figure, fast is not; for example gpu<50%"),
+        ("gpu<5x", "gpu is a figure, 5x is not; for example gpu<50%"),
         ("(gpu<5", "a ) is missing"),
-        ("gpu<5)", "there is a ) too many"),
+        ("gpu<5)", "there is one ) too many"),
         ("alice &", "something is missing at the end"),
         ("!", "something is missing at the end"),
         ("| bob", "a word or a column is missing before | bob"),
         ("<5", "a word or a column is missing before <5"),
         ('"a b', 'a closing " is missing'),
         ('name="a b', 'a closing " is missing'),
-        ("(" * (DEEPEST + 1), f"more than {DEEPEST} parentheses and ! within one another"),
-        ("a" * (LONGEST + 1), f"the filter has {LONGEST + 1} characters; {LONGEST} are enough for everybody"),
+        ("(" * (DEEPEST + 1), f"more than {DEEPEST} nested parentheses and !"),
+        ("a" * (LONGEST + 1), f"the filter has {LONGEST + 1} characters, more than {LONGEST}"),
     ],
 )
 def test_a_mistake_is_answered_with_a_sentence(query: str, sentence: str) -> None:
-    """Which names what there is instead."""
     with pytest.raises(QueryError) as raised:
         found(query)
     assert str(raised.value).startswith(sentence)
@@ -185,11 +181,10 @@ def test_a_mistake_is_answered_with_a_sentence(query: str, sentence: str) -> Non
 
 @given(any_.text(alphabet='ab gpu name=<>~!&|()"*?50%-[\n张', max_size=40) | any_.text(max_size=30))
 def test_whatever_is_written_is_a_filter_or_a_mistake(query: str) -> None:
-    """And never anything else: people type this while the table follows every letter."""
     with contextlib.suppress(QueryError):
-        understood = understand(query, COLUMNS)
+        understood = parse(query, COLUMNS)
         if understood is not None:
-            numbers = understood.fitting(Held(JOBS, COLUMNS, lambda job: job.name), len(JOBS))
+            numbers = understood.fitting(RowSet(JOBS, COLUMNS, lambda job: job.name), len(JOBS))
             assert numbers == sorted(set(numbers))
 
 
@@ -200,17 +195,15 @@ def test_whatever_is_written_is_a_filter_or_a_mistake(query: str) -> None:
      ("5 x", None), ("", None), ("1e5", None), ("9" * 400, None)],
 )  # fmt: skip
 def test_figures_have_the_units_that_people_write(written: str, figure: float | None) -> None:
-    """M is a megabyte, m a minute."""
     assert figure_of(written) == figure
 
 
 def test_the_begun_name_of_a_column_is_known() -> None:
-    """So that a filter does not empty the table while its column is being written."""
-    assert begun_name("us", COLUMNS) == "user"
-    assert begun_name("alice & !(g", COLUMNS) == "gpu"
-    assert begun_name("wh", COLUMNS) == "who"
-    assert begun_name("gpu<5", COLUMNS) == ""
-    assert begun_name("alice ", COLUMNS) == ""
+    assert completed_name("us", COLUMNS) == "user"
+    assert completed_name("alice & !(g", COLUMNS) == "gpu"
+    assert completed_name("wh", COLUMNS) == "who"
+    assert completed_name("gpu<5", COLUMNS) == ""
+    assert completed_name("alice ", COLUMNS) == ""
 
 
 @pytest.mark.parametrize(
@@ -218,36 +211,33 @@ def test_the_begun_name_of_a_column_is_known() -> None:
 )
 @pytest.mark.parametrize("sign", ["~", "="])
 def test_no_filter_takes_longer_than_a_key_may_wait(pattern: str, sign: str) -> None:
-    """Names of strangers are long, and the pattern is asked at every letter: years for a regular expression."""
+    """Names are long and the pattern is evaluated at every key: a backtracking expression would take years."""
     rows = (Job("n" * 5000, "nobody", 1.0),)
-    understood = understand(f'name{sign}"{pattern}"', COLUMNS)
+    understood = parse(f'name{sign}"{pattern}"', COLUMNS)
     assert understood is not None
-    assert understood.fitting(Held(rows, COLUMNS, lambda job: job.name), 1) == []
+    assert understood.fitting(RowSet(rows, COLUMNS, lambda job: job.name), 1) == []
 
 
 def test_what_stands_in_a_heading_that_is_seen_is_what_its_name_means() -> None:
-    """And not the id of a column that is hidden."""
     seen: Column[Job] = Column("used", "SIZE", "", lambda job: "1", lambda job: 1.0, right=True)
     hidden: Column[Job] = Column("size", "ALLSIZE", "", lambda job: "9", lambda job: 9.0, right=True)
     for columns in ((seen, hidden), (hidden, seen)):
         for text, fits in (("size=1", True), ("size=9", False), ("used=1", True), ("allsize=9", True)):
-            query = understand(text, columns, ("used",))
+            query = parse(text, columns, ("used",))
             assert query is not None
-            assert bool(query.fitting(Held(JOBS[:1], columns, lambda job: job.name), 1)) is fits, text
+            assert bool(query.fitting(RowSet(JOBS[:1], columns, lambda job: job.name), 1)) is fits, text
 
 
 def test_a_filter_tells_which_columns_it_asks() -> None:
-    """A word asks all that have texts."""
     for text, columns in (("gpu<5 | who=bob", {"gpu", "user"}), ("bob", {"name", "user", "note"})):
-        query = understand(text, COLUMNS)
+        query = parse(text, COLUMNS)
         assert query is not None
         assert query.columns == columns
 
 
 @pytest.mark.parametrize("query", ["name=Resources", "name=resources", 'name="(Resources)"'])
 def test_a_reason_in_brackets_is_found_without_them(query: str) -> None:
-    """squeue writes (Resources) where a job waits."""
     rows = (Job("(Resources)", "alice", None), Job("(ReqNodeNotAvail)", "alice", None), Job("n1", "alice", None))
-    understood = understand(query, COLUMNS)
+    understood = parse(query, COLUMNS)
     assert understood is not None
-    assert list(understood.fitting(Held(rows, COLUMNS, lambda job: job.name), len(rows))) == [0]
+    assert list(understood.fitting(RowSet(rows, COLUMNS, lambda job: job.name), len(rows))) == [0]

@@ -32,9 +32,9 @@ from slurm_share_tui import themes
 from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.help import Help
@@ -57,7 +57,7 @@ CASES = [*product(VIEWS, SIZES, THEMES), *product(OVER, SIZES[:2], THEMES)]
 
 @pytest.fixture(autouse=True)
 def the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever runs it, and wherever."""
+    """Make the screens independent of the host and the user."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(constants, "FILTERS", "")
     monkeypatch.setenv("TZ", "UTC")
@@ -69,7 +69,7 @@ def the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @cache
 def seen() -> tuple[History, Picture]:
-    """Ten minutes of the demonstration, and the last look; nobody changes them."""
+    """The demonstration's history of ten minutes and its last picture; constant."""
     history = History()
     for step in range(31):
         picture = a_picture(now=NOW - 600 + 20 * step)
@@ -77,26 +77,26 @@ def seen() -> tuple[History, Picture]:
     return history, replace(picture, arrived=98.0)
 
 
-def way_to(view: str, picture: Picture) -> tuple[Place, ...]:
-    """Tables as they are from the top; one thing as one comes to it from its user."""
+def way_to(view: str, picture: Picture) -> tuple[Location, ...]:
+    """Return the path: for tables from the top, for one thing from its user."""
     snapshot = picture.by_name["h-2"].node.snapshot
     assert snapshot is not None
     job = next(job for job in picture.survey.jobs if job.job_id == snapshot.jobs[0].job)
     one = snapshot.processes[0]
-    of_user = Place(view="jobs", user=job.user)
-    of_job = Place(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
-    node = Place(view="node", user=job.user, job=job.job_id, job_name=job.id, node="h-2")
-    gpu = Place(view="gpu", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0")
-    process = Place(
+    of_user = Location(view="jobs", user=job.user)
+    of_job = Location(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
+    node = Location(view="node", user=job.user, job=job.job_id, job_name=job.id, node="h-2")
+    gpu = Location(view="gpu", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0")
+    process = Location(
         view="process", node="h-2", gpu=gpu.gpu, gpu_name="GPU 0", process=Process(one.pid, one.start_ticks)
     )
-    way = (Place(view="users"), of_user, of_job, node, gpu, process)
+    path = (Location(view="users"), of_user, of_job, node, gpu, process)
     steps = {"node": 4, "gpu": 5, "process": 6}
-    return way[: steps[view]] if view in steps else (Place(view=view),)  # type: ignore[arg-type]
+    return path[: steps[view]] if view in steps else (Location(view=view),)  # type: ignore[arg-type]
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    """Nothing has changed for three turns of every message loop on the screen."""
+    """Wait until nothing has changed for three turns of every message loop."""
     before: list[Any] = []
     for _ in range(400):
         await pilot.pause()
@@ -107,19 +107,19 @@ async def settled(pilot: Pilot[Any]) -> None:
 
 
 async def in_view(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, view: str) -> None:
-    """The demonstration, looked at in this view."""
+    """Run the demonstration in this view."""
     history, picture = seen()
     feed.history = history
-    await until(pilot, lambda: feed.post is not None and app.board.way, "the dashboard")
+    await until(pilot, lambda: feed.post is not None and app.main_screen.path, "the dashboard")
     assert feed.post is not None
     feed.post(Arrived(picture))
     await until(pilot, lambda: app.picture is picture, "the picture")
-    await app.board.go(way_to(view, picture))
+    await app.main_screen.go(way_to(view, picture))
     await settled(pilot)
 
 
 def jobs_to_cancel(picture: Picture) -> Confirm:
-    """The question for somebody's own job, and for another's."""
+    """Return a question for the user's own job and for another user's."""
     jobs = picture.survey.jobs
     own = next(job for job in jobs if job.user == ME.name)
     other = next(job for job in jobs if job.user != ME.name)
@@ -128,17 +128,17 @@ def jobs_to_cancel(picture: Picture) -> Confirm:
 
 
 async def lay_over(pilot: Pilot[Any], app: Dashboard, name: str) -> None:
-    """Open this screen, as its key does."""
+    """Open this screen as its key does."""
     if name == "confirm":  # its key asks Slurm first
         app.push_screen(jobs_to_cancel(seen()[1]))
     else:
-        await app.run_action(f"{name}()", app.board)
+        await app.run_action(f"{name}()", app.main_screen)
     await until(pilot, lambda: isinstance(app.screen, OVER[name]), name)
     await settled(pilot)
 
 
 def smaller(svg: str) -> str:
-    """The same picture in half the bytes, and without fonts that a browser would fetch from somewhere."""
+    """Return the same picture in half the bytes, without fonts that a browser would fetch."""
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<clipPath id="[\w-]+-line-\d+">.*?</clipPath>\s*', "", svg, flags=re.DOTALL)
     svg = re.sub(r' clip-path="url\(#[\w-]+-line-\d+\)"', "", svg)
@@ -148,13 +148,12 @@ def smaller(svg: str) -> str:
 
 
 def name_of(case: tuple[str, str, str]) -> str:
-    """As its test and its picture are called."""
+    """Return the name of the test and its picture."""
     return "-".join(case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_drawn(case: tuple[str, str, str], snap_compare: Callable[..., bool]) -> None:
-    """It is drawn as it was; if not, the top of this file says what to do."""
     what, size, theme = case
     feed = FakeFeed()
     app = a_dashboard(feed, config=UserConfig(theme=theme))
@@ -174,7 +173,6 @@ def test_drawn(case: tuple[str, str, str], snap_compare: Callable[..., bool]) ->
 
 
 def test_no_picture_is_left_of_a_test_that_is_no_more(pytestconfig: pytest.Config) -> None:
-    """Several processes of tests together do not see it."""
     if pytestconfig.option.update_snapshots:
         pytest.skip("pictures are written and removed when all tests have run")
     kept = {path.name for path in Path(__file__).parent.glob(f"__snapshots__/{Path(__file__).stem}/*")}

@@ -1,4 +1,4 @@
-"""The columns of the tables: the figures and the words of llload, and what they are sorted and filtered by."""
+"""The columns of the tables: llload's figures and words, and their values for sorting and filtering."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import tables
 from slurm_share_tui.history import History
-from slurm_share_tui.query import called, understand
+from slurm_share_tui.query import columns_by_name, parse
 from slurm_share_tui.query_terms import QueryError
-from slurm_share_tui.widgets.grid_rows import Held
+from slurm_share_tui.widgets.grid_rows import RowSet
 
 from slurm_share.cli.llload import EXAMPLES
 from slurm_share.load import text
@@ -43,12 +43,12 @@ MOMENTS = (NOW, NOW + 200.0, NOW + 900.0)
 
 
 def by_id(name):
-    """A table's columns by their ids."""
+    """Return a table's columns by id."""
     return {column.id: column for column in TABLES[name]}
 
 
 def llload_lines(survey):
-    """llload's line for each node as words, without its NOTE."""
+    """Return llload's line for each node as words, without its note."""
     lines = table.as_lines(survey, View(gpus=True), WIDE)
     start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     return [line.split() for line in lines[start + 1 : start + 1 + len(survey.nodes)]]
@@ -84,7 +84,6 @@ def test_the_table_of_nodes_says_what_the_line_of_llload_says(now):
 
 @pytest.mark.parametrize("now", MOMENTS)
 def test_the_note_is_that_of_llload(now):
-    """Letters, and why a node is silent."""
     survey = idle.judged(a_survey(now=now))
     lines = table.as_lines(survey, View(), WIDE)
     start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
@@ -94,7 +93,6 @@ def test_the_note_is_that_of_llload(now):
 
 
 def test_the_table_of_gpus_says_what_llload_detail_says():
-    """A line for each GPU, word by word."""
     survey = a_survey()
     lines, _ = gpu_table([row_of(node) for node in survey.nodes], WIDE)
     start = lines[0].index("GPU ")
@@ -113,7 +111,6 @@ def test_the_table_of_gpus_says_what_llload_detail_says():
 
 
 def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
-    """A job on a single node is one line in both."""
     survey = a_survey()
     lines, _ = job_table([row_of(node) for node in survey.nodes], survey, WIDE)
     told = {line.split()[0]: line.split() for line in lines[1:]}
@@ -127,7 +124,6 @@ def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
 
 
 def test_the_table_of_processes_says_what_llload_processes_says():
-    """A line for each process on each GPU."""
     survey = a_survey()
     lines, _ = process_table([row_of(node) for node in survey.nodes], survey, WIDE)
     told = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
@@ -147,7 +143,6 @@ def test_the_table_of_processes_says_what_llload_processes_says():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_column_has_a_heading_and_a_line_of_help_and_a_name_of_its_own(name):
-    """Ids and aliases are what a filter calls them."""
     columns = TABLES[name]
     called = [one for column in columns for one in (column.id, *column.alias)]
 
@@ -159,7 +154,6 @@ def test_every_column_has_a_heading_and_a_line_of_help_and_a_name_of_its_own(nam
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mark(name):
-    """None sorts last; what says ? has no value, what has none says no figure."""
     picture = a_picture()
     rows = {
         "nodes": picture.nodes,
@@ -184,7 +178,7 @@ def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mar
 def test_the_names_that_llload_has_for_columns_are_known_to_filters():
     """`llload --sort gpus_free` and a filter `gpus_free>0` mean the same; but where a heading here says another thing
     (MEMORY: in use / all of it), the heading is what one reads."""
-    names = called(TABLES["nodes"])
+    names = columns_by_name(TABLES["nodes"])
 
     assert {*figures.COLUMNS, figures.HOSTNAME} <= {*names}
     assert [names[one].id for one in ("memory", "gpumem", "cores", "gpus")] == [
@@ -194,18 +188,16 @@ def test_the_names_that_llload_has_for_columns_are_known_to_filters():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_no_name_of_a_filter_means_two_columns(name):
-    """Headings, ids and aliases of a table, seen or hidden."""
     columns = TABLES[name]
     for column in columns:
         for one in {column.heading.casefold(), column.id.casefold(), *map(str.casefold, column.alias)}:
-            assert called(columns)[one] is column, one
-            assert called(columns, [column.id])[one] is column, one
-            assert called(columns, [other.id for other in columns if other is not column])[one] is column, one
+            assert columns_by_name(columns)[one] is column, one
+            assert columns_by_name(columns, [column.id])[one] is column, one
+            assert columns_by_name(columns, [other.id for other in columns if other is not column])[one] is column, one
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_column_that_has_the_same_in_another_unit_is_there_and_has_another_unit(name):
-    """Whoever asks a percentage for gigabytes is sent there."""
     columns = by_id(name)
     for column in columns.values():
         if column.twin:
@@ -213,14 +205,13 @@ def test_a_column_that_has_the_same_in_another_unit_is_there_and_has_another_uni
 
 
 def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
-    """As it stands under the heading; mem is a percentage, and says so."""
     rows, columns = a_picture().nodes, TABLES["nodes"]
     seen = [column.id for column in columns if column.shown]
 
     def found(text):
-        query = understand(text, columns, seen)
+        query = parse(text, columns, seen)
         assert query is not None
-        return [rows[number].name for number in query.fitting(Held(rows, columns, lambda row: row.name), len(rows))]
+        return [rows[number].name for number in query.fitting(RowSet(rows, columns, lambda row: row.name), len(rows))]
 
     assert found("memory>40G") == [row.name for row in rows if (row.figures.memory_used_mib or 0) > 40.5 * 1024]
     assert "v-4" not in found("memory>40G")
@@ -237,19 +228,17 @@ def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
 
 
 def test_a_name_that_is_empty_is_unknown_and_one_that_looks_so_is_in_quotes():
-    """A user called ? is somebody, and is found."""
     assert [text.named(name) for name in ("alice", "", "?", "-")] == ["alice", "?", '"?"', '"-"']
     columns = TABLES["users"]
     rows = [UserRow(user=name) for name in ("", "?", "-", "alice")]
     assert [columns[0].text(row) for row in rows] == ["?", '"?"', '"-"', "alice"]
     for said, name in (("user=?", ""), ('user="?"', "?"), ('user="-"', "-")):
-        query = understand(said, columns)
+        query = parse(said, columns)
         assert query is not None
-        assert [rows[at].user for at in query.fitting(Held(rows, columns, lambda row: row.user), 4)] == [name], said
+        assert [rows[at].user for at in query.fitting(RowSet(rows, columns, lambda row: row.user), 4)] == [name], said
 
 
 def test_whose_a_silent_node_is_the_queue_says():
-    """Slurm knows, even where the node says nothing."""
     picture = a_picture()
     job = next(job for job in picture.survey.jobs if job.node_count == 3)
     row = picture.by_name["v-4"]
@@ -261,7 +250,6 @@ def test_whose_a_silent_node_is_the_queue_says():
 
 
 def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
-    """It takes them for as busy as those that answered."""
     column = by_id("jobs")
     rows = {row.user: row for row in job_rows(a_picture()) if not row.is_whole and row.measured}
     assert rows
@@ -272,7 +260,6 @@ def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
 
 
 def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
-    """What the one has is what the others have of it; the mean is another column of another table."""
     column = by_id("processes")["now"]
     for gpu in gpu_rows(a_picture().nodes):
         if gpu.gpu is not None:
@@ -281,21 +268,18 @@ def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
 
 
 def test_letters_are_explained_as_llload_explains_them():
-    """m! is more than full memory."""
     for code in ("m!", "v!", "n!"):
         assert f"{code}: {MEANINGS[code]}" in text.ABOUT_NOTE
     assert "processes ended for want of it" in " ".join(EXAMPLES.split())
 
 
 def test_the_words_of_the_examples_are_columns():
-    """`gpu<50`, `user=alice & mem>80` wherever there is such a figure."""
     for name in ("nodes", "users", "jobs"):
         assert {"gpu", "user", "mem"} <= {*by_id(name)}
     assert {"user", "mem", "load"} <= {*by_id("gpus")}
 
 
 def test_the_sparklines_are_the_historys():
-    """Ten minutes of the node, newest last."""
     history = History()
     for step in range(4):
         history.take(a_picture(now=NOW + 20 * step))
@@ -310,7 +294,6 @@ def test_the_sparklines_are_the_historys():
 
 
 def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_says_so():
-    """A line for each node is all there is: nobody's would be wrong."""
     row = a_picture().by_name["h-1"]
     assert row.node.snapshot is not None
     bare = replace(row.node.snapshot, users=(), jobs=(), processes=())
@@ -322,7 +305,6 @@ def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_sa
 
 
 def test_the_slots_of_a_gpu_are_signs_that_say_how_full_each_is():
-    """Free, a third of the cap, nearly at the cap."""
     picture = a_picture()
     found = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
     assert tables.slots(found) == "▃▃"
@@ -335,7 +317,6 @@ def test_the_slots_of_a_gpu_are_signs_that_say_how_full_each_is():
 
 
 def test_a_source_without_single_gpus_says_that_it_has_none():
-    """Sums are all that it has."""
     node = a_picture().by_name["h-1"]
     assert node.node.snapshot is not None
     sums = GpuSums(count=4, memory_total_mib=1, memory_used_mib=1, gpu_load=2.0, gpu_load_by="sm")
@@ -347,7 +328,6 @@ def test_a_source_without_single_gpus_says_that_it_has_none():
 
 
 def test_others_on_a_gpu_are_told_and_not_named():
-    """What a user is shown of them."""
     node = a_picture(everybody=False).by_name["h-1"]
     assert node.node.snapshot is not None
     first, *rest = node.node.snapshot.gpus
@@ -359,7 +339,6 @@ def test_others_on_a_gpu_are_told_and_not_named():
 
 
 def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
-    """- and ? differ."""
     rows = {row.name: row for row in job_rows(a_picture()) if row.gpus == 0}
     column = by_id("jobs")
     for id in ("tasks", "gpu", "gpu_load", "gmem"):
@@ -381,13 +360,11 @@ def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
     ],
 )
 def test_tasks_on_a_node_now_and_as_advised_are_one_cell(words, said):
-    """NPPN."""
     assert job_columns.nppn(Advice(job=1, user="alice", nodes=("n1",), work="idle", **words)) == said
     assert job_columns.nppn(None) == "-"
 
 
 def test_a_free_slot_says_free_and_a_gpu_how_many_tasks_it_has():
-    """Three kinds of lines in one table."""
     picture = a_picture()
     gpu = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
     column = by_id("processes")

@@ -1,4 +1,4 @@
-"""Every theme can be read: WCAG's contrast of what is written on what is under it, and a mono theme without a hue."""
+"""Every theme is readable by WCAG's contrast, and the mono theme has no hue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLOURED = [theme for theme in themes.THEMES if not theme.ansi]
 
 
 def luminance(colour: Color) -> float:
-    """WCAG's relative luminance."""
+    """Return WCAG's relative luminance."""
 
     def linear(channel: int) -> float:
         share = channel / 255
@@ -30,30 +30,28 @@ def luminance(colour: Color) -> float:
 
 
 def contrast(words: Color, ground: Color) -> float:
-    """1 to 21."""
+    """Return the contrast of two colours, 1 to 21."""
     light, dark = sorted((luminance(ground + words), luminance(ground)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def colours(theme: Theme) -> dict[str, str]:
-    """As `App.get_css_variables` has them."""
+    """Return a theme's colours as `App.get_css_variables` does."""
     return {**theme.to_color_system().generate(), **theme.variables}
 
 
 def least(theme: Theme) -> float:
-    """What is promised."""
+    """Return the promised contrast of a theme."""
     return LEAST_HIGH if theme.name == themes.HIGH_CONTRAST else LEAST
 
 
 def test_contrast_is_reckoned_as_wcag_has_it() -> None:
-    """Black on white is 21, and #777777 on white just misses 4.5."""
     assert contrast(Color.parse("#000000"), Color.parse("#ffffff")) == pytest.approx(21)
     assert contrast(Color.parse("#777777"), Color.parse("#ffffff")) == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
 def test_all_words_can_be_read_on_every_ground(theme: Theme) -> None:
-    """Each role of text on background, surface and panel."""
     found = colours(theme)
     poor = {
         (words, ground): round(value, 2)
@@ -66,7 +64,6 @@ def test_all_words_can_be_read_on_every_ground(theme: Theme) -> None:
 
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
 def test_what_is_lit_can_be_read(theme: Theme) -> None:
-    """The cursor, the tab where one is, the banner, a marked figure in reverse."""
     found = colours(theme)
     pairs = [
         ("block-cursor-foreground", "block-cursor-background"),
@@ -85,14 +82,12 @@ def test_what_is_lit_can_be_read(theme: Theme) -> None:
 
 
 def test_marks_of_the_colour_blind_theme_differ_in_lightness() -> None:
-    """Low, high and over are told apart without any hue: by steps of a tenth of luminance."""
     found = colours(next(theme for theme in themes.THEMES if theme.name == themes.COLOUR_BLIND))
     steps = sorted(luminance(Color.parse(found[role])) for role in ("accent", "warning", "error"))
     assert all(higher - lower > 0.1 for lower, higher in itertools.pairwise(steps))
 
 
 def test_mono_has_no_colour_at_all() -> None:
-    """Not one variable of it names any but the terminal's own two."""
     mono = next(theme for theme in themes.THEMES if theme.name == themes.MONO)
     hues = {
         name: value
@@ -103,7 +98,6 @@ def test_mono_has_no_colour_at_all() -> None:
 
 
 def test_what_suits_a_terminal() -> None:
-    """NO_COLOR with a value is mono, sixteen colours are the terminal's own, else dark."""
     assert themes.suited({"NO_COLOR": "1"}, "truecolor") == themes.MONO
     assert themes.suited({"NO_COLOR": ""}, "truecolor") == themes.DARK
     assert themes.suited({}, "standard") == themes.ANSI
@@ -112,7 +106,6 @@ def test_what_suits_a_terminal() -> None:
 
 
 def test_the_next_theme_comes_round() -> None:
-    """As often as there are themes, and from one that is not ours to the first."""
     name = themes.DARK
     for _ in themes.NAMES:
         name = themes.after(name)
@@ -121,7 +114,6 @@ def test_the_next_theme_comes_round() -> None:
 
 
 def test_a_theme_is_known_by_its_spellings() -> None:
-    """With and without the u; what there is not is empty."""
     assert themes.known("color-blind") == themes.COLOUR_BLIND
     assert themes.known("light") == themes.LIGHT
     assert themes.known("pink") == ""

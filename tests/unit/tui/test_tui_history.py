@@ -1,4 +1,4 @@
-"""The history: every look for ten minutes, means further back, bounded, and gaps where nothing was seen."""
+"""The history: every survey for ten minutes, means before, bounded, with gaps where nothing was seen."""
 
 from __future__ import annotations
 
@@ -10,21 +10,12 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import history as room
-from slurm_share_tui import points as measured
+from slurm_share_tui import history_values
 from slurm_share_tui.history import History
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
 
-from slurm_share.load.snapshot import (
-    GpuLoad,
-    GpuSums,
-    GpuUser,
-    Means,
-    NodeLoad,
-    Snapshot,
-    Survey,
-    UserLoad,
-)
+from slurm_share.load.snapshot import GpuLoad, GpuSums, GpuUser, Means, NodeLoad, Snapshot, Survey, UserLoad
 from slurm_share.node.gpu_figures import Activity
 
 N1 = Subject(node="n1")
@@ -35,7 +26,7 @@ def level(percent: float) -> Means:
 
 
 def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
-    """Eight CPUs with this load; 100 of 400 MiB in use."""
+    """Return a node of eight CPUs with this load and 100 of 400 MiB in use."""
     snapshot = Snapshot(
         **{
             "node": name,
@@ -52,12 +43,12 @@ def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
 
 
 def arrived_picture(at: float, *nodes: NodeLoad) -> Picture:
-    """So many seconds after NOW."""
+    """Return a picture this many seconds after NOW."""
     return picture_of(Survey(taken=NOW + at, user="alice", source="srun", nodes=nodes))
 
 
 def seen(points) -> list[tuple[float, float | None]]:
-    """(seconds after NOW, CPU)."""
+    """Return the points as (seconds after NOW, CPU load)."""
     return [(point.taken - NOW, point.cpu_load_percent) for point in points]
 
 
@@ -76,33 +67,30 @@ def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
 
 
 def test_a_node_is_five_figures() -> None:
-    """CPU load of its CPUs, GPU load a mean over its GPUs, SM activity alone, and both memories."""
     gpus = (
         a_gpu(),
         a_gpu("GPU-2", sm_percent_windows=level(20), activity=Activity(sm_percent=30.0), memory_used_mib=750),
     )
     row = arrived_picture(0, a_node(gpus=gpus)).nodes[0]
-    assert measured.of_node(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
-    assert measured.of_gpu(gpus[0]) == (None, 80.0, None, None, 25.0)
-    assert measured.of_gpu(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
+    assert history_values.node_values(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
+    assert history_values.gpu_values(gpus[0]) == (None, 80.0, None, None, 25.0)
+    assert history_values.gpu_values(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
 
 
 def test_a_line_of_sums_has_the_same_figures() -> None:
-    """Of a source that names no GPU by itself."""
     sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, gpu_load=2.0, gpu_load_by="sm")
     row = arrived_picture(0, a_node(gpu_sums=sums)).nodes[0]
-    assert measured.of_node(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
+    assert history_values.node_values(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
     by_both = arrived_picture(0, a_node(gpu_sums=replace(sums, gpu_load_by="both"))).nodes[0]
-    assert measured.of_node(by_both)[1:3] == (50.0, None)
+    assert history_values.node_values(by_both)[1:3] == (50.0, None)
 
 
 def test_a_silent_node_is_unknown_and_not_zero() -> None:
     row = arrived_picture(0, NodeLoad(name="n1", why="down")).nodes[0]
-    assert measured.of_node(row) == measured.NOTHING
+    assert history_values.node_values(row) == history_values.NOTHING
 
 
 def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
-    """Of the nodes and GPUs that the user is on; another user's GPU beside it is none of theirs."""
     mine = GpuUser(uid=2001, sm_percent_windows=level(40))
     gpus = (a_gpu(users=(mine,)), a_gpu("GPU-2"))
     user = UserLoad(
@@ -112,26 +100,24 @@ def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
     rows = arrived_picture(
         0, a_node(gpus=gpus, users=(user, idle)), a_node("n2", users=(replace(user, gpus=()),))
     ).nodes
-    found = measured.of_users(rows)
+    found = history_values.user_values(rows)
     assert found["alice"] == (25.0, 100.0, 40.0, 12.5, 50.0)
     assert found["bob"] == (None, 0.0, None, None, None)
 
 
 def test_one_subject_is_found_as_in_the_whole() -> None:
-    """What a recording is asked for is what a look is kept as."""
     picture = a_picture()
-    for subject, values in measured.every(picture.nodes, gpus=True):
-        assert measured.of_subject(picture.nodes, subject) == values
-    assert measured.of_subject(picture.nodes, Subject(node="nowhere")) is None
-    assert measured.point_of(picture.nodes, Subject(user="nobody"), 5.0) == Point(5.0)
+    for subject, values in history_values.all_values(picture.nodes, gpus=True):
+        assert history_values.subject_values(picture.nodes, subject) == values
+    assert history_values.subject_values(picture.nodes, Subject(node="nowhere")) is None
+    assert history_values.point_of(picture.nodes, Subject(user="nobody"), 5.0) == Point(5.0)
 
 
 def test_every_subject_of_a_look_can_be_asked_for() -> None:
-    """Nodes, their GPUs, users; of others there is nothing."""
     history = History()
     picture = a_picture()
     history.take(picture)
-    for subject, values in measured.every(picture.nodes, gpus=True):
+    for subject, values in history_values.all_values(picture.nodes, gpus=True):
         (point,) = history.points(subject, 600)
         assert point.taken == picture.survey.taken
         kept = (
@@ -148,7 +134,6 @@ def test_every_subject_of_a_look_can_be_asked_for() -> None:
 
 
 def test_what_is_not_seen_is_a_gap() -> None:
-    """A user who was away, a node that was silent; before the first time there is nothing."""
     history = History()
     for at, nodes in enumerate(((a_node("n2"),), (a_node(),), (NodeLoad(name="n1"),), (a_node("n2"),), (a_node(),))):
         history.take(arrived_picture(5 * at, *nodes))
@@ -157,7 +142,6 @@ def test_what_is_not_seen_is_a_gap() -> None:
 
 
 def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> None:
-    """And of ten minutes before an hour, in order and without anything twice."""
     history = History()
     for at in range(0, 3 * 3600, 10):
         history.take(arrived_picture(at, a_node(load=8.0 if at % 20 else 0.0)))
@@ -175,7 +159,6 @@ def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> No
 
 
 def test_means_are_of_what_is_known() -> None:
-    """Where some looks of a minute say nothing, the others do; where all are silent it stays unknown."""
     history = History()
     for at in range(0, 1200, 20):
         is_silent = at % 60 == 20 or at >= 240
@@ -190,7 +173,7 @@ def test_means_are_of_what_is_known() -> None:
 
 
 def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
-    """A value a look at first; then means of 2, 4, 8 ..., of which those once drawn do not change."""
+    """Means that were drawn once do not change."""
     history = History()
     shown = []
     for at in range(200):
@@ -204,7 +187,6 @@ def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
 
 
 def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> None:
-    """A replay that goes back, a clock that is set."""
     history = History()
     for at in (0, 5, 10, 15, 10, 12):
         history.take(arrived_picture(at, a_node(load=at / 10)))
@@ -213,7 +195,6 @@ def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> Non
 
 
 def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
-    """Before and after where the replay stands; a span is before it."""
     history = History()
     history.take(arrived_picture(1000, a_node()))
     assert not history.has_recorded(N1)
@@ -226,7 +207,6 @@ def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
 
 
 def test_only_a_few_pasts_are_kept() -> None:
-    """The ones that are looked at."""
     history = History()
     subjects = [Subject(node=f"n{number}") for number in range(room.RECORDED_MOST + 1)]
     for subject in subjects[:-1]:
@@ -248,7 +228,6 @@ def test_a_large_cluster_has_nodes_and_no_gpus(monkeypatch) -> None:
 
 
 def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
-    """However short the interval and however many subjects."""
     monkeypatch.setattr(room, "VALUES_MOST", 100)
     history = History()
     for at in range(100):
@@ -262,7 +241,6 @@ def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
 
 
 def test_looks_come_in_while_others_read() -> None:
-    """Nobody sees half a look, and nobody fails."""
     history = History()
     failures: list[BaseException] = []
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""The command on a terminal: it draws, it ends, and the terminal is as it was before."""
+"""The command on a terminal: it draws, it ends, and it restores the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ESCAPE = re.compile(rb"\x1b[\[(][0-9;?<>=$]*[a-zA-Z]")
 
 
 class Terminal:
-    """The command with a terminal of its own, and what it drew."""
+    """Runs the command on a terminal of its own and keeps its output."""
 
     def __init__(self, folder, *words, command=None, **environ):
         self.drawn = b""
@@ -42,7 +42,7 @@ class Terminal:
         os.close(theirs)
 
     def read(self, is_it):
-        """Until the text is as wanted, or the command has ended."""
+        """Read until the text fits or the command has ended, and return the text."""
         until = time.monotonic() + 120
         while not is_it(self.text) and time.monotonic() < until:
             if select.select([self.file], [], [], 0.1)[0]:
@@ -55,37 +55,37 @@ class Terminal:
 
     @property
     def text(self):
-        """Without its escapes."""
+        """The output without escape sequences."""
         return ESCAPE.sub(b"", self.drawn).decode(errors="replace")
 
     def wait(self, word):
-        """Until this has been drawn."""
+        """Wait until this word is drawn."""
         assert word in self.read(lambda text: word in text)
 
     def press(self, keys):
-        """As a person would."""
+        """Write keys to the terminal."""
         os.write(self.file, keys)
 
     def end(self):
-        """Its exit code, when all has been read."""
+        """Read to the end and return the exit code."""
         self.read(lambda _: False)
         return self.child.wait(60)
 
     def close(self):
-        """Whatever became of it."""
+        """Kill the command and close the terminal."""
         self.child.kill()
         self.child.wait(60)
         os.close(self.file)
 
 
 def children_of(pid):
-    """Whom it started."""
+    """Return the PIDs of a process's children."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.fixture
 def terminal(tmp_path):
-    """Makes terminals, and closes them."""
+    """Make terminals, and close them."""
     made = []
 
     def make(*words, **more):
@@ -98,7 +98,6 @@ def terminal(tmp_path):
 
 
 def test_it_draws_a_cluster_and_q_ends_it(terminal):
-    """On a screen of its own, which is gone afterwards."""
     one = terminal("--demo", "--all", "--view", "nodes")
     one.wait("nodes answered")
     assert ALTERNATE in one.drawn
@@ -110,7 +109,6 @@ def test_it_draws_a_cluster_and_q_ends_it(terminal):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_gives_the_terminal_back(terminal, number):
-    """With its cursor and without its mouse; the code is as shells have it."""
     one = terminal("--demo", "--all")
     one.wait("nodes answered")
     one.child.send_signal(number)
@@ -120,7 +118,6 @@ def test_a_signal_gives_the_terminal_back(terminal, number):
 
 
 def test_a_closed_terminal_ends_it(terminal, tmp_path):
-    """Nothing can be given back, nobody is waited for."""
     one = terminal("--demo", "--all")
     one.wait("nodes answered")
     os.close(one.file)
@@ -129,7 +126,6 @@ def test_a_closed_terminal_ends_it(terminal, tmp_path):
 
 
 def test_keys_in_one_write_are_for_what_they_open(terminal):
-    """The filter has them all; and after the key to leave nothing more is opened, nor said."""
     one = terminal("--demo", "--all", "--view", "nodes")
     one.wait("nodes answered")
     one.press(b"/squeue")
@@ -146,7 +142,6 @@ def test_keys_in_one_write_are_for_what_they_open(terminal):
 
 @pytest.mark.parametrize("stops", [signal.SIGSTOP, signal.SIGTSTP, None])
 def test_stopped_and_continued_it_draws_everything(terminal, stops):
-    """From outside or by ctrl+z: what does not change is there again as well, and its keys are read once."""
     begins = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo --view nodes"
     script = f"set -m; {begins}; echo $? stopped; read x; fg; echo over"
     one = terminal(command=["/bin/bash", "-c", script])
@@ -167,7 +162,6 @@ def test_stopped_and_continued_it_draws_everything(terminal, stops):
 
 
 def test_ctrl_z_without_a_shell_is_answered(terminal):
-    """Nobody could bring it back: it goes on."""
     one = terminal("--demo", "--all", "--view", "nodes")
     one.wait("nodes answered")
     one.press(b"\x1a")
@@ -186,15 +180,31 @@ def test_ctrl_z_without_a_shell_is_answered(terminal):
     ],
 )
 def test_what_cannot_be_as_asked_ends_it(terminal, said, why):
-    """With a sentence that is still there when the screen is not, and 2."""
     one = terminal(*said)
     assert one.end() == 2
     assert why in one.text
     assert one.drawn.rfind(BACK) >= one.drawn.rfind(ALTERNATE)
 
 
+def test_what_cannot_be_as_asked_ends_a_dashboard_that_is_drawn_already(terminal):
+    one = terminal("--replay", "/nowhere/day.jsonl")
+    feed, until = 0, time.monotonic() + 60
+    while not feed and time.monotonic() < until:
+        for child in children_of(one.child.pid):
+            if (
+                b"feed_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+            ):  # not before its exec: Popen waits for it
+                os.kill(child, signal.SIGSTOP)
+                feed = child
+    one.read(lambda _: ALTERNATE in one.drawn)
+    os.kill(feed, signal.SIGCONT)
+    assert ALTERNATE in one.drawn
+    assert one.end() == 2
+    assert "cannot be read" in one.text
+    assert one.drawn.rfind(BACK) > one.drawn.rfind(ALTERNATE)
+
+
 def test_standard_error_need_not_be_a_terminal(terminal, tmp_path):
-    """It draws on standard output then, and nothing is in the file."""
     script = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo 2> {tmp_path}/errors"
     one = terminal(command=["/bin/sh", "-c", script])
     one.wait("nodes answered")
@@ -205,7 +215,6 @@ def test_standard_error_need_not_be_a_terminal(terminal, tmp_path):
 
 @pytest.mark.parametrize("how", [{"words": ["--no-color"]}, {"words": [], "NO_COLOR": "1"}])
 def test_without_colours_there_are_none(terminal, how):
-    """No escape sets one; two set the terminal's own."""
     words = how.pop("words")
     one = terminal("--demo", "--all", *words, **how)
     one.wait("nodes answered")
@@ -216,7 +225,6 @@ def test_without_colours_there_are_none(terminal, how):
 
 
 def test_words_go_before_the_configuration(terminal, tmp_path):
-    """The interval; and a broken file that was named is exit 2."""
     (tmp_path / "mine.toml").write_text("interval = 30.0\n")
     one = terminal("--demo", "--all", "--config", str(tmp_path / "mine.toml"))
     one.wait("every 30 s")
@@ -233,7 +241,6 @@ def test_words_go_before_the_configuration(terminal, tmp_path):
 
 
 def test_remembered_choices_that_are_broken_are_left_aside(terminal, tmp_path):
-    """With a line afterwards."""
     folder = tmp_path / ".local/state/slurm-share"
     folder.mkdir(parents=True)
     (folder / "tui.json").write_text("{")
@@ -246,7 +253,6 @@ def test_remembered_choices_that_are_broken_are_left_aside(terminal, tmp_path):
 
 @pytest.mark.parametrize("switches", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
 def test_a_locale_without_utf8_gets_ascii(terminal, switches):
-    """Not backslashes and numbers in the place of blocks; nor blocks that Python would write there by itself."""
     command = [sys.executable, "-m", "slurm_share.cli.llload_tui", "--demo", "--all"]
     one = terminal(command=command, LANG="C", LC_ALL="", LC_CTYPE="", **switches)
     one.wait("nodes answered")

@@ -1,4 +1,4 @@
-"""The words of llload-tui: what each means, what cannot be, and what llload is given where there is no terminal."""
+"""The options of llload-tui: their meanings, invalid ones, and the arguments of llload without a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_share_tui import main, options
-from slurm_share_tui.options import as_llload, parser, understood
+from slurm_share_tui.options import checked, llload_arguments, parser
 
 from slurm_share.cli import llload
 from slurm_share.core.errors import UsageError
@@ -20,12 +20,11 @@ ME = processes.read_user_name(os.geteuid())
 
 
 def wanted(*said):
-    """Words, understood."""
-    return understood(parser().parse_args(said))
+    """Return the parsed options."""
+    return checked(parser().parse_args(said))
 
 
 def test_without_a_word_it_is_ones_own_nodes():
-    """As the site has it, as often as usual, where it was left."""
     found = wanted()
     assert (found.origin.user, found.origin.everybody, found.origin.source) == (ME, False, "")
     assert (found.origin.interval_s, found.view, found.theme, found.config) == (None, None, "", None)
@@ -33,7 +32,6 @@ def test_without_a_word_it_is_ones_own_nodes():
 
 
 def test_every_word_is_understood():
-    """Names, numbers, lists and files."""
     found = wanted("--all", "-n", "n[1-2]", "-j", "077_3,4711", "--source", "agents", "--interval", "2.5")
     origin = found.origin
     assert (origin.everybody, origin.nodes, origin.jobs) == (True, ("n1", "n2"), ("77_3", "4711"))
@@ -53,11 +51,11 @@ def test_every_word_is_understood():
     [
         (["--at", "14:30"], "name one with --replay"),
         (["--replay", "f", "--at", "noon"], "write 2026-01-31T14:30"),
-        (["--replay", "f", "--all"], "a recording holds what was looked at"),
-        (["--replay", "f", "-u", "root"], "a recording holds what was looked at"),
-        (["--replay", "f", "-j", "7"], "a recording holds what was looked at"),
-        (["--replay", "f", "--interval", "3"], "played as it was taken"),
-        (["--replay", "f", "-u", ""], "a recording holds what was looked at"),
+        (["--replay", "f", "--all"], "choose what is recorded"),
+        (["--replay", "f", "-u", "root"], "choose what is recorded"),
+        (["--replay", "f", "-j", "7"], "choose what is recorded"),
+        (["--replay", "f", "--interval", "3"], "does not apply to a recording"),
+        (["--replay", "f", "-u", ""], "choose what is recorded"),
         (["--theme", ""], "there is no theme ''"),
         (["--source", "local", "-u", ""], "there is no user ''"),
         (["-n", ""], "'' is no list of nodes"),
@@ -71,7 +69,6 @@ def test_every_word_is_understood():
     ],
 )
 def test_what_cannot_be_is_refused(said, why):
-    """With a sentence that says what can."""
     with pytest.raises(UsageError, match=why.replace("[", r"\[")):
         wanted(*said)
 
@@ -81,7 +78,6 @@ def test_what_cannot_be_is_refused(said, why):
     [["--theme"], ["--view", "node"], ["--source", "wind"], ["--demo", "--replay", "f"], ["-u", "a", "--all"], ["n1"]],
 )
 def test_what_argparse_refuses(said, capsys):
-    """Exit 2."""
     with pytest.raises(SystemExit) as left:
         parser().parse_args(said)
     assert left.value.code == 2
@@ -101,35 +97,32 @@ def test_what_argparse_refuses(said, capsys):
     ],
 )
 def test_llload_is_given_the_same_words(said, expected):
-    """And understands them, to the same origin."""
     said = [word if word != "-f" else "./-f" for word in said]
     arguments = parser().parse_args(said)
-    found = as_llload(arguments)
+    found = llload_arguments(arguments)
     if expected is not None:
         assert found == expected
     theirs = llload.checked(llload.parser().parse_args(found)).origin
-    ours = understood(arguments).origin
+    ours = checked(arguments).origin
     for field in ("user", "everybody", "nodes", "jobs", "source", "demo", "demo_nodes", "replay", "at"):
         assert getattr(theirs, field) == getattr(ours, field)
 
 
 def test_a_user_without_a_name_is_no_user_of_the_demonstration() -> None:
-    """And not the one who looks where nobody is named."""
     assert wanted("--demo", "-u", "").origin.user == ""
     assert "--demo-nodes N" in parser().format_help()
 
 
 def test_every_view_has_its_like_in_llload():
-    """Words that llload takes."""
     for view in options.VIEWS:
-        llload.checked(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
+        llload.checked(llload.parser().parse_args(llload_arguments(parser().parse_args(["--view", view]))))
 
 
 # --- Without a terminal -----------------------------------------------------------------------------------------------
 
 
 def run(*said, env=None, **streams):
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     environ = {**os.environ, "TERM": "xterm-256color", **(env or {})}
     command = [sys.executable, "-I", "-m", "slurm_share.cli.llload_tui", *said]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
@@ -137,15 +130,13 @@ def run(*said, env=None, **streams):
 
 
 def test_in_a_pipe_llload_is_run_once_and_it_says_why():
-    """Figures on standard output, the reason on standard error."""
     done = run("--demo", "--view", "nodes")
     assert done.returncode == 0
-    assert done.stderr.decode() == "llload-tui: standard output is no terminal; this is llload -g --demo\n"
+    assert done.stderr.decode() == "llload-tui: standard output is not a terminal; this is llload -g --demo\n"
     assert done.stdout.decode().startswith("SIMULATED CLUSTER")
 
 
 def test_words_that_cannot_be_are_said_in_a_pipe_too():
-    """Exit 2, one sentence."""
     done = run("--at", "14:30")
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"llload-tui: --at is the time of a recording")
@@ -157,7 +148,6 @@ def test_words_that_cannot_be_are_said_in_a_pipe_too():
     [({"TERM": "dumb"}, "TERM is dumb"), ({"TERM": ""}, "TERM is not set"), ({}, "TERM is not set")],
 )
 def test_a_terminal_that_cannot_be_drawn_on_is_none(monkeypatch, environ, why):
-    """TERM says so."""
     ours, theirs = pty.openpty()
     try:
         with open(theirs, "rb+", buffering=0, closefd=False) as terminal:
@@ -171,21 +161,19 @@ def test_a_terminal_that_cannot_be_drawn_on_is_none(monkeypatch, environ, why):
 
 
 def test_where_nobody_can_press_a_key_there_is_no_dashboard(monkeypatch):
-    """Standard input is a pipe, or closed."""
     ours, theirs = pty.openpty()
     try:
         with open(theirs, "rb+", buffering=0, closefd=False) as terminal, open(os.devnull) as nothing:
             monkeypatch.setattr(sys, "__stdout__", terminal)
             for none in (nothing, None):
                 monkeypatch.setattr(sys, "__stdin__", none)
-                assert main.no_screen({"TERM": "xterm"}) == "standard input is no terminal"
+                assert main.no_screen({"TERM": "xterm"}) == "standard input is not a terminal"
     finally:
         os.close(ours)
         os.close(theirs)
 
 
 def test_without_the_extra_there_is_no_dashboard_and_the_way_to_it_is_said(monkeypatch):
-    """A site has installed the rest alone."""
     ours, theirs = pty.openpty()
     try:
         with open(theirs, "rb+", buffering=0, closefd=False) as terminal:

@@ -1,4 +1,4 @@
-"""The question before an action, the choice of a signal, the end of a log: what each key and every accident does."""
+"""The confirmation, the choice of a signal, the output: the effect of every key and of accidents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_planned_action(*lines: str) -> PlannedAction:
 
 
 class Asks(App[None]):
-    """Shows one screen at once, and keeps its answer."""
+    """Opens one screen and keeps its answer."""
 
     def __init__(self, screen) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class Asks(App[None]):
 
 
 def text(app: App[None]) -> str:
-    """All that is on the screen."""
+    """Return the text of the screen."""
     return "\n".join("".join(one.text for one in strip) for strip in app.screen._compositor.render_strips())
 
 
 async def until(pilot, what) -> None:
-    """Some turns of the loop."""
+    """Let the event loop run until the condition holds."""
     for _ in range(400):
         if what():
             return
@@ -62,7 +62,7 @@ async def until(pilot, what) -> None:
 
 
 def answered(*keys: str, guard_s: float = 0.0) -> list:
-    """What the question answers to these keys."""
+    """Return the question's answer to these keys."""
     app = Asks(Confirm(a_planned_action(), guard_s=guard_s))
 
     async def play(pilot) -> None:
@@ -85,7 +85,6 @@ def test_no_is_the_answer_of_enter_and_of_leaving(key) -> None:
 
 @pytest.mark.parametrize("keys", [("y",), ("Y",), ("tab", "enter"), ("x", "y"), ("tab", "tab", "tab", "enter")])
 def test_yes_is_a_key_of_its_own(keys) -> None:
-    """Or Enter after a move to it."""
     assert answered(*keys) == [True]
 
 
@@ -101,7 +100,6 @@ def test_enter_is_no_unless_yes_was_chosen(keys) -> None:
 
 @pytest.mark.parametrize("keys", [("y",), ("y", "y", "y"), ("tab", "y"), ("Y",)])
 def test_a_yes_before_it_could_be_read_does_not_count(keys) -> None:
-    """Typed ahead, or a key that is held down."""
     assert answered(*keys, guard_s=3600) == []
 
 
@@ -110,7 +108,6 @@ def test_tab_and_enter_typed_ahead_are_a_no() -> None:
 
 
 def test_a_key_from_before_the_question_does_not_count_however_late_it_arrives() -> None:
-    """It is the time at which it was pressed that counts: a program that was busy hands it over much later."""
     app = Asks(Confirm(a_planned_action(), guard_s=0.5))
 
     async def play(pilot) -> None:
@@ -130,7 +127,6 @@ def test_a_key_from_before_the_question_does_not_count_however_late_it_arrives()
 
 
 def test_a_key_that_is_held_down_never_confirms() -> None:
-    """Each of its repetitions begins the wait anew."""
     app = Asks(Confirm(a_planned_action(), guard_s=0.5))
 
     async def play(pilot) -> None:
@@ -147,7 +143,6 @@ def test_a_key_that_is_held_down_never_confirms() -> None:
 
 
 def test_the_question_shows_what_would_be_done_as_plain_text() -> None:
-    """No markup, no link, and the command."""
     app = Asks(Confirm(a_planned_action()))
 
     async def play(pilot) -> None:
@@ -162,7 +157,6 @@ def test_the_question_shows_what_would_be_done_as_plain_text() -> None:
 
 
 def test_a_click_answers_only_on_an_answer() -> None:
-    """And not before it could be read."""
     for guard_s, at, answers in (
         (0.0, (1, 0), [False]),
         (0.0, (10, 0), [True]),
@@ -182,7 +176,6 @@ def test_a_click_answers_only_on_an_answer() -> None:
 
 
 def test_a_long_list_is_scrolled_and_the_answers_stay_in_sight() -> None:
-    """In a tiny terminal as well."""
     planned = a_planned_action(*[f"{number}  your own  running, on n1" for number in range(500)])
     for size in ((80, 24), (20, 5)):
         app = Asks(Confirm(planned, guard_s=0.0))
@@ -216,7 +209,7 @@ SCOPES = (
 
 
 def chosen(*keys: str, scopes=SCOPES, size=(120, 40)) -> tuple[list, str]:
-    """(what is answered, what was on the screen before the last key)."""
+    """Return the answer, and the screen before the last key."""
     app = Asks(SignalChoice(scopes))
     shown = []
 
@@ -240,7 +233,6 @@ def test_the_mildest_to_the_least_is_offered_first() -> None:
 
 
 def test_arrows_choose_the_signal_and_tab_to_whom() -> None:
-    """A whole job is not killed that way."""
     answers, shown = chosen("down", "enter")
     assert answers == [(SCOPES[0], "INT")]
     assert "> INT" in shown
@@ -298,8 +290,6 @@ class Lines(App[None]):
 
 
 def test_what_has_no_end_yet_is_shown_and_goes_on() -> None:
-    """Also in the middle of a character."""
-
     async def play(pilot) -> None:
         lines = pilot.app.query_one(LogLines)
         for data in (b"one\ntw", b"o\nthree \xe9", b"\x95\xb7\n", b"", b"four"):
@@ -310,8 +300,6 @@ def test_what_has_no_end_yet_is_shown_and_goes_on() -> None:
 
 
 def test_the_end_is_followed_until_somebody_looks_back() -> None:
-    """And again from the end on."""
-
     async def play(pilot) -> None:
         lines = pilot.app.query_one(LogLines)
         lines.focus()
@@ -354,7 +342,6 @@ def test_memory_is_bounded_while_a_log_grows(monkeypatch) -> None:
 
 
 def test_a_file_is_shown_as_it_grows_and_others_beside_it(tmp_path) -> None:
-    """Its path is in the title; Tab goes to the next file, Esc back."""
     one, two = tmp_path / "one.log", tmp_path / "two.log"
     one.write_text("first line\n")
     two.write_text("of the other\n")
@@ -379,7 +366,6 @@ def test_a_file_is_shown_as_it_grows_and_others_beside_it(tmp_path) -> None:
 
 
 def test_a_path_that_is_copied_is_one_word_of_one_line_to_a_shell() -> None:
-    """It is a stranger's: a newline in it would press Enter where it is pasted."""
     app = Asks(LogScreen([LogFile("output", "/tmp/out\ntouch $(PWNED)\n")], lambda one: Tail(one.path), read_s=0.01))
 
     async def play(pilot) -> None:
@@ -393,14 +379,12 @@ def test_a_path_that_is_copied_is_one_word_of_one_line_to_a_shell() -> None:
 
 
 def test_there_is_one_way_into_the_clipboard() -> None:
-    """It makes safe what goes in."""
     folder = Path(clipboard.__file__).parent
     found = [file.name for file in folder.rglob("*.py") if "copy_to_clipboard" in file.read_text(encoding="utf-8")]
     assert found == ["clipboard.py"]
 
 
 def test_of_many_lines_only_those_that_are_kept_are_made_clean(monkeypatch) -> None:
-    """256 KiB of newlines would take longer than a frame."""
     cleaned = []
     monkeypatch.setattr("slurm_share_tui.widgets.log_lines.clean", lambda line: cleaned.append(line) or line)
 
@@ -413,7 +397,6 @@ def test_of_many_lines_only_those_that_are_kept_are_made_clean(monkeypatch) -> N
 
 
 def test_a_piece_that_comes_after_the_end_has_nowhere_to_go(tmp_path, monkeypatch) -> None:
-    """No traceback over the terminal that was given back."""
     (tmp_path / "log").write_text("line\n")
     screen = LogScreen([LogFile("output", str(tmp_path / "log"))], lambda one: Tail(one.path), read_s=0.0)
     over = threading.Event()
@@ -428,7 +411,6 @@ def test_a_piece_that_comes_after_the_end_has_nowhere_to_go(tmp_path, monkeypatc
 
 
 def test_why_there_is_nothing_to_see_is_said_until_there_is(tmp_path) -> None:
-    """A file that comes later, one that may not be shown, a pipe that nobody writes to."""
     file = tmp_path / "log"
     app = Asks(LogScreen([LogFile("output", str(file))], lambda one: Tail(one.path), read_s=0.01))
 
@@ -454,7 +436,6 @@ def test_why_there_is_nothing_to_see_is_said_until_there_is(tmp_path) -> None:
 
 
 def test_a_file_system_that_hangs_stops_no_key() -> None:
-    """Reading waits in a thread; one goes back while it does, and the program ends."""
     hangs = threading.Event()
 
     class Hanging:

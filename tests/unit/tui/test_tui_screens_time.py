@@ -1,4 +1,4 @@
-"""A replay's line and the way to another time of it."""
+"""The line of a replay, and the jump to a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = Position(number=7, count=13, first=NOW - 1800, last=NOW + 1800, speed=1.0
 
 
 class Replays(App[None]):
-    """The line alone."""
+    """Shows only the line of a replay."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,6 @@ def drawn(app: App[None]) -> str:
 
 @pytest.mark.parametrize("width", [5, 12, 20, 40, 60, 80, 200])
 def test_the_line_fits_its_width_and_says_the_time(width) -> None:
-    """In a narrow terminal the time alone; in a wide one the bar, its ends, its number and speed."""
-
     async def play(pilot) -> None:
         bar = pilot.app.query_one(ReplayBar)
         bar.show(picture_of(a_survey(), position=HOUR), held=True)
@@ -73,8 +71,6 @@ def test_a_live_source_has_no_such_line() -> None:
 
 
 def test_a_click_on_the_bar_goes_there_and_beside_it_nowhere() -> None:
-    """Its ends are the recording's."""
-
     async def play(pilot) -> None:
         bar = pilot.app.query_one(ReplayBar)
         bar.show(picture_of(a_survey(), position=HOUR), held=False)
@@ -105,7 +101,6 @@ def test_what_is_over_says_so_and_days_are_written_where_there_are_several() -> 
 
 
 def test_how_much_is_behind() -> None:
-    """By time; by number where all of it is of one moment."""
     assert part_of(HOUR, NOW) == 0.5
     assert (part_of(HOUR, 0), part_of(HOUR, 1e11)) == (0.0, 1.0)
     still = Position(number=3, count=5, first=NOW, last=NOW, speed=1.0)
@@ -146,7 +141,6 @@ def test_a_time_after_the_recording_is_its_end(written) -> None:
 
 
 def test_the_time_on_the_screen_is_that_of_its_look() -> None:
-    """A look is taken at some part of a second, and shown without it."""
     taken = NOW + 0.6
     assert target_of(clock(taken), HOUR, NOW)[0] >= taken
     assert target_of(clock(taken), HOUR, NOW)[0] < NOW + 1
@@ -163,7 +157,7 @@ def test_a_time_outside_the_recording_is_said_to_be_there(written: str, said: st
 
 @pytest.mark.parametrize("written", ["", "yesterday", "5x", "[red]", "-", "nan", "25:99", "\x1b[2J", "長" * 1000])
 def test_what_is_no_time_is_answered_with_those_that_are(written) -> None:
-    with pytest.raises(UsageError, match="is no time here; write 14:30") as refused:
+    with pytest.raises(UsageError, match="is not a time; write 14:30") as refused:
         target_of(written, HOUR, NOW)
     assert str(refused.value).isprintable()
 
@@ -178,7 +172,6 @@ class Jumps(App[None]):
 
 
 def test_it_is_written_and_gone_to() -> None:
-    """A mistake is said, and can be put right."""
     app = Jumps()
 
     async def play(pilot) -> None:
@@ -186,7 +179,7 @@ def test_it_is_written_and_gone_to() -> None:
         await pilot.pause()
         assert app.answers == []
         said = app.screen.query_one("#jump-said", Static)
-        assert "[b] is no time here" in str(said.render())
+        assert "[b] is not a time" in str(said.render())
         await pilot.press("backspace", "backspace", "backspace", *"+5m", "enter")
         await pilot.pause()
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shell import FakeFeed, a_dashboard, notes_of, screen_text, until
 from slurm_share_tui.action_rules import Me
 from slurm_share_tui.actions import Commands
-from slurm_share_tui.place import Place
+from slurm_share_tui.location import Location
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -26,7 +26,7 @@ SURVEY = replace(a_survey(), source="srun", user="alice", everybody=True)
 
 
 def without(job_id: int):
-    """The next look, in which that job is gone."""
+    """Return the next survey, without that job."""
     nodes = []
     for node in SURVEY.nodes:
         seen = node.snapshot
@@ -43,7 +43,7 @@ def without(job_id: int):
 
 @pytest.fixture
 def done(monkeypatch):
-    """What Slurm was told; its queue is the survey's."""
+    """The commands that Slurm got; its queue is the survey's."""
     told: list = []
 
     def read_queue(*, jobs=(), **_):
@@ -57,14 +57,14 @@ def done(monkeypatch):
 
 
 def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
-    """Alice's dashboard, in a view of the survey; what it noted."""
+    """Run alice's dashboard in a view of the survey, and return its notes."""
     feed = FakeFeed()
-    app = a_dashboard(feed, commands=Commands(me=ALICE), place=Place(view=view), **words)
+    app = a_dashboard(feed, commands=Commands(me=ALICE), location=Location(view=view), **words)
     notes = notes_of(app, monkeypatch)
 
     async def main(pilot) -> None:
         feed.picture(picture_of(survey))
-        await until(pilot, lambda: app.board.grid is not None and app.board.grid.count)
+        await until(pilot, lambda: app.main_screen.grid is not None and app.main_screen.grid.count)
         await pilot.pause()
         await play(app, pilot, feed)
 
@@ -73,19 +73,17 @@ def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
 
 
 def the_job(app):
-    """Under the cursor."""
-    return app.board.shown.targets()[0]
+    """Return the job under the cursor."""
+    return app.main_screen.shown.targets()[0]
 
 
 async def read_it(pilot, app) -> None:
-    """As somebody does who takes the time."""
+    """Wait until a yes counts."""
     await until(pilot, lambda: isinstance(app.screen, Confirm) and app.screen._since is not None)
     app.screen._since -= 10
 
 
 def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
-    """Asked, done, said, and looked again."""
-
     async def play(app, pilot, feed) -> None:
         job = the_job(app)
         await pilot.press("x")
@@ -103,14 +101,12 @@ def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
 
 @pytest.mark.parametrize("keys", [("enter",), ("n",), ("escape",), ("y",), ("y", "enter"), ("tab", "enter")])
 def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys) -> None:
-    """Right behind the key, as somebody who has slipped goes on typing."""
-
     async def play(app, pilot, feed) -> None:
         await pilot.press("x", *keys)
         if keys == ("y",):
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
         await pilot.pause()
 
     monkeypatch.setattr(Confirm.__init__, "__kwdefaults__", {"guard_s": 3600.0})
@@ -119,8 +115,6 @@ def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys)
 
 
 def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monkeypatch) -> None:
-    """The job that was chosen has ended, and another one stands in its place when the key is pressed."""
-
     async def play(app, pilot, feed) -> None:
         await pilot.press("down")
         job = the_job(app)
@@ -130,18 +124,16 @@ def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monk
         await pilot.press("x")
         await pilot.press("s")
         await pilot.pause()
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         await pilot.press("down", "x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
 
     notes = play_on(play, monkeypatch=monkeypatch)
-    assert sum("the row that you were on is gone" in note for note in notes) == 2
+    assert sum("the row that you chose is gone" in note for note in notes) == 2
     assert done == []
 
 
 def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) -> None:
-    """A yes is for what stood there, whatever is under the cursor by then."""
-
     async def play(app, pilot, feed) -> None:
         await pilot.press("down")
         job = the_job(app)
@@ -156,12 +148,10 @@ def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) ->
 
 
 def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None:
-    """Through its job, to its node; Esc on the way sends nothing."""
-
     async def play(app, pilot, feed) -> None:
         await pilot.press("enter", "enter", "down")
         for _ in range(30):
-            if the_targets := app.board.shown.targets():
+            if the_targets := app.main_screen.shown.targets():
                 break
             await pilot.press("down")
         (target,) = the_targets
@@ -169,7 +159,7 @@ def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, SignalChoice))
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
         await pilot.pause()
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, SignalChoice))
@@ -202,7 +192,7 @@ def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
         await until(pilot, lambda: "so far so good" in screen_text(app))
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.board)
+        await until(pilot, lambda: app.screen is app.main_screen)
 
     play_on(play, monkeypatch=monkeypatch)
 
@@ -211,7 +201,7 @@ def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
     async def play(app, pilot, feed) -> None:
         await pilot.press("x", "s", "o")
         await pilot.pause()
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
 
     notes = play_on(play, survey=a_survey(), monkeypatch=monkeypatch)
     assert sum("demonstration" in note for note in notes) == 3
@@ -219,7 +209,6 @@ def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
 
 
 def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
-    """And of a live source does not."""
     position = Position(number=1, count=2, first=SURVEY.taken, last=SURVEY.taken + 60, speed=1.0)
 
     async def play(app, pilot, feed) -> None:
@@ -236,8 +225,6 @@ def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
 
 
 def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkeypatch) -> None:
-    """Whatever it is: nobody waits for ever, and what is on the screen stays."""
-
     def broken(**_):
         raise ZeroDivisionError("oh [red]")
 
@@ -251,4 +238,4 @@ def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkey
     notes: list[str] = []
     monkeypatch.setattr("slurm_share_tui.app.Dashboard.say", lambda self, words, **_: notes.append(words))
     play_on(play, monkeypatch=monkeypatch)
-    assert notes == ["a fault of slurm-share: ZeroDivisionError('oh [red]')"] * 2
+    assert notes == ["internal error of slurm-share: ZeroDivisionError('oh [red]')"] * 2

@@ -1,4 +1,4 @@
-"""Keys that come in one write are for what the ones before them open."""
+"""Keys in one write go to the screens that the keys before them open."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMED = {"\r": "enter", "\x1b": "escape", "\x03": "ctrl+c"}
 
 
 def type_at_once(app: Dashboard, text: str) -> None:
-    """As the terminal's driver hands on what it has read: all of it, before anything is done about the first."""
+    """Post all keys before the first one is handled, as the terminal's driver does."""
     for letter in text:
         key = NAMED.get(letter) or (letter if letter.isalnum() else _character_to_key(letter))
         app.post_message(events.Key(key, letter if letter.isprintable() else None))
 
 
 def begin(play: Any) -> None:
-    """A dashboard with a look in it."""
+    """Return a dashboard with a picture."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -46,13 +46,11 @@ def begin(play: Any) -> None:
 
 
 def test_what_follows_a_slash_is_the_filter() -> None:
-    """Also where its letters would sign, quit, mark or pause."""
-
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/squeuxpotfcy")
-        box = app.board.query_one(FilterLine).query_one(Input)
+        box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeuxpotfcy")
-        assert app.screen is app.board
+        assert app.screen is app.main_screen
         assert not app.is_ending
         assert feed.told == []
 
@@ -60,14 +58,12 @@ def test_what_follows_a_slash_is_the_filter() -> None:
 
 
 def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
-    """Enter goes back to the table before the next key comes; another view is filled before its filter is written."""
-
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/v-7\r5")
-        await until(pilot, lambda: app.board.place.node == "v-7", "into the node that the filter left")
+        await until(pilot, lambda: app.main_screen.location.node == "v-7", "into the node that the filter left")
         type_at_once(app, "2/alice\r\r")
-        await until(pilot, lambda: app.board.place.user == "alice", "into the user that the filter left")
-        assert app.board.place.view == "jobs"
+        await until(pilot, lambda: app.main_screen.location.user == "alice", "into the user that the filter left")
+        assert app.main_screen.location.view == "jobs"
 
     begin(play)
 
@@ -76,8 +72,6 @@ def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
     ("typed", "over"), [("?q", None), ("c\x1b?", Help), ("?\x1bc", ColumnsScreen), ("?jj\x1b/x\x1b?", Help)]
 )
 def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: type[Any] | None) -> None:
-    """`q` closes the help and does not leave; what comes after it is the table's again."""
-
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, typed + ("p" if over is None else ""))
         if over is None:
@@ -90,7 +84,6 @@ def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: t
 
 
 def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
-    """Of a recording."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     look = arrived_picture()
@@ -107,19 +100,16 @@ def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
 
 
 def test_a_paste_after_a_slash_is_the_filter() -> None:
-    """As a terminal says it that tells pasted from typed."""
-
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, "/")
         app.post_message(events.Paste("squeue"))
-        box = app.board.query_one(FilterLine).query_one(Input)
+        box = app.main_screen.query_one(FilterLine).query_one(Input)
         await until(pilot, lambda: box.value == "squeue")
 
     begin(play)
 
 
 def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
-    """A person types while it starts."""
     app = a_dashboard()
     type_now = app.get_default_screen
 
@@ -130,15 +120,17 @@ def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
     app.get_default_screen = early  # type: ignore[method-assign]
 
     async def play(pilot: Pilot[Any]) -> None:
-        await until(pilot, lambda: app.board.way and app.board.query_one(FilterLine).query_one(Input).value == "util")
-        assert app.board.place.view == "gpus"
+        await until(
+            pilot,
+            lambda: app.main_screen.path and app.main_screen.query_one(FilterLine).query_one(Input).value == "util",
+        )
+        assert app.main_screen.location.view == "gpus"
 
     drive(app, play)
 
 
 @pytest.mark.parametrize("typed", ["q4", "q5", "q\r", "/squeue\r\x034", "q?", "qx/a"])
 def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
-    """It ends without a word, whatever comes after the key to leave."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -152,16 +144,14 @@ def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
             feed.picture(arrived_picture())
             await pilot.pause(0.01)
         assert app.is_ending
-        await app.board.action_view("advice")
-        app.board.draw()
+        await app.main_screen.action_view("advice")
+        app.main_screen.draw()
 
     drive(app, play)
     assert app.return_code == 0
 
 
 def test_a_sentence_stands_there_once() -> None:
-    """However often a key is pressed; and others take the place of the oldest."""
-
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         for _ in range(20):
             app.say("no")
@@ -175,7 +165,6 @@ def test_a_sentence_stands_there_once() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (40, 12)])
 def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[int, int]) -> None:
-    """However long they are, and however many."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -187,7 +176,7 @@ def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[in
         feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         type_at_once(app, "/nobody")
-        await until(pilot, lambda: app.board.query_one(FilterLine).region.height)
+        await until(pilot, lambda: app.main_screen.query_one(FilterLine).region.height)
         for word in ("one ", "two ", "three "):
             app.say(word * 60)
         await until(
@@ -196,7 +185,7 @@ def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[in
         )
         await until(pilot, lambda: all(one.region.height for one in app.screen.query("Toast")))
         rack = app.screen.query_one("ToastRack").region
-        keep = [app.board.query_one(FilterLine).region, app.board.query_one(Status).region]
+        keep = [app.main_screen.query_one(FilterLine).region, app.main_screen.query_one(Status).region]
         assert all(not one.overlaps(rack) for one in keep if one.height), (rack, keep)
 
     asyncio.run(play())

@@ -1,4 +1,4 @@
-"""What a person wrote is refused where it is wrong; what the dashboard remembers is left aside where it is."""
+"""An invalid configuration is refused; invalid remembered choices are ignored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from slurm_share.core.errors import ConfigError
 
 
 def test_files_are_where_xdg_says() -> None:
-    """And where XDG says nothing, or nothing absolute, under home."""
     environ = {"XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "/s", "HOME": "/h"}
     assert config_file(environ) == Path("/c/slurm-share/tui.toml")
     assert memory_file(environ) == Path("/s/slurm-share/tui.json")
@@ -34,7 +33,6 @@ def test_files_are_where_xdg_says() -> None:
 
 
 def test_a_configuration_is_read_whole(tmp_path: Path) -> None:
-    """Every key of it; ids of bindings with or without quotes."""
     file = tmp_path / "tui.toml"
     file.write_text(
         'theme = "light"\ninterval = 2\nreadonly = true\n[keys]\n"go.down" = "d"\ncancel = "ctrl+x"\ngo.back = "b"\n',
@@ -46,7 +44,6 @@ def test_a_configuration_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_no_configuration_is_all_defaults_and_a_named_one_has_to_be_there(tmp_path: Path) -> None:
-    """A missing file of one's own is no mistake, a missing file that was named is."""
     assert read_config(environ={"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/h"}) == UserConfig()
     with pytest.raises(ConfigError, match="no such file"):
         read_config(tmp_path / "other.toml")
@@ -67,14 +64,12 @@ def test_no_configuration_is_all_defaults_and_a_named_one_has_to_be_there(tmp_pa
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(text: str, said: str) -> None:
-    """So that it can be put right without a search."""
     with pytest.raises(ConfigError, match=said) as caught:
         parse_config(text, "/h/tui.toml")
     assert "/h/tui.toml" in str(caught.value)
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    """A folder, and bytes that are no text."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_config(tmp_path)
     file = tmp_path / "tui.toml"
@@ -84,7 +79,6 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 
 def test_choices_come_back_as_they_were(tmp_path: Path) -> None:
-    """Through the file, whose folder is made."""
     file = tmp_path / "state" / "slurm-share" / "tui.json"
     chosen = Remembered(
         theme="mono", view="gpus", tables={"nodes": TableChoice(columns=("node", "gpu"), sort="gpu", down=True)}
@@ -96,7 +90,6 @@ def test_choices_come_back_as_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"theme": 3}', b"\xff", b"[" * 100_000, b" " * (2 << 20)])
 def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: bytes) -> None:
-    """What the dashboard wrote itself keeps nobody from working."""
     file = tmp_path / "tui.json"
     file.write_bytes(content)
     remembered, problem = read_remembered(file)
@@ -106,19 +99,16 @@ def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: byte
 
 
 def test_no_memory_yet_is_no_trouble(tmp_path: Path) -> None:
-    """The first time."""
     assert read_remembered(tmp_path / "tui.json") == (Remembered(), "")
 
 
 def test_what_a_newer_version_remembers_is_not_in_the_way(tmp_path: Path) -> None:
-    """Keys that are not known are passed over."""
     file = tmp_path / "tui.json"
     file.write_text('{"theme": "light", "sounds": true}', encoding="utf-8")
     assert read_remembered(file) == (Remembered(theme="light"), "")
 
 
 def test_memory_writes_what_is_new_and_only_that(tmp_path: Path) -> None:
-    """Nothing is written before something was chosen, and once for each change."""
     file = tmp_path / "tui.json"
     memory = Memory(file)
     assert memory.keep() == ""
@@ -135,7 +125,6 @@ def test_memory_writes_what_is_new_and_only_that(tmp_path: Path) -> None:
 
 
 def test_two_dashboards_of_one_person_keep_what_each_of_them_chose(tmp_path: Path) -> None:
-    """Whichever writes last."""
     file = tmp_path / "tui.json"
     one, other = Memory(file), Memory(file)
     one.choose(theme="light")
@@ -149,7 +138,6 @@ def test_two_dashboards_of_one_person_keep_what_each_of_them_chose(tmp_path: Pat
 
 
 def test_what_was_broken_is_kept_beside(tmp_path: Path) -> None:
-    """It may have been somebody's work."""
     file = tmp_path / "tui.json"
     file.write_text("{mine", encoding="utf-8")
     memory = Memory(file, read_remembered(file)[0])
@@ -160,7 +148,6 @@ def test_what_was_broken_is_kept_beside(tmp_path: Path) -> None:
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
-    """Somebody keeps such files in one place; a link that leads in a circle is said."""
     file, kept = tmp_path / "tui.json", tmp_path / "dotfiles.json"
     file.symlink_to(kept)
     assert write_remembered(file, Remembered(theme="light")) == ""
@@ -172,7 +159,6 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_memory_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
-    """And keeps nobody from working."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     memory = Memory(tmp_path / "file" / "tui.json")
     memory.choose(theme="light")
@@ -181,7 +167,6 @@ def test_a_memory_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
 
 
 def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write is in another thread, and may take long."""
     memory = Memory(tmp_path / "tui.json")
     write = user_config.write_remembered
 
@@ -200,7 +185,6 @@ def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypat
 
 
 def test_the_way_out_does_not_wait_for_a_write_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that it has not been written."""
     memory = Memory(tmp_path / "tui.json")
     begun, over = threading.Event(), threading.Event()
 
@@ -224,7 +208,6 @@ def test_the_way_out_does_not_wait_for_a_write_that_hangs(tmp_path: Path, monkey
 
 
 def test_a_torn_write_leaves_the_old_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file appears whole or not at all, and nothing is left beside it."""
     file = tmp_path / "tui.json"
     write_remembered(file, Remembered(theme="light"))
 

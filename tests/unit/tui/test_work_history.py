@@ -1,4 +1,4 @@
-"""How fast each task was: by task, bounded, and gaps where nothing was measured."""
+"""The work rates of tasks: by task, bounded, with gaps where nothing was measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def a_process(per_s: float | None, *, pid: int = 10, task: int = 3, paused: bool
 
 
 def seen(at: float, *processes: ProcessLoad) -> Picture:
-    """So many seconds after NOW."""
+    """Return a picture this many seconds after NOW."""
     snapshot = Snapshot(node="n1", taken=NOW + at, cpus=1, cores=1, processes=processes)
     survey = Survey(taken=NOW + at, user="u", source="srun", nodes=(NodeLoad(name="n1", snapshot=snapshot),))
     return picture_of(survey)
@@ -33,7 +33,6 @@ def taken(*looks: tuple[float, ProcessLoad]) -> WorkHistory:
 
 
 def test_the_speed_of_a_task_is_in_percent_of_that_alone():
-    """Where that is known; a paused task does nothing, and one without a rate is a gap."""
     now = a_process(5.0, speed_ratio=0.5)
     looks = (a_process(10.0), a_process(None), a_process(5.0, paused=True), now)
     history = taken(*((20.0 * at, one) for at, one in enumerate(looks)))
@@ -42,7 +41,6 @@ def test_the_speed_of_a_task_is_in_percent_of_that_alone():
 
 
 def test_without_a_speed_alone_the_most_that_was_seen_is_full():
-    """It is 100 percent of the line."""
     now = a_process(5.0)
     history = taken((0, a_process(20.0)), (20, now))
     assert (history.percents("n1", now, 40), history.most_per_s("n1", now)) == ((100.0, 25.0), 20.0)
@@ -50,7 +48,6 @@ def test_without_a_speed_alone_the_most_that_was_seen_is_full():
 
 
 def test_a_task_is_known_by_its_number_and_not_by_its_process():
-    """Its second process has its past; another node, run or task does not."""
     history = taken((0, a_process(20.0)))
     assert history.percents("n1", a_process(20.0, pid=99), 40) == (100.0,)
     assert history.percents("n2", a_process(20.0), 40) == ()
@@ -62,7 +59,6 @@ def test_a_task_is_known_by_its_number_and_not_by_its_process():
 
 
 def test_more_looks_than_there_is_room_for_become_means():
-    """And only those of ten minutes are kept."""
     now = a_process(10.0)
     history = taken(*((20.0 * at, a_process(10.0 if at % 2 else 5.0)) for at in range(100)))
     found = history.percents("n1", now, 16)
@@ -72,20 +68,17 @@ def test_more_looks_than_there_is_room_for_become_means():
 
 
 def test_a_replay_that_goes_back_takes_what_came_after_away():
-    """The same time again is no second value."""
     history = taken((0, a_process(1.0)), (20, a_process(2.0)), (20, a_process(4.0)), (10, a_process(4.0)))
     assert history.percents("n1", a_process(4.0), 40) == (25.0, 100.0)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """The oldest look goes before its time; the newest always stays."""
     monkeypatch.setattr("slurm_share_tui.work_history.VALUES_MOST", 3)
     history = taken(*((20.0 * at, a_process(1.0 + at)) for at in range(9)))
     assert len(history.percents("n1", a_process(9.0), 40)) == 3
 
 
 def test_the_dashboards_history_has_it():
-    """A survey is added once."""
     history = History()
     history.take(seen(0, a_process(2.0)))
     assert history.work.percents("n1", a_process(2.0), 40) == (100.0,)

@@ -1,4 +1,4 @@
-"""One view alone in an app, for the tests of the views."""
+"""An app with one view, for the tests of the views."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from dashboards import drive
 from slurm_share_tui import view_list
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place
 from slurm_share_tui.view import View
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.grid import Grid
@@ -17,45 +17,45 @@ from textual.pilot import Pilot
 
 
 class OneView(App[None]):
-    """A view, and the places that it wants to go down to."""
+    """A view, with the locations that it asked for."""
 
     CSS = "View { height: 1fr; }"
 
-    def __init__(self, place: Place, *pictures: Picture) -> None:
+    def __init__(self, location: Location, *pictures: Picture) -> None:
         super().__init__()
         self.history = History()
         for picture in pictures:
             self.history.take(picture)
-        self.place, self.picture = place, pictures[-1]
-        made = view_list.make(place.view, self.history)
+        self.location, self.picture = location, pictures[-1]
+        made = view_list.make(location.view, self.history)
         assert isinstance(made, TableView)
         self.shown: TableView[Any] = made
-        self.went: list[Place] = []
+        self.went: list[Location] = []
 
     def compose(self) -> ComposeResult:
         yield self.shown
 
     def on_mount(self) -> None:
-        self.shown.draw(self.picture, self.place)
+        self.shown.draw(self.picture, self.location)
         self.shown.grid.focus()
 
     def on_view_down(self, event: View.Down) -> None:
-        self.went.append(event.place)
+        self.went.append(event.location)
 
     @property
     def text(self) -> str:
-        """All of the screen."""
+        """The text of the screen."""
         return "\n".join("".join(segment.text for segment in line) for line in self.screen._compositor.render_strips())
 
 
 def put_on(grid: Grid[Any], key: str) -> None:
-    """The cursor on this row, which has to be shown."""
+    """Move the cursor to this row."""
     assert grid.put([grid._key(row) for row in grid.shown_rows].index(key))
 
 
-def look_at(place: Place, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
-    """The screen of that view, after `play(app, pilot)`."""
-    app = OneView(place, *pictures)
+def look_at(location: Location, *pictures: Picture, play: Any = None, size: tuple[int, int] = (120, 40)) -> str:
+    """Return the screen of that view after `play(app, pilot)`."""
+    app = OneView(location, *pictures)
     seen: list[str] = []
 
     async def main(pilot: Pilot[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Choosing the columns of a table."""
+"""The screen to choose the columns of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = ("name", "load", "user", "trend", "size")
 
 
 class ChooserApp(App[None]):
-    """Asks once."""
+    """Opens the screen and keeps its answer."""
 
     def __init__(self, chosen: tuple[str, ...]) -> None:
         super().__init__()
@@ -23,7 +23,6 @@ class ChooserApp(App[None]):
         self.answers: list[tuple[str, ...] | None] = []
 
     def on_mount(self) -> None:
-        """At once."""
         self.push_screen(ColumnsScreen(columns(), self.chosen), self.answers.append)
 
 
@@ -33,7 +32,7 @@ def answered(
     size: tuple[int, int] = (80, 24),
     look: Callable[[Pilot[Any], Choices], Awaitable[None]] | None = None,
 ) -> tuple[str, ...] | None:
-    """What these keys come to."""
+    """Return the answer to these keys."""
     app = ChooserApp(chosen)
 
     async def play(pilot: Pilot[Any]) -> None:
@@ -53,20 +52,17 @@ def answered(
 
 
 def test_enter_keeps_what_there_was_and_escape_answers_nothing() -> None:
-    """None: everything stays."""
     assert answered("enter") == SHOWN
     assert answered("space", "escape") is None
 
 
 def test_space_hides_and_shows() -> None:
-    """A column that was not shown comes after the others."""
     assert answered("down", "space", "enter") == ("name", "user", "trend", "size")
     assert answered("end", "space", "enter") == (*SHOWN, "extra")
     assert answered("down", "space", "space", "enter") == SHOWN
 
 
 def test_shift_and_an_arrow_move_a_column_and_the_cursor_with_it() -> None:
-    """As far as there is room."""
     assert answered("down", "shift+up", "enter") == ("load", "name", "user", "trend", "size")
     assert answered("shift+down", "shift+down", "enter") == ("load", "user", "name", "trend", "size")
     assert answered("shift+up", "enter") == SHOWN
@@ -81,18 +77,14 @@ def test_shift_and_an_arrow_move_a_column_and_the_cursor_with_it() -> None:
 
 
 def test_the_last_column_cannot_be_hidden() -> None:
-    """A table without columns would say nothing."""
     assert answered("space", "enter", chosen=("load",)) == ("load",)
 
 
 def test_d_is_as_the_table_was_made() -> None:
-    """Whatever was chosen before."""
     assert answered("d", "enter", chosen=("extra", "size", "nonsense")) == SHOWN
 
 
 def test_every_column_is_explained() -> None:
-    """Its heading, its name in filters, what it says."""
-
     async def look(pilot: Pilot[Any], choices: Choices) -> None:
         said = lines(choices)
         assert "[x] LOAD" in said[2]
@@ -104,8 +96,6 @@ def test_every_column_is_explained() -> None:
 
 
 def test_a_click_on_the_box_shows_or_hides() -> None:
-    """Elsewhere it moves the cursor, and a heading sorts nothing."""
-
     async def look(pilot: Pilot[Any], choices: Choices) -> None:
         await pilot.click(choices, offset=(2, 2))
         await pilot.click(choices, offset=(12, 3))
@@ -118,17 +108,14 @@ def test_a_click_on_the_box_shows_or_hides() -> None:
 
 
 def test_letters_of_the_table_do_nothing_here() -> None:
-    """The columns keep the order that they are given."""
     assert answered("N", "r", "u", "less_than_sign", "enter") == SHOWN
 
 
 def test_it_can_be_used_in_the_smallest_terminal() -> None:
-    """20 columns and 5 lines."""
     assert answered("down", "space", "enter", size=(20, 5)) == ("name", "user", "trend", "size")
 
 
 def test_in_the_smallest_terminal_there_are_several_columns_to_be_seen() -> None:
-    """A frame would leave one."""
     app: App[None] = App()
 
     async def play(pilot: Pilot[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The help says what the bindings say, whatever the width, and what the columns of the table mean."""
+"""The help has the texts of bindings and columns, at every width."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from slurm_share_tui import keymap
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help, page
-from slurm_share_tui.screens.keys_above import TREND
 from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.screen_keys import TREND
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.series import SERIES
 from slurm_share_tui.widgets.status import Status
-from slurm_share_tui.widgets.strokes import SERIES
 from slurm_share_tui.wire import Subject
 from textual.app import App
 from textual.containers import VerticalScroll
@@ -39,7 +39,6 @@ COLUMNS: tuple[Column[Any], ...] = (
 
 @pytest.mark.parametrize("width", [16, 40, 104])
 def test_every_key_and_every_column_is_in_it(width: int) -> None:
-    """And no line is wider than the page."""
     text = page({}, "Nodes", COLUMNS, width).plain
     flat = "".join(text.split())
     for key in keymap.KEYS:
@@ -52,7 +51,6 @@ def test_every_key_and_every_column_is_in_it(width: int) -> None:
 
 
 def test_it_shows_the_keys_that_the_configuration_gave() -> None:
-    """And not those that are free now."""
     text = page(keymap.checked({"pause": "f9", "go.down": "d"}), "", (), 100).plain
     assert "  F9" in text
     assert "Enter l" not in text
@@ -64,17 +62,15 @@ def test_it_shows_the_keys_that_the_configuration_gave() -> None:
      (FilterLine, "Filter line")],
 )  # fmt: skip
 def test_the_keys_of_what_opens_over_it_are_in_it(screen: Any, name: str) -> None:
-    """Under the name of each, as its own bindings have them."""
     text = page({}, "", (), 100).plain
     part = text.partition(f"{name}, while it is open\n")[2].partition("\n\n")[0]
     said = [one for one in screen.BINDINGS if one.description]
     assert said
     lines = [" ".join(line.split()) for line in part.splitlines()]
-    assert lines == [f"{keymap.signs(one.key.split(','))} {one.description}" for one in said]
+    assert lines == [f"{keymap.keys_text(one.key.split(','))} {one.description}" for one in said]
 
 
 def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
-    """The help has them without the library that draws it."""
     letters = [one for one in TREND if one.action.startswith("line(")]
     assert [(one.key, one.description) for one in letters] == [(one.letter, f"{one.label}, or not") for one in SERIES]
 
@@ -87,7 +83,6 @@ def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
     ],
 )
 def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None:
-    """A key that the configuration gave as well; but for one that does something else there, which it goes on doing."""
     app: App[None] = App()
 
     async def play(pilot: Pilot[Any]) -> None:
@@ -102,12 +97,11 @@ def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None
 
 
 def refused(file: LogFile) -> Tail:
-    """Nobody may read it."""
+    """Raise the error of an unreadable file."""
     raise SlurmShareError("not yours")
 
 
 def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
-    """Arrows and pages, Home and End; Esc, q, and the key that opened it."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -132,7 +126,6 @@ def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
 
 
 def test_a_small_terminal_is_all_page() -> None:
-    """A frame would leave one line of it."""
     app = a_dashboard(FakeFeed())
 
     async def play(pilot: Pilot[Any]) -> None:
@@ -145,7 +138,6 @@ def test_a_small_terminal_is_all_page() -> None:
 
 
 def test_it_is_of_the_table_that_has_the_focus() -> None:
-    """Columns of the view one is in, and the filter's names of them."""
     feed = FakeFeed()
     app = a_dashboard(feed)
 
@@ -154,7 +146,7 @@ def test_it_is_of_the_table_that_has_the_focus() -> None:
         await until(pilot, lambda: app.picture)
         for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
             await pilot.press(view)
-            grid = app.board.grid
+            grid = app.main_screen.grid
             assert grid is not None
             await pilot.press("question_mark")
             await until(pilot, lambda: isinstance(app.screen, Help))
@@ -169,7 +161,6 @@ def test_it_is_of_the_table_that_has_the_focus() -> None:
 
 @pytest.mark.parametrize("by", ["key", "click"])
 def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
-    """All of its note, by `?` and by a click on it; and the keys that are not in the last line are promised there."""
     feed = FakeFeed()
     app = a_dashboard(feed)
     note = "a note that nobody could read " * 5

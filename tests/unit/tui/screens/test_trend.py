@@ -1,4 +1,4 @@
-"""The screen with the large plot: three spans, lines that can be hidden, live, and a recording's past."""
+"""The screen with the large plot: three spans, hidden lines, live and recorded points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.plot import Plot
-from slurm_share_tui.widgets.strokes import SERIES, seen_s
+from slurm_share_tui.widgets.series import SERIES, observed_s
 from slurm_share_tui.wire import Point, RecordedPoints, Subject
 from textual.app import App
 
@@ -19,14 +19,14 @@ NODE = Subject(node="h-1")
 
 
 def looked(history: History, *times: float) -> None:
-    """Looks at so many seconds after NOW."""
+    """Return surveys at these seconds after NOW."""
     for at in times:
         picture = a_picture()
         history.take(changed(picture, survey=replace(picture.survey, taken=NOW + at)))
 
 
 class Trends(App[None]):
-    """Shows one trend at once."""
+    """Opens one plot."""
 
     def __init__(self, trend: Trend) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class Trends(App[None]):
 
 
 def text(app: App[None]) -> str:
-    """All that is on the screen."""
+    """Return the text of the screen."""
     return "\n".join("".join(one.text for one in strip) for strip in app.screen._compositor.render_strips())
 
 
 async def until(pilot, what) -> None:
-    """Some turns of the loop."""
+    """Let the event loop run until the condition holds."""
     for _ in range(200):
         if what():
             return
@@ -55,7 +55,6 @@ def a_node() -> str:
 
 
 def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
-    """The title is a stranger's text, and no markup."""
     history = History()
     looked(history, 0, 5, 10)
     trend = Trend(history, Subject(node=a_node()), "node [red]n1[/red]\x1b[2J")
@@ -71,17 +70,15 @@ def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
 
 
 def test_only_what_was_seen_is_called_seen() -> None:
-    """Looks of some seconds with days between them; and looks that knew nothing."""
     times = [*range(0, 15, 5), *range(86_400, 86_415, 5)]
-    assert seen_s([Point(NOW + at, cpu_load_percent=1.0) for at in times]) == 20
-    assert seen_s([Point(NOW + at) for at in times]) == 0
-    assert seen_s([Point(NOW, cpu_load_percent=1.0), Point(NOW + 5, cpu_load_percent=1.0), Point(NOW + 10)]) == 5
-    assert seen_s([]) == seen_s([Point(NOW, cpu_load_percent=1.0)]) == 0
+    assert observed_s([Point(NOW + at, cpu_load_percent=1.0) for at in times]) == 20
+    assert observed_s([Point(NOW + at) for at in times]) == 0
+    assert observed_s([Point(NOW, cpu_load_percent=1.0), Point(NOW + 5, cpu_load_percent=1.0), Point(NOW + 10)]) == 5
+    assert observed_s([]) == observed_s([Point(NOW, cpu_load_percent=1.0)]) == 0
 
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])
 def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> None:
-    """Rather than half of a plot."""
     history = History()
     looked(history, 0, 5, 10)
     trend = Trend(history, Subject(node=a_node()), "n")
@@ -96,7 +93,6 @@ def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> Non
 
 
 def test_three_spans_by_number_and_by_arrow() -> None:
-    """Ten minutes, an hour, all; the ends are ends."""
     history = History()
     looked(history, *range(0, 7200, 30))
     trend = Trend(history, Subject(node=a_node()), "n")
@@ -135,7 +131,6 @@ def test_a_line_is_hidden_by_its_letter() -> None:
 
 
 def test_it_goes_on_while_looks_arrive() -> None:
-    """From nothing seen to a line."""
     history = History()
     trend = Trend(history, Subject(node=a_node()), "n")
 
@@ -152,7 +147,6 @@ def test_it_goes_on_while_looks_arrive() -> None:
 
 
 def test_of_a_recording_its_past_is_asked_for_once() -> None:
-    """And drawn when it is here, with a mark where the replay stands."""
     history = History()
     looked(history, 100)
     asked: list[Subject] = []
@@ -176,7 +170,6 @@ def test_of_a_recording_its_past_is_asked_for_once() -> None:
 
 
 def test_it_lives_in_any_terminal() -> None:
-    """Resized to almost nothing and back."""
     history = History()
     looked(history, 0, 5)
 

@@ -1,4 +1,4 @@
-"""The views of one thing: a node, a GPU, a process; and the advice with its arithmetic."""
+"""The views of a node, a GPU and a process, and the advice with its arithmetic."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from rich.cells import cell_len
+from slurm_share_tui.location import Location, Process
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, Process
 from slurm_share_tui.views.advice import arithmetic
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
 from slurm_share.load.snapshot import Advice, Bound, JobProgress
 
-NODE = Place(view="node", node="h-2")
-GPU = Place(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
-ADVICE = Place(view="advice")
+NODE = Location(view="node", node="h-2")
+GPU = Location(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
+ADVICE = Location(view="advice")
 SIZES = ((80, 24), (120, 40), (200, 50), (20, 5), (300, 100))
 
 
-def the_process(found: Picture, at: int = 0) -> Place:
-    """The place of a process of h-2."""
+def the_process(found: Picture, at: int = 0) -> Location:
+    """Return the location of a process of h-2."""
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
     one = snapshot.processes[at]
-    return Place(
+    return Location(
         view="process", node="h-2", gpu=one.gpus[0].uuid, gpu_name="GPU 0", process=Process(one.pid, one.start_ticks)
     )
 
 
 def changed(found: Picture, **words) -> Picture:
-    """The picture with another snapshot of h-2."""
+    """Return the picture with another snapshot of h-2."""
     nodes = tuple(
         replace(node, snapshot=replace(node.snapshot, **words)) if node.name == "h-2" and node.snapshot else node
         for node in found.survey.nodes
@@ -42,7 +42,7 @@ def changed(found: Picture, **words) -> Picture:
 
 
 def ten_minutes() -> list[Picture]:
-    """Looks twenty seconds apart."""
+    """Return surveys twenty seconds apart."""
     return [a_picture(now=NOW - 600 + 20 * step) for step in range(31)]
 
 
@@ -52,10 +52,9 @@ def ten_minutes() -> list[Picture]:
 @pytest.mark.parametrize("name", ["node", "gpu", "process", "advice"])
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_a_view_of_one_thing_is_drawn_at_every_size(name, size):
-    """From a sliver to a wall."""
     found = a_picture()
-    place = {"node": NODE, "gpu": GPU, "process": the_process(found), "advice": ADVICE}[name]
-    text = look_at(place, found, size=size)
+    location = {"node": NODE, "gpu": GPU, "process": the_process(found), "advice": ADVICE}[name]
+    text = look_at(location, found, size=size)
 
     assert len(text.splitlines()) == size[1]
     assert all(cell_len(line) <= size[0] for line in text.splitlines())
@@ -64,30 +63,27 @@ def test_a_view_of_one_thing_is_drawn_at_every_size(name, size):
 
 @pytest.mark.parametrize("name", ["node", "gpu", "process", "advice"])
 def test_what_is_gone_is_said_to_be_gone(name):
-    """The job ended, the node is somebody else's: the view stays, and says so."""
     found = a_picture()
     places = {
-        "node": (Place(view="node", node="x-1"), "it is looked at no more"),
+        "node": (Location(view="node", node="x-1"), "no longer in the survey"),
         "gpu": (replace(GPU, gpu="GPU-gone"), "it is not shown any more"),
         "process": (replace(the_process(found), process=Process(1, 1)), "it has ended, or is not shown any more"),
-        "advice": (Place(view="advice", user="nobody"), "no job here to give advice on"),
+        "advice": (Location(view="advice", user="nobody"), "no job here to give advice on"),
     }
-    place, said = places[name]
+    location, said = places[name]
 
     async def play(app: OneView, pilot):
         if name != "process":
-            assert app.shown.below() is None
+            assert app.shown.enter_location() is None
         assert app.shown.targets() == ()
 
-    assert said in look_at(place, found, play=play)
+    assert said in look_at(location, found, play=play)
 
 
 # --- A node -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_node_shows_every_gpu_with_its_slots_below_it():
-    """Slot i on GPU i mod 4, who is in it, memory against the cap."""
-
     async def play(app: OneView, pilot):
         rows = app.shown.grid.rows
         assert [(row.on.name, row.kind, row.number) for row in rows[:6]] == [
@@ -101,7 +97,6 @@ def test_a_node_shows_every_gpu_with_its_slots_below_it():
 
 
 def test_a_free_slot_is_a_line_of_its_own():
-    """One of eight tasks has ended."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
@@ -112,7 +107,6 @@ def test_a_free_slot_is_a_line_of_its_own():
 
 
 def test_a_nodes_history_has_a_line_for_each_kind_of_load_with_its_figure():
-    """On one scale, 0 to 100."""
     for size, height in (((80, 24), 1), ((120, 45), 3)):
         lines = look_at(NODE, *ten_minutes(), size=size).splitlines()
         at = [number for number, line in enumerate(lines) if line.startswith((" CPU ", " MEM "))]
@@ -123,8 +117,7 @@ def test_a_nodes_history_has_a_line_for_each_kind_of_load_with_its_figure():
 
 
 def test_a_node_without_gpus_has_its_jobs_instead():
-    """And no sparklines of what it has not."""
-    text = look_at(Place(view="node", node="c-1"), a_picture())
+    text = look_at(Location(view="node", node="c-1"), a_picture())
 
     assert "this node has no GPU" in text
     assert "job 50750  cpu-pipeline  of dave" in text
@@ -132,25 +125,22 @@ def test_a_node_without_gpus_has_its_jobs_instead():
 
 
 def test_a_silent_node_says_why_and_which_jobs_slurm_has_there():
-    """What is known of it."""
-    text = look_at(Place(view="node", node="v-4"), a_picture())
+    text = look_at(Location(view="node", node="v-4"), a_picture())
 
     assert "silent  no answer within 5 s" in text
     assert "job 48367" in text
-    assert "nobody says what is on it" in text
+    assert "what is on it is unknown" in text
     assert "n!" in text
 
 
 def test_the_letters_of_a_node_stand_there_with_their_reasons():
-    """Words, and no colour alone."""
-    text = look_at(Place(view="node", node="v-8"), a_picture())
+    text = look_at(Location(view="node", node="v-8"), a_picture())
 
     assert "cL  CPU load 0.84 is 2 % of what is in use" in text
     assert "gL  GPU load 0.07 is 4 % of what is in use" in text
 
 
 def test_very_many_letters_and_jobs_leave_room_for_the_table():
-    """A node on fire."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
@@ -163,31 +153,29 @@ def test_very_many_letters_and_jobs_leave_room_for_the_table():
 
 
 def test_from_a_node_enter_goes_to_the_gpu_and_on_a_slot_to_its_process():
-    """What the cursor is on."""
     found = a_picture()
 
     async def play(app: OneView, pilot):
-        assert app.shown.below() == replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
+        assert app.shown.enter_location() == replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
         assert app.shown.targets() == ()
         assert app.shown.subject() == Subject(node="h-2")
-        assert app.shown.copied() == ("GPU-demo-h-2-0",)
+        assert app.shown.copy_lines() == ("GPU-demo-h-2-0",)
         await pilot.press("down")
-        assert app.shown.below() == the_process(found)
+        assert app.shown.enter_location() == the_process(found)
         (target,) = app.shown.targets()
         assert (target.owner, target.job, target.job_name, target.node) == ("alice", "86720", "resnet18", "h-2")
         assert (target.step, target.task, target.process) == ("0", 0, the_process(found).process)
-        assert app.shown.copied() == (str(the_process(found).process.pid),)
+        assert app.shown.copy_lines() == (str(the_process(found).process.pid),)
 
     look_at(NODE, found, play=play)
 
 
 @pytest.mark.parametrize("name", ["node", "gpu"])
 def test_a_free_slot_stands_for_the_job_that_has_it(name):
-    """Its output can be read from there."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
-    place = NODE if name == "node" else replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
+    location = NODE if name == "node" else replace(GPU, gpu="GPU-demo-h-2-0", gpu_name="GPU 0")
 
     async def play(app: OneView, pilot):
         row = next(row for row in app.shown.grid.rows if row.kind == "slot" and row.process is None)
@@ -195,24 +183,21 @@ def test_a_free_slot_stands_for_the_job_that_has_it(name):
         (target,) = app.shown.targets()
         assert (target.owner, target.job, target.process) == ("alice", "86720", None)
 
-    look_at(place, changed(found, processes=snapshot.processes[1:]), play=play)
+    look_at(location, changed(found, processes=snapshot.processes[1:]), play=play)
 
 
 def test_a_silent_node_is_said_to_be_whose_the_queue_has_there():
-    """One's own is not nobody's."""
-    assert "of bob" in look_at(Place(view="node", node="v-4"), a_picture()).splitlines()[0]
+    assert "of bob" in look_at(Location(view="node", node="v-4"), a_picture()).splitlines()[0]
 
 
 # --- A GPU ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_gpu_shows_its_counters_its_history_and_its_slots():
-    """SM activity where the driver gives it."""
-
     async def play(app: OneView, pilot):
         assert [row.number for row in app.shown.grid.rows] == [1, 5]
         assert app.shown.subject() == Subject(node="h-2", gpu="GPU-demo-h-2-1")
-        below = app.shown.below()
+        below = app.shown.enter_location()
         assert below is not None
         assert (below.view, below.gpu_name) == ("process", "GPU 1")
 
@@ -224,15 +209,13 @@ def test_a_gpu_shows_its_counters_its_history_and_its_slots():
 
 
 def test_a_gpu_without_sm_activity_says_so_and_why():
-    """Utilisation is labelled as such."""
-    text = look_at(Place(view="gpu", node="v-1", gpu="GPU-demo-v-1-0", gpu_name="GPU 0"), a_picture())
+    text = look_at(Location(view="gpu", node="v-1", gpu="GPU-demo-v-1-0", gpu_name="GPU 0"), a_picture())
 
     assert "LOAD   75% util" in text
     assert "no SM activity: the driver has no GPM for this GPU" in text
 
 
 def test_a_gpus_problem_stands_on_its_page():
-    """In words."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
@@ -247,18 +230,17 @@ def test_a_gpus_problem_stands_on_its_page():
 
 
 def test_a_process_shows_whose_it_is_which_task_and_its_memory_against_its_cap():
-    """With those beside it on the same GPU."""
     found = a_picture()
 
     async def play(app: OneView, pilot):
         assert [row.number for row in app.shown.grid.rows] == [0, 4]
-        assert app.shown.below() is None
+        assert app.shown.enter_location() is None
         (target,) = app.shown.targets()
         assert target.process == the_process(found).process
         await pilot.press("down")
-        assert app.shown.below() == the_process(found, 4)
+        assert app.shown.enter_location() == the_process(found, 4)
         assert app.shown.targets() == (target,)
-        assert app.shown.copied() == (str(the_process(found).process.pid),)
+        assert app.shown.copy_lines() == (str(the_process(found).process.pid),)
 
     text = look_at(the_process(found), found, play=play)
     assert "job 86720  step 0  task 0  slot 0" in text
@@ -267,17 +249,15 @@ def test_a_process_shows_whose_it_is_which_task_and_its_memory_against_its_cap()
 
 
 def test_a_later_process_of_the_same_number_is_another_one():
-    """Numbers are given out again."""
     found = a_picture()
-    place = the_process(found)
-    assert place.process is not None
-    later = replace(place, process=Process(place.process.pid, 1))
+    location = the_process(found)
+    assert location.process is not None
+    later = replace(location, process=Process(location.process.pid, 1))
 
     assert "it has ended" in look_at(later, found)
 
 
 def test_a_process_without_a_cap_is_measured_against_its_gpu_and_reasons_are_told():
-    """Why a figure is unknown stands there."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     assert snapshot is not None
@@ -293,8 +273,6 @@ def test_a_process_without_a_cap_is_measured_against_its_gpu_and_reasons_are_tol
 
 
 def test_advice_that_something_should_be_changed_comes_first():
-    """Fewer before more before stay before unknown."""
-
     async def play(app: OneView, pilot):
         verdicts = [row.verdict for row in app.shown.grid.rows]
         assert verdicts == sorted(verdicts, key=["fewer", "change", "look", "more", "stay", "unknown"].index)
@@ -307,7 +285,7 @@ def test_advice_that_something_should_be_changed_comes_first():
 
 
 def a_picture_of_more() -> Picture:
-    """With the jobs alone that could run more tasks, and how one of them was submitted."""
+    """Return a picture with only the jobs that could run more tasks, one of them with its submission."""
     picture = a_picture()
     more = [one for one in picture.advice if one.verdict == "more"]
     line = "cd /home/bob && llsub ./train.sh '[1,8,5]' -T 2:00:00"
@@ -315,12 +293,11 @@ def a_picture_of_more() -> Picture:
 
 
 def test_advice_shows_the_lines_to_submit_and_the_bounds_with_what_decides():
-    """At the narrowest terminal too; the lines can be copied."""
     for size in ((80, 24), (120, 40), (200, 50)):
 
         async def play(app: OneView, pilot):
             await pilot.press("home")
-            assert app.shown.copied() == app.shown.grid.row.resubmit
+            assert app.shown.copy_lines() == app.shown.grid.row.resubmit
             assert app.shown.grid.row.resubmit
 
         text = look_at(ADVICE, a_picture_of_more(), play=play, size=size)
@@ -332,7 +309,6 @@ def test_advice_shows_the_lines_to_submit_and_the_bounds_with_what_decides():
 
 
 def test_the_arithmetic_stands_beside_the_table_where_the_terminal_is_wide():
-    """Below it elsewhere."""
     wide = look_at(ADVICE, a_picture_of_more(), size=(200, 50)).splitlines()
     narrow = look_at(ADVICE, a_picture_of_more(), size=(120, 40)).splitlines()
 
@@ -343,29 +319,27 @@ def test_the_arithmetic_stands_beside_the_table_where_the_terminal_is_wide():
 
 
 def test_advice_for_one_user_one_node_or_one_job_is_that_alone():
-    """What `Place` narrows to."""
-
     async def of_carol(app: OneView, pilot):
         assert [row.user for row in app.shown.grid.rows] == ["carol"]
         (target,) = app.shown.targets()
         assert target.job == "63598"
-        assert app.shown.below() == Place(view="nodes", user="carol", job=63598, job_name="63598 gnn-leak")
+        assert app.shown.enter_location() == Location(view="nodes", user="carol", job=63598, job_name="63598 gnn-leak")
         assert app.shown.subject() == Subject(node="v-6")
 
     async def on_v8(app: OneView, pilot):
         assert [row.nodes for row in app.shown.grid.rows] == [("v-8",)]
 
-    look_at(Place(view="advice", user="carol"), a_picture(), play=of_carol)
-    look_at(Place(view="advice", node="v-8"), a_picture(), play=on_v8)
+    look_at(Location(view="advice", user="carol"), a_picture(), play=of_carol)
+    look_at(Location(view="advice", node="v-8"), a_picture(), play=on_v8)
 
 
 def plain(advice: Advice, width: int = 100, most: int = 99) -> list[str]:
-    """The arithmetic without styles."""
+    """Return the arithmetic without styles."""
     return [line.plain for line in arithmetic(advice, width, most, "train")]
 
 
 def an_advice(**words) -> Advice:
-    """Of one job."""
+    """Return the advice for one job."""
     known = {
         "job": 1, "user": "alice", "nodes": ("n1",), "verdict": "more", "work": "under-used", "now": 4, "next": 8,
         "decided_by": "growth", "sentence": "next 8", "resubmit": ("llsub ... [1,8]",),
@@ -380,7 +354,6 @@ def an_advice(**words) -> Advice:
 
 
 def test_all_bars_are_on_one_scale_and_what_is_beyond_it_has_a_sign():
-    """Four times as many as there should be: beyond, a bound decides nothing."""
     lines = {line.split("  ")[0].strip(): line for line in plain(an_advice())}
 
     assert lines["GPU memory"].count("█") == 20
@@ -392,31 +365,27 @@ def test_all_bars_are_on_one_scale_and_what_is_beyond_it_has_a_sign():
 
 
 def test_a_bound_that_does_not_stop_the_rise_does_not_say_so():
-    """Below `next` it is in the way of nothing."""
     lines = plain(an_advice(next=26, decided_by="GPU memory"))
     assert not any("stops a rise" in line for line in lines if line.startswith("growth"))
     assert any("stops a rise" in line for line in plain(an_advice(verdict="stay", next=4)))
 
 
 def test_what_is_below_of_the_arithmetic_has_a_mark():
-    """At 80 columns it is longer than the screen, and scrolls."""
-
     async def to_the_end(app: OneView, pilot):
         await pilot.press("tab", "end")
         for _ in range(200):
-            if "that was all of it" in app.text:
+            if "end of the arithmetic" in app.text:
                 return
             await pilot.pause()
 
     assert "more lines of this: Tab, then" in look_at(ADVICE, a_picture_of_more(), size=(80, 20))
     text = look_at(ADVICE, a_picture_of_more(), play=to_the_end, size=(80, 20))
-    assert "that was all of it" in text
+    assert "end of the arithmetic" in text
     assert "peaks may grow" in text
     assert "more lines of this" not in look_at(ADVICE, a_picture_of_more(), size=(120, 60))
 
 
 def test_advice_not_to_change_anything_has_no_bar_for_the_next():
-    """It would be the same as that for now."""
     lines = plain(an_advice(verdict="stay", next=4, resubmit=(), sentence="stay"))
 
     assert not any(line.startswith("next") for line in lines)
@@ -424,7 +393,6 @@ def test_advice_not_to_change_anything_has_no_bar_for_the_next():
 
 
 def test_advice_on_a_job_that_was_submitted_nobody_knows_how_says_what_to_change():
-    """Not half a line, which a shell would not take."""
     lines = plain(an_advice(resubmit=(), change=("--share-gpu=4", "llsub [1,8,5]")), width=200)
 
     assert any(line.startswith("submit it as before, but with --share-gpu=4, or llsub [1,8,5]") for line in lines)
@@ -432,7 +400,6 @@ def test_advice_on_a_job_that_was_submitted_nobody_knows_how_says_what_to_change
 
 
 def test_advice_without_evidence_is_its_sentence():
-    """No bars of nothing."""
     lines = plain(an_advice(verdict="unknown", now=None, next=None, bounds=(), resubmit=(), sentence="run it first"))
 
     assert "run it first" in lines
@@ -440,7 +407,6 @@ def test_advice_without_evidence_is_its_sentence():
 
 
 def test_where_there_is_no_room_the_arithmetic_is_shorter_and_the_line_to_submit_stays():
-    """A bound is one line then."""
     long = plain(an_advice(), width=70)
     short = plain(an_advice(), width=70, most=8)
 
@@ -449,7 +415,6 @@ def test_where_there_is_no_room_the_arithmetic_is_shorter_and_the_line_to_submit
 
 
 def test_a_hostile_advice_is_text():
-    """Names come from strangers."""
     lines = plain(an_advice(user="[red]\x1b[31m", sentence="[b]x[/b]\n用户" * 300))
 
     assert any("[red]\\x1b[31m" in line for line in lines)
@@ -457,7 +422,6 @@ def test_a_hostile_advice_is_text():
 
 
 def test_the_sample_has_what_these_tests_rest_on():
-    """If the demonstration changes, this says so first."""
     survey = a_survey()
     assert {"h-2", "c-1", "v-4", "v-8"} <= {node.name for node in survey.nodes}
     assert [job.job_id for job in survey.jobs if job.nodes == "h-2"] == [86720]
@@ -468,11 +432,9 @@ def test_the_sample_has_what_these_tests_rest_on():
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 def test_a_process_shows_what_its_task_gets_done(size):
-    """Its rate with where it is from, ten minutes of it, and as a part of its speed alone; that it does nothing where
-    it is paused."""
     pictures = ten_minutes()
-    place = the_process(pictures[-1], 3)
-    text = look_at(place, *pictures, size=size)
+    location = the_process(pictures[-1], 3)
+    text = look_at(location, *pictures, size=size)
     (work,) = [line for line in text.splitlines() if line.lstrip().startswith("WORK")]
     assert "/s log" in work
     (said,) = [line for line in text.splitlines() if "of its speed alone" in line]
@@ -482,13 +444,12 @@ def test_a_process_shows_what_its_task_gets_done(size):
     snapshot = pictures[-1].by_name["h-2"].node.snapshot
     progress = replace(snapshot.processes[3].progress, is_paused=True)
     paused = tuple(replace(one, progress=progress) if at == 3 else one for at, one in enumerate(snapshot.processes))
-    text = look_at(place, changed(pictures[-1], processes=paused), size=size)
+    text = look_at(location, changed(pictures[-1], processes=paused), size=size)
     assert "WORK paused" in text
     assert "its launcher has stopped it for its neighbours" in text
 
 
 def test_a_process_without_progress_says_so_and_how_it_could():
-    """Nothing is drawn in the place of what nobody measured."""
     found = a_picture()
     snapshot = found.by_name["h-2"].node.snapshot
     silent = tuple(replace(one, progress=None) for one in snapshot.processes)
@@ -498,7 +459,6 @@ def test_a_process_without_progress_says_so_and_how_it_could():
 
 
 def test_a_nodes_tasks_have_rate_and_trend_at_80_columns():
-    """Before the columns of what a task may have."""
     text = look_at(NODE, *ten_minutes(), size=(80, 24))
     (head,) = [line for line in text.splitlines() if "SLOT" in line]
     assert head.index("RATE") < head.index("SPEED") < head.index("WORK") < head.index("GPUMEM")
@@ -506,7 +466,6 @@ def test_a_nodes_tasks_have_rate_and_trend_at_80_columns():
 
 
 def test_a_job_without_a_rate_says_how_many_tasks_are_done_an_hour():
-    """Where that is all that is known of its work."""
     found = a_picture()
     (load,) = found.by_name["h-2"].node.snapshot.jobs
     done = replace(load, progress=JobProgress(tasks=8, finished_per_h=6.25))

@@ -1,4 +1,4 @@
-"""The four tables: nodes, users, jobs, GPUs. What they show, where Enter goes, what commands would act on."""
+"""The tables of nodes, users, jobs and GPUs: rows, where Enter leads, targets of actions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from slurm_share_tui import tables
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
@@ -26,7 +26,7 @@ HOSTILE = "[red]boo[/red] \x1b[31m\n\t 用户名\u202e " + "x" * 1000
 
 
 def hostile() -> Picture:
-    """Users and jobs whose names are meant to do harm."""
+    """Return users and jobs with harmful names."""
     survey = a_survey()
     nodes = []
     for node in survey.nodes:
@@ -47,7 +47,7 @@ def hostile() -> Picture:
 
 
 def without_details(picture: Picture) -> Picture:
-    """A line for each node and no more."""
+    """Return a picture with one line for each node only."""
     nodes = tuple(
         replace(node, snapshot=replace(node.snapshot, users=(), jobs=(), processes=())) if node.snapshot else node
         for node in picture.survey.nodes
@@ -61,8 +61,7 @@ def without_details(picture: Picture) -> Picture:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_a_view_is_drawn_at_every_size_and_no_line_is_longer_than_the_terminal(name, size):
-    """From a sliver to a wall."""
-    text = look_at(Place(view=name), a_picture(), size=size)
+    text = look_at(Location(view=name), a_picture(), size=size)
 
     assert all(cell_len(line) <= size[0] for line in text.splitlines())
     assert len(text.splitlines()) == size[1]
@@ -71,8 +70,7 @@ def test_a_view_is_drawn_at_every_size_and_no_line_is_longer_than_the_terminal(n
 
 @pytest.mark.parametrize("name", NAMES)
 def test_strangers_texts_are_text_and_nothing_else(name):
-    """Markup stays to be read, escapes are written out, nothing is longer than its place."""
-    app_text = look_at(Place(view=name), hostile(), size=(160, 40))
+    app_text = look_at(Location(view=name), hostile(), size=(160, 40))
 
     assert "\x1b" not in app_text
     assert "\u202e" not in app_text
@@ -82,17 +80,15 @@ def test_strangers_texts_are_text_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_view_of_nothing_says_so_and_what_to_do(name):
-    """An own look without a job."""
     empty = picture_of(replace(a_survey(everybody=False), nodes=(), jobs=()))
-    text = look_at(Place(view=name), empty, size=(120, 24))
+    text = look_at(Location(view=name), empty, size=(120, 24))
 
-    assert "llsub ./task.sh [1,4]" in text or "no GPU is there to be shown" in text
+    assert "llsub ./task.sh [1,4]" in text or "there is no GPU to show" in text
 
 
 @pytest.mark.parametrize("name", ["users", "jobs", "gpus"])
 def test_where_there_is_a_line_for_each_node_alone_it_says_that_the_rest_is_being_fetched(name):
-    """And never that nobody has anything."""
-    text = look_at(Place(view=name), without_details(a_picture()), size=(100, 24))
+    text = look_at(Location(view=name), without_details(a_picture()), size=(100, 24))
 
     assert "of 12 nodes are being fetched" in text
     assert "nobody" not in text
@@ -100,7 +96,6 @@ def test_where_there_is_a_line_for_each_node_alone_it_says_that_the_rest_is_bein
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_flagged_rows_are_shown_where_that_is_wanted_and_all_again_after(name):
-    """The key f."""
     seen = []
 
     async def play(app: OneView, pilot):
@@ -112,7 +107,7 @@ def test_only_flagged_rows_are_shown_where_that_is_wanted_and_all_again_after(na
         assert app.shown.flag() is False
         seen.append(app.shown.grid.total)
 
-    look_at(Place(view=name), a_picture(), play=play)
+    look_at(Location(view=name), a_picture(), play=play)
     (before, flagged, codes), after = seen
     assert 0 < flagged < before == after
     assert all(codes)
@@ -120,47 +115,41 @@ def test_only_flagged_rows_are_shown_where_that_is_wanted_and_all_again_after(na
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_double_click_goes_where_enter_goes(name):
-    """By mouse as by keys."""
-
     async def play(app: OneView, pilot):
         await pilot.click(app.shown.grid, offset=(4, 2), times=2)
         await pilot.pause()
-        assert app.went == [app.shown.below()]
+        assert app.went == [app.shown.enter_location()]
         assert app.shown.grid.cursor == 1
 
-    look_at(Place(view=name), a_picture(), play=play)
+    look_at(Location(view=name), a_picture(), play=play)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cursor_stays_on_its_row_when_a_picture_comes(name):
-    """And the lines below the table are about it."""
-
     async def play(app: OneView, pilot):
         await pilot.press("down", "down")
         row = app.shown.key(app.shown.grid.row)
-        app.shown.draw(a_picture(now=app.picture.survey.taken + 5), app.place)
+        app.shown.draw(a_picture(now=app.picture.survey.taken + 5), app.location)
         await pilot.pause()
         assert app.shown.key(app.shown.grid.row) == row
 
-    look_at(Place(view=name), a_picture(), play=play)
+    look_at(Location(view=name), a_picture(), play=play)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_columns_of_a_narrow_terminal_are_all_seen_whole(name):
-    """At 80 columns a figure is never cut."""
     seen = []
 
     async def play(app: OneView, pilot):
         seen.append(app.text.splitlines())
 
-    look_at(Place(view=name), a_picture(), play=play, size=(80, 24))
+    look_at(Location(view=name), a_picture(), play=play, size=(80, 24))
     head = next(line for line in seen[0] if "GPU" in line and ("MEM" in line or "SLOTS" in line))
     assert "…" not in head
 
 
 def test_every_view_has_columns_that_a_filter_can_name():
-    """The help is made of them."""
-    app = OneView(Place(view="nodes"), a_picture())
+    app = OneView(Location(view="nodes"), a_picture())
 
     assert all(isinstance(column, Column) for column in app.shown.columns)
     assert app.shown.grid.name == "nodes"
@@ -170,8 +159,7 @@ def test_every_view_has_columns_that_a_filter_can_name():
 
 
 def test_the_nodes_have_a_line_that_says_how_full_all_of_them_are():
-    """And how many of them are silent, or flagged."""
-    text = look_at(Place(view="nodes"), a_picture()).splitlines()[0]
+    text = look_at(Location(view="nodes"), a_picture()).splitlines()[0]
 
     assert text.strip() == (
         "12 nodes  2 silent  5 flagged (f)  11 in use, 0 idle  4 GPUs left idle  CPU 83% of 520  GPU 11.13 of 22 (51%)"
@@ -179,53 +167,46 @@ def test_the_nodes_have_a_line_that_says_how_full_all_of_them_are():
 
 
 def test_below_the_nodes_stands_why_the_one_under_the_cursor_is_flagged():
-    """Letters have a reason."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "c-2")
 
-    text = look_at(Place(view="nodes"), a_picture(), play=play)
+    text = look_at(Location(view="nodes"), a_picture(), play=play)
     assert "n!  down" in text
     assert "c-2  down+not_responding" in text
 
 
 def test_the_nodes_of_a_job_are_those_that_slurm_has_and_those_that_carry_it():
-    """With the job in the line above, and it is what commands act on."""
     found = a_picture()
     job = next(job for job in found.survey.jobs if job.node_count == 3)
-    place = Place(view="nodes", job=job.job_id, job_name=f"{job.id} {job.name}")
+    location = Location(view="nodes", job=job.job_id, job_name=f"{job.id} {job.name}")
 
     async def play(app: OneView, pilot):
         assert [row.name for row in app.shown.grid.rows] == ["v-3", "v-4", "v-5"]
         (target,) = app.shown.targets()
         assert (target.job, target.owner, target.nodes) == (str(job.job_id), job.user, "v-[3-5]")
-        assert app.shown.below() == replace(place, view="node", node="v-3")
+        assert app.shown.enter_location() == replace(location, view="node", node="v-3")
         assert app.shown.subject() == Subject(node="v-3")
 
-    assert f"job {job.id}  {job.name}  of {job.user}" in look_at(place, found, play=play)
+    assert f"job {job.id}  {job.name}  of {job.user}" in look_at(location, found, play=play)
 
 
 def test_the_nodes_of_a_job_that_has_ended_say_that_it_has():
-    """Instead of an empty table without a word."""
-    text = look_at(Place(view="nodes", job=1, job_name="1 gone"), a_picture())
+    text = look_at(Location(view="nodes", job=1, job_name="1 gone"), a_picture())
 
     assert "job 1 gone is not there any more" in text
 
 
 def test_no_command_acts_on_a_node():
-    """A node is nobody's to be cancelled; its name can be copied, of marked ones all."""
-
     async def play(app: OneView, pilot):
         assert app.shown.targets() == ()
-        assert app.shown.copied() == ("c-1",)
+        assert app.shown.copy_lines() == ("c-1",)
         await pilot.press("space", "space")
-        assert app.shown.copied() == ("c-1", "c-2")
+        assert app.shown.copy_lines() == ("c-1", "c-2")
 
-    look_at(Place(view="nodes"), a_picture(), play=play)
+    look_at(Location(view="nodes"), a_picture(), play=play)
 
 
 def test_of_thousands_of_nodes_the_line_above_is_not_made_at_every_look():
-    """It is the dearest thing there, and nobody reads it twice a second."""
     few = a_survey(count=6)
     nodes = tuple(replace(few.nodes[at % 6], name=f"n{at}") for at in range(2100))
 
@@ -237,18 +218,17 @@ def test_of_thousands_of_nodes_the_line_above_is_not_made_at_every_look():
 
     async def play(app: OneView, pilot):
         line = app.shown.head.lines[0]
-        app.shown.draw(second, app.place)
+        app.shown.draw(second, app.location)
         assert app.shown.head.lines[0] is line
-        app.shown.draw(third, app.place)
+        app.shown.draw(third, app.location)
         assert app.shown.head.lines[0] is not line
 
-    look_at(Place(view="nodes"), first, play=play)
+    look_at(Location(view="nodes"), first, play=play)
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_why_a_node_is_silent_can_be_read_at_any_usual_width(width):
-    """Bars and sparklines give way to the column that says it in words, and whose node it is stays."""
-    lines = look_at(Place(view="nodes"), a_picture(), size=(width, 24)).splitlines()
+    lines = look_at(Location(view="nodes"), a_picture(), size=(width, 24)).splitlines()
 
     line = next(line for line in lines if line.startswith(" v-4 "))
     assert "n! no answer within" in line
@@ -257,20 +237,21 @@ def test_why_a_node_is_silent_can_be_read_at_any_usual_width(width):
 
 @pytest.mark.parametrize("name", ["nodes", "node", "jobs"])
 def test_of_a_job_without_gpus_no_number_of_tasks_is_told(name):
-    """They are counted on GPUs: 0 tasks beside NPPN 24 would be wrong."""
     found = a_picture()
     job = next(job for job in found.survey.jobs if job.nodes.startswith("c-"))
     places = (
-        {"nodes": Place(view="nodes"), "node": Place(view="node", node="c-1"), "jobs": Place(view="jobs")}[name],
-        Place(view="nodes", job=job.job_id, job_name="x"),
+        {"nodes": Location(view="nodes"), "node": Location(view="node", node="c-1"), "jobs": Location(view="jobs")}[
+            name
+        ],
+        Location(view="nodes", job=job.job_id, job_name="x"),
     )
-    for place in places:
+    for location in places:
 
         async def play(app: OneView, pilot):
-            if app.place.view != "node":
-                put_on(app.shown.grid, "c-1" if app.place.view == "nodes" else str(job.job_id))
+            if app.location.view != "node":
+                put_on(app.shown.grid, "c-1" if app.location.view == "nodes" else str(job.job_id))
 
-        lines = look_at(place, found, play=play, size=(160, 40)).splitlines()
+        lines = look_at(location, found, play=play, size=(160, 40)).splitlines()
         said = [line for line in lines if f"job {job.job_id}" in line]
         assert said
         assert not [line for line in said if "tasks" in line and "task on" not in line and "advice" not in line]
@@ -280,39 +261,35 @@ def test_of_a_job_without_gpus_no_number_of_tasks_is_told(name):
 
 
 def test_the_users_jobs_stand_below_the_user_under_the_cursor():
-    """So that one sees without a key what makes the load."""
-
     async def play(app: OneView, pilot):
         await pilot.press("down", "down")
         assert app.shown.grid.row is not None
         assert app.shown.grid.row.user == "carol"
-        assert app.shown.below() == Place(view="jobs", user="carol")
+        assert app.shown.enter_location() == Location(view="jobs", user="carol")
         assert app.shown.subject() == Subject(user="carol")
-        assert app.shown.copied() == ("carol",)
+        assert app.shown.copy_lines() == ("carol",)
         assert app.shown.targets() == ()
 
-    text = look_at(Place(view="users"), a_picture(), play=play)
+    text = look_at(Location(view="users"), a_picture(), play=play)
     assert "63598  gnn-leak" in text
     assert "86720" not in text
 
 
 def test_a_user_without_a_name_is_unknown_and_not_blank():
-    """And there is no list of the jobs of nobody."""
     survey = a_survey()
     found = picture_of(replace(survey, jobs=tuple(replace(job, user="") for job in survey.jobs)))
 
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "")
-        assert app.shown.below() is None
+        assert app.shown.enter_location() is None
 
-    text = look_at(Place(view="users"), found, play=play)
+    text = look_at(Location(view="users"), found, play=play)
     assert "── jobs of ? ──" in text
     assert any(line.startswith(" ? ") for line in text.splitlines())
 
 
 def test_an_own_look_has_the_own_line():
-    """A user without an operator's rights sees nobody else."""
-    text = look_at(Place(view="users"), a_picture(everybody=False))
+    text = look_at(Location(view="users"), a_picture(everybody=False))
 
     assert "alice, your own jobs and nodes" in text
     assert "bob" not in text
@@ -322,7 +299,7 @@ def test_an_own_look_has_the_own_line():
 
 
 def with_an_array() -> Picture:
-    """alice's jobs on v-1 and v-2 are two elements of one array, and ten more wait."""
+    """Return a picture in which alice's jobs on v-1 and v-2 are elements of one array, and ten more wait."""
     survey = a_survey()
     jobs = []
     for job in survey.jobs:
@@ -336,75 +313,63 @@ def with_an_array() -> Picture:
 
 
 def test_an_array_is_one_line_and_enter_goes_to_its_elements():
-    """Twelve elements: two run, ten wait."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "77*")
         (target,) = app.shown.targets()
         assert (target.job, target.owner) == ("77", "alice")
-        assert app.shown.below() == Place(view="jobs", job=77, job_name="77 x12 sweep")
+        assert app.shown.enter_location() == Location(view="jobs", job=77, job_name="77 x12 sweep")
 
-    text = look_at(Place(view="jobs"), with_an_array(), play=play, size=(200, 40))
+    text = look_at(Location(view="jobs"), with_an_array(), play=play, size=(200, 40))
     assert "77 x12" in text
     assert "2R 10PD" in text
     assert "19 jobs  9 R, 10 PD" in text  # 8 lines
 
 
 def test_below_an_array_are_its_elements_and_their_nodes_below_these():
-    """A line for each; the ten that wait are one record of Slurm's."""
-
     async def play(app: OneView, pilot):
         assert [row.id for row in app.shown.grid.rows] == ["77_1", "77_2", "77_[3-12%2]"]
-        below = app.shown.below()
+        below = app.shown.enter_location()
         assert below is not None
         assert (below.view, below.job_name) == ("nodes", "77_1 sweep")
 
-    text = look_at(Place(view="jobs", job=77, job_name="77 x12 sweep"), with_an_array(), play=play)
+    text = look_at(Location(view="jobs", job=77, job_name="77 x12 sweep"), with_an_array(), play=play)
     assert "12 elements of array 77  2 R, 10 PD" in text
 
 
 def test_the_jobs_of_one_user_or_one_node_are_those_alone():
-    """What `Place` narrows to."""
-
     async def of_bob(app: OneView, pilot):
         assert {row.user for row in app.shown.grid.rows} == {"bob"}
 
     async def on_v4(app: OneView, pilot):
         assert [row.node_names for row in app.shown.grid.rows] == [("v-3", "v-4", "v-5")]
 
-    assert "3 jobs of bob" in look_at(Place(view="jobs", user="bob"), a_picture(), play=of_bob)
-    assert "1 job on v-4" in look_at(Place(view="jobs", node="v-4"), a_picture(), play=on_v4)
+    assert "3 jobs of bob" in look_at(Location(view="jobs", user="bob"), a_picture(), play=of_bob)
+    assert "1 job on v-4" in look_at(Location(view="jobs", node="v-4"), a_picture(), play=on_v4)
 
 
 def test_below_the_jobs_stands_the_advice_and_what_each_node_has_of_the_job():
-    """The nodes that are silent are counted."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "48367")
 
-    text = look_at(Place(view="jobs"), a_picture(), play=play)
+    text = look_at(Location(view="jobs"), a_picture(), play=play)
     assert "v-3  CPU 59.05  memory 42.9GB" in text
     assert "... and 1 more node, 1 of them silent" in text
 
 
 def test_commands_act_on_the_marked_jobs_and_else_on_the_one_under_the_cursor():
-    """Each once, as scancel names it."""
-
     async def play(app: OneView, pilot):
         await pilot.press("space", "space")
         assert [target.job for target in app.shown.targets()] == ["11239", "20778"]
-        assert app.shown.copied() == ("11239", "20778")
+        assert app.shown.copy_lines() == ("11239", "20778")
         await pilot.press("u")
         assert [target.job for target in app.shown.targets()] == ["36942"]
         assert app.shown.targets()[0].nodes == "h-1"
         assert (app.shown.subject(), app.shown.node_name()) == (Subject(job=36942), "h-1")
 
-    look_at(Place(view="jobs"), a_picture(), play=play)
+    look_at(Location(view="jobs"), a_picture(), play=play)
 
 
 def test_the_history_of_a_job_is_its_own_and_of_an_array_its_users():
-    """Over all nodes; of none of several `5` goes to."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "48367")
         assert (app.shown.subject(), app.shown.node_name()) == (Subject(job=48367), "")
@@ -413,24 +378,22 @@ def test_the_history_of_a_job_is_its_own_and_of_an_array_its_users():
         put_on(app.shown.grid, "77*")
         assert app.shown.subject() == Subject(user="alice")
 
-    look_at(Place(view="jobs"), a_picture(), play=play)
-    look_at(Place(view="jobs"), with_an_array(), play=of_an_array)
+    look_at(Location(view="jobs"), a_picture(), play=play)
+    look_at(Location(view="jobs"), with_an_array(), play=of_an_array)
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
 def test_below_the_gpus_stand_the_slots_of_the_one_under_the_cursor():
-    """Who, which task, memory against its cap."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "h-2/GPU-demo-h-2-1")
-        below = app.shown.below()
-        assert below == Place(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
+        below = app.shown.enter_location()
+        assert below == Location(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")
         assert app.shown.subject() == Subject(node="h-2", gpu="GPU-demo-h-2-1")
-        assert app.shown.copied() == ("GPU-demo-h-2-1",)
+        assert app.shown.copy_lines() == ("GPU-demo-h-2-1",)
 
-    lines = look_at(Place(view="gpus"), a_picture(), play=play).splitlines()
+    lines = look_at(Location(view="gpus"), a_picture(), play=play).splitlines()
     at = next(number for number, line in enumerate(lines) if "h-2 GPU 1  Simulated H100" in line)
     assert lines[at + 1].split()[:4] == ["SLOT", "USER", "TASK", "NOW"]
     assert lines[at + 2].split()[:3] == ["1", "alice", "1"]
@@ -439,46 +402,41 @@ def test_below_the_gpus_stand_the_slots_of_the_one_under_the_cursor():
 
 
 def test_what_load_rests_on_is_said_of_every_gpu_and_explained():
-    """Utilisation is labelled as such at every width."""
     for width in (80, 120, 200):
-        text = look_at(Place(view="gpus"), a_picture(), size=(width, 40))
+        text = look_at(Location(view="gpus"), a_picture(), size=(width, 40))
         assert " util " in text
         assert " sm " in text
     assert "util: utilisation, an upper bound of it" in text
 
 
 def test_a_silent_nodes_gpus_are_one_line_that_leads_to_the_node():
-    """There is no GPU to go to."""
-
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "v-4/")
-        assert app.shown.below() == Place(view="node", node="v-4")
+        assert app.shown.enter_location() == Location(view="node", node="v-4")
         assert app.shown.subject() == Subject(node="v-4")
-        assert app.shown.copied() == ()
+        assert app.shown.copy_lines() == ()
 
-    assert "n! no answer within 5 s" in look_at(Place(view="gpus"), a_picture(), play=play, size=(200, 40))
+    assert "n! no answer within 5 s" in look_at(Location(view="gpus"), a_picture(), play=play, size=(200, 40))
 
 
 def test_the_gpus_of_a_node_a_user_or_a_job_are_those_alone():
-    """What `Place` narrows to."""
     found = a_picture()
     carol = next(job for job in found.survey.jobs if job.user == "carol")
-    for place in (
-        Place(view="gpus", node="v-6"),
-        Place(view="gpus", user="carol"),
-        Place(view="gpus", job=carol.job_id),
+    for location in (
+        Location(view="gpus", node="v-6"),
+        Location(view="gpus", user="carol"),
+        Location(view="gpus", job=carol.job_id),
     ):
         seen = []
 
         async def play(app: OneView, pilot, seen=seen):
             seen += [row.key for row in app.shown.grid.rows]
 
-        look_at(place, found, play=play)
+        look_at(location, found, play=play)
         assert seen == ["v-6/GPU-demo-v-6-0", "v-6/GPU-demo-v-6-1"]
 
 
 def test_flags_and_advice_of_the_sample_are_what_the_tests_above_rest_on():
-    """If the demonstration changes, this says so first."""
     survey = a_survey()
 
     assert [node.name for node in survey.nodes if flags(node)] == ["c-2", "v-2", "v-4", "v-5", "v-8"]
@@ -489,7 +447,6 @@ def test_flags_and_advice_of_the_sample_are_what_the_tests_above_rest_on():
 
 
 def test_without_slurm_nobody_says_that_there_is_no_job():
-    """It is not known."""
     survey = a_survey(everybody=False)
     nodes = tuple(
         replace(node, slurm=None, snapshot=node.snapshot and replace(node.snapshot, users=(), jobs=(), processes=()))
@@ -497,18 +454,17 @@ def test_without_slurm_nobody_says_that_there_is_no_job():
     )
     picture = picture_of(replace(survey, jobs=(), jobs_taken=None, nodes=nodes))
     for name in ("users", "jobs", "advice"):
-        text = look_at(Place(view=name), picture)
+        text = look_at(Location(view=name), picture)
         assert "which jobs there are is not known" in text, name
         assert "no job" not in text, name
     cell = next(column for column in tables.users(History()) if column.id == "jobs")
     assert (cell.text(user_rows(picture)[0]), cell.value(user_rows(picture)[0])) == ("?", None)
-    assert "nobody's" not in look_at(Place(view="node", node=survey.nodes[0].name), picture)
+    assert "no user" not in look_at(Location(view="node", node=survey.nodes[0].name), picture)
 
 
 def test_advice_for_no_node_names_none():
-    """It is of a job that has not begun."""
     picture = a_picture()
     advice = (replace(picture.advice[0], nodes=()),)
-    text = look_at(Place(view="advice"), dataclasses.replace(picture, advice=advice))
+    text = look_at(Location(view="advice"), dataclasses.replace(picture, advice=advice))
     assert f"of {advice[0].user}  " in text
     assert " on  " not in text

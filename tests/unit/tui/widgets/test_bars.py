@@ -1,4 +1,4 @@
-"""Bars are as wide as they are told, whatever they show."""
+"""Bars have exactly their width, whatever they show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from slurm_share_tui.widgets.bars import bar
     ],
 )
 def test_a_bar_fills_from_the_left_in_eighths_and_says_what_is_over(share: float | None, drawn: str) -> None:
-    """Empty, part, full, over, unknown: all of them differ."""
     assert "".join(bar(share, 8)) == drawn
 
 
@@ -31,23 +30,19 @@ def test_a_bar_fills_from_the_left_in_eighths_and_says_what_is_over(share: float
     ("share", "drawn"), [(0.0, "........"), (0.5, "####...."), (0.57, "####-..."), (1.0, "########"), (1.5, "#######>")]
 )
 def test_the_same_in_ascii(share: float, drawn: str) -> None:
-    """For terminals that have no blocks."""
     assert "".join(bar(share, 8, ascii_only=True)) == drawn
 
 
 def test_little_is_not_drawn_as_nothing() -> None:
-    """One process on a large node is seen."""
     assert bar(0.0001, 4)[0] == "▏"
     assert bar(0.0001, 4, ascii_only=True)[0] == "-"
 
 
 def test_almost_full_is_not_drawn_as_full() -> None:
-    """As it is with the other end."""
     assert bar(0.999, 4)[0] == "███▉"
 
 
 @given(any_.none() | any_.floats(), any_.integers(-2, 60), any_.booleans())
 def test_every_bar_is_as_wide_as_it_was_told(share: float | None, width: int, ascii_only: bool) -> None:
-    """Any number, any width."""
     filled, rest = bar(share, width, ascii_only=ascii_only)
     assert len(filled) + len(rest) == max(0, width)

@@ -1,4 +1,4 @@
-"""The charts of the row under the cursor: what they show of a history, where they stand, the key that hides them."""
+"""The charts of the row under the cursor: content, position, and the key that hides them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, until
 from slurm_share_tui.history import History
+from slurm_share_tui.location import Location, ViewName
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place, ViewName
-from slurm_share_tui.widgets import charts, signs
+from slurm_share_tui.widgets import charts, glyphs
 from slurm_share_tui.widgets.charts import Chart, Shown, drawn, least_height, over_time
 from slurm_share_tui.wire import Point, Subject
 from textual.pilot import Pilot
@@ -28,18 +28,17 @@ HEADS = ("c CPU load", "g GPU load", "m host memory", "v GPU memory")
 
 @cache
 def pictures() -> tuple[Picture, ...]:
-    """Ten minutes of the demonstration."""
+    """Return ten minutes of the demonstration."""
     return tuple(a_picture(now=NOW - 600 + 60 * step) for step in range(11))
 
 
 def points(*values: float | None, every_s: float = 60.0) -> tuple[Point, ...]:
-    """A figure looked at now and then, the last time at 600."""
+    """Return a figure at irregular times, the last at 600 s."""
     first = 600.0 - every_s * (len(values) - 1)
     return tuple(Point(first + every_s * at, cpu_load_percent=value) for at, value in enumerate(values))
 
 
 def test_a_figure_holds_until_the_next_look_and_not_beyond_what_is_known() -> None:
-    """Before the first look nothing is known, and after one that said nothing neither."""
     found = over_time(points(10.0, 20.0, 30.0, every_s=120.0), "cpu_load_percent", 600.0, 10)
     assert found == (*[None] * 6, 10.0, 10.0, 20.0, 30.0)
     assert over_time(points(10.0, None, 30.0, every_s=200.0), "cpu_load_percent", 600.0, 3) == (None, 10.0, 30.0)
@@ -47,7 +46,6 @@ def test_a_figure_holds_until_the_next_look_and_not_beyond_what_is_known() -> No
 
 
 def test_more_looks_than_columns_are_their_mean_and_what_is_outside_is_not_drawn() -> None:
-    """Of a replay that was taken back there may be looks after the one that is shown."""
     many = points(*[10.0, 30.0] * 30, every_s=10.0)
     assert over_time(many, "cpu_load_percent", 600.0, 2) == pytest.approx((20.0, 20.0), abs=0.5)
     assert over_time(many, "cpu_load_percent", 300.0, 2)[0] is None
@@ -58,8 +56,7 @@ def test_more_looks_than_columns_are_their_mean_and_what_is_outside_is_not_drawn
 def test_charts_fill_their_room_exactly(
     width: int, height: int, is_plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a title, a scale and a time axis each; in ASCII where the terminal has no more."""
-    monkeypatch.setattr(signs, "_is_plain", is_plain)
+    monkeypatch.setattr(glyphs, "_is_plain", is_plain)
     lines = [one.plain for one in drawn(Shown(ALL, points(*[50.0] * 11), 600.0), width, height)]
     assert len(lines) == height
     assert {cell_len(line) for line in lines} <= {width, width - 1, width - 2, width - 3}
@@ -69,7 +66,6 @@ def test_charts_fill_their_room_exactly(
 
 
 def test_there_is_nothing_where_there_is_no_room() -> None:
-    """One chart has five lines; four are two beside two, or in a wide terminal in a row."""
     assert drawn(Shown(ALL, (), 600.0), 100, 4) == []
     assert [least_height(4, width) for width in (60, 100, 180)] == [21, 11, 6]
 
@@ -80,54 +76,49 @@ def test_there_is_nothing_where_there_is_no_room() -> None:
     [((80, 24), False), ((100, 22), False), ((90, 40), False), ((120, 40), True), ((200, 50), True)],
 )
 def test_charts_stand_where_there_is_room(view: ViewName, size: tuple[int, int], is_drawn: bool) -> None:
-    """And the table stays, with all of its rows."""
-    text = look_at(Place(view=view), *pictures(), size=size)
+    text = look_at(Location(view=view), *pictures(), size=size)
     assert ("last 10 minutes of" in text) == is_drawn
     assert ("10 min ago" in text) == is_drawn
     assert any(name in text for name in ("h-1", "alice"))
 
 
 def test_charts_are_of_the_row_under_the_cursor() -> None:
-    """A node with GPUs has four, one without two; a job its own."""
-
     async def to_the_node(app: OneView, pilot: Pilot[Any]) -> None:
         put_on(app.shown.grid, "h-1")
 
-    text = look_at(Place(view="nodes"), *pictures(), play=to_the_node)
+    text = look_at(Location(view="nodes"), *pictures(), play=to_the_node)
     assert "last 10 minutes of h-1" in text
     assert all(head in text for head in HEADS)
-    text = look_at(Place(view="nodes"), *pictures())
+    text = look_at(Location(view="nodes"), *pictures())
     assert "last 10 minutes of c-1" in text
     assert [head in text for head in HEADS] == [True, False, True, False]
 
     async def to_the_job(app: OneView, pilot: Pilot[Any]) -> None:
         put_on(app.shown.grid, "20778")
 
-    text = look_at(Place(view="jobs"), *pictures(), play=to_the_job)
+    text = look_at(Location(view="jobs"), *pictures(), play=to_the_job)
     assert "last 10 minutes of job 20778" in text
     assert "GPU load  0% of the GPUs that it holds" in text
 
 
 def test_a_large_table_keeps_its_rows() -> None:
-    """Twelve lines of it at the least; in a wide terminal charts of a table of few columns stand beside it."""
     many = tuple(a_picture(count=200, now=NOW - 5 * step) for step in (1, 0))
-    text = look_at(Place(view="nodes"), *many, size=(120, 40))
+    text = look_at(Location(view="nodes"), *many, size=(120, 40))
     lines = text.splitlines()
     charts_at = next(at for at, line in enumerate(lines) if "last 10 minutes" in line)
     assert charts_at >= 16
-    text = look_at(Place(view="users"), *pictures(), size=(200, 50))
+    text = look_at(Location(view="users"), *pictures(), size=(200, 50))
     assert any("│ ── last 10 minutes" in line for line in text.splitlines())
 
 
 def test_the_key_hides_them_and_that_is_remembered() -> None:
-    """And brings them back."""
     feed = FakeFeed()
-    app = a_dashboard(feed, place=Place(view="nodes"))
+    app = a_dashboard(feed, location=Location(view="nodes"))
 
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(pictures()[-1])
         await until(pilot, lambda: app.picture)
-        view = app.board.shown
+        view = app.main_screen.shown
         assert view is not None
 
         def drawn_now() -> bool:
@@ -142,7 +133,6 @@ def test_the_key_hides_them_and_that_is_remembered() -> None:
 
 
 def test_a_job_has_a_history_of_its_own() -> None:
-    """Of the GPUs that it holds, also of those that it leaves alone; in a replay too, where it is read again."""
     history = History()
     for picture in pictures():
         history.take(picture)
@@ -155,7 +145,6 @@ def test_a_job_has_a_history_of_its_own() -> None:
 
 @pytest.mark.parametrize("view", ["nodes", "users", "jobs"])
 def test_one_key_puts_the_most_idle_gpus_first(view: ViewName) -> None:
-    """I, in each of the three tables; of the job that holds two GPUs both are idle."""
     firsts: list[str] = []
 
     async def play(app: OneView, pilot: Pilot[Any]) -> None:
@@ -167,12 +156,11 @@ def test_one_key_puts_the_most_idle_gpus_first(view: ViewName) -> None:
         firsts.append(column.text(row))
 
     # Of a user some GPUs are held by a job that is too young to be judged.
-    look_at(Place(view=view), *pictures(), play=play)
+    look_at(Location(view=view), *pictures(), play=play)
     assert firsts == {"nodes": ["v-2", "2"], "users": ["alice", "2?"], "jobs": ["20778", "2"]}[view]
 
 
 def test_gpus_of_a_silent_node_are_not_known_to_be_idle() -> None:
-    """? for what its jobs hold there, and - for a job that waits."""
     picture = pictures()[-1]
     silent = tuple(
         changed(row, node=changed(row.node, snapshot=None, held_gpus=None)) if row.name == "v-2" else row
@@ -181,7 +169,7 @@ def test_gpus_of_a_silent_node_are_not_known_to_be_idle() -> None:
     first = picture.survey.jobs[0]
     waits = changed(first, job_id=99, states=("PENDING",), nodes="", gpu_indexes=(), start=None)
     shown = replace(picture, nodes=silent, survey=changed(picture.survey, jobs=(*picture.survey.jobs, waits)))
-    app = OneView(Place(view="jobs"), shown)
+    app = OneView(Location(view="jobs"), shown)
     column = next(one for one in app.shown.columns if one.id == "gpus_idle")
-    words = {str(row.number): column.text(row) for row in app.shown.rows(shown, Place(view="jobs"))}
+    words = {str(row.number): column.text(row) for row in app.shown.rows(shown, Location(view="jobs"))}
     assert (words["20778"], words["99"]) == ("?", "-")

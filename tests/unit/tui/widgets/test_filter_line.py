@@ -1,4 +1,4 @@
-"""The line in which a filter is written."""
+"""The filter line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Play = Callable[[Pilot[Any], GridApp, FilterLine], Awaitable[None]]
 
 
 def played(play: Play) -> None:
-    """With a hundred rows."""
+    """Run `play` on a table with a hundred rows."""
     app = GridApp(things(100))
 
     async def on(pilot: Pilot[Any]) -> None:
@@ -25,13 +25,11 @@ def played(play: Play) -> None:
 
 
 def note(line: FilterLine) -> str:
-    """What is said at its right end."""
+    """Return the note at the right end."""
     return str(line.query_one(".filter-line--note", Static).render())
 
 
 def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
-    """The line stays for as long as there is one, and the keys go to the table again."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         assert not line.display
         await pilot.press("slash", *"n9")
@@ -52,8 +50,6 @@ def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
 
 
 def test_escape_clears_it() -> None:
-    """All rows again, and the line goes."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", *"n9", "enter", "slash")
         await pilot.pause()
@@ -68,8 +64,6 @@ def test_escape_clears_it() -> None:
 
 
 def test_an_empty_filter_is_none() -> None:
-    """Enter, and the line goes."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", "enter")
         await pilot.pause()
@@ -80,8 +74,6 @@ def test_an_empty_filter_is_none() -> None:
 
 
 def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
-    """The table stays as it was."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", *"load>98")
         await pilot.pause()
@@ -97,8 +89,6 @@ def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
 
 
 def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
-    """The name of a column waits for what is compared; Enter means it as it stands."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", *"load")
         await pilot.pause()
@@ -115,8 +105,6 @@ def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
 
 
 def test_the_name_of_a_column_is_completed() -> None:
-    """With the right arrow, as in a shell."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", *"n9 & lo")
         entry = line.query_one(Input)
@@ -131,8 +119,6 @@ def test_the_name_of_a_column_is_completed() -> None:
 
 
 def test_the_cursor_moves_while_one_writes() -> None:
-    """Up, down, and by pages."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", "n", "down", "down", "up", "pagedown")
         await pilot.pause()
@@ -143,8 +129,6 @@ def test_the_cursor_moves_while_one_writes() -> None:
 
 
 def test_another_table_has_its_own_filter() -> None:
-    """The line shows that of the table it is told."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         await pilot.press("slash", *"n9", "enter")
         line.show_for(None)
@@ -158,8 +142,6 @@ def test_another_table_has_its_own_filter() -> None:
 
 
 def test_a_strangers_name_in_a_filter_is_text() -> None:
-    """No markup comes of it."""
-
     async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
         app.grid.show([Thing("[red]x")])
         await pilot.press("slash", *"[red]")

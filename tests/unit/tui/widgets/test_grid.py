@@ -1,4 +1,4 @@
-"""The table: its cursor, its order, its marks, its filter."""
+"""The table's cursor, order, marks and filter."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from textual.pilot import Pilot
     ],
 )
 def test_keys_move_the_cursor_and_the_view_no_further_than_it_must(keys: list[str], line: int, top: int) -> None:
-    """Eleven rows are seen; a page is one less, so that one line is seen on both."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press(*keys)
         await pilot.pause()
@@ -45,8 +43,6 @@ def test_keys_move_the_cursor_and_the_view_no_further_than_it_must(keys: list[st
 
 
 def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
-    """And on the screen, wherever the row has gone."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("down", "down")
         grid.show(things(100)[::-1])
@@ -59,8 +55,6 @@ def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
 
 
 def test_a_cursor_that_nobody_has_moved_stays_on_the_first_line() -> None:
-    """So that the top of a sorted table is what one sees."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("L")
         assert grid.row == things(100)[99]
@@ -76,8 +70,6 @@ def test_a_cursor_that_nobody_has_moved_stays_on_the_first_line() -> None:
 
 
 def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_it() -> None:
-    """A node that is missing in one picture does not move anybody's cursor for good."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.put(50)
         grid.show([thing for thing in things(100) if thing.name not in ("n51", "n52")])
@@ -97,8 +89,6 @@ def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_i
 
 
 def test_the_wheel_takes_the_cursor_along() -> None:
-    """No command acts on a row that is not seen."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("down")
         grid.scroll_to(y=30, animate=False)
@@ -113,8 +103,6 @@ def test_the_wheel_takes_the_cursor_along() -> None:
 
 
 def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> None:
-    """With the wheel alone one reads the table from its top, and what is looked for anew begins there."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.scroll_to(y=30, animate=False)
         await pilot.pause()
@@ -135,8 +123,6 @@ def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> N
 
 
 def test_fewer_rows_leave_no_empty_lines() -> None:
-    """The view moves up with the end of the table."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("end", "up", "up", "up", "up", "up", "up")
         grid.show(things(97))
@@ -149,8 +135,6 @@ def test_fewer_rows_leave_no_empty_lines() -> None:
 
 
 def test_a_smaller_terminal_still_shows_the_cursor() -> None:
-    """Any terminal with two lines does."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press(*["down"] * 10)
         for size in ((80, 5), (20, 5), (20, 2), (300, 100), (80, 24)):
@@ -163,8 +147,6 @@ def test_a_smaller_terminal_still_shows_the_cursor() -> None:
 
 
 def test_moving_is_told_once_for_each_row() -> None:
-    """And nothing is told where nothing moves."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.pause()
         app.said.clear()
@@ -191,8 +173,6 @@ def test_moving_is_told_once_for_each_row() -> None:
 
 
 def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
-    """Once its own way, twice the other way round."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         assert grid.letters == {"name": "N", "load": "L", "user": "U", "trend": "T", "size": "I", "extra": "E"}
         await pilot.press("L")
@@ -211,8 +191,6 @@ def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
 
 
 def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
-    """G is the last row, and the app of these tests has S."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         assert "G" not in grid.letters.values()
         assert "S" not in grid.letters.values()
@@ -223,8 +201,6 @@ def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
 
 
 def test_less_and_greater_move_the_sort_to_the_column_beside() -> None:
-    """As far as there are columns."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         for key, column in ((">", "name"), (">", "load"), ("<", "name"), ("<", "name")):
             await pilot.press("greater_than_sign" if key == ">" else "less_than_sign")
@@ -234,8 +210,6 @@ def test_less_and_greater_move_the_sort_to_the_column_beside() -> None:
 
 
 def test_r_sorts_the_other_way_round() -> None:
-    """Where nothing is sorted by, the first column from its end."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("r")
         assert names(grid)[0] == "n100"
@@ -246,13 +220,11 @@ def test_r_sorts_the_other_way_round() -> None:
 
 
 def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
-    """Either way."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.sort_by("load", True)
         grid.show([Thing("a", None), Thing("b", 0.1), Thing("c", 0.9)])
         assert names(grid) == ["c", "b", "a"]
-        grid.reverse()
+        grid.action_reverse()
         assert names(grid) == ["b", "c", "a"]
         grid.sort_by("")
         assert names(grid) == ["a", "b", "c"]
@@ -266,8 +238,6 @@ def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
 
 
 def test_space_marks_and_goes_on_and_u_unmarks() -> None:
-    """The mark is a letter before the row and not a colour."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.press("space", "space", "down", "space")
         await pilot.pause()
@@ -284,8 +254,6 @@ def test_space_marks_and_goes_on_and_u_unmarks() -> None:
 
 
 def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None:
-    """Those that the filter hides are last, those that have gone are not there, until they come back."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.marks = frozenset(("n3", "n70", "n5", "gone"))
         grid.sort_by("load", True)
@@ -304,8 +272,6 @@ def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None
 
 
 def test_a_filter_stays_for_the_next_picture() -> None:
-    """What it was, and how many fit."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.query_text = " load>98 "
         assert (grid.count, grid.total, grid.query_text) == (2, 100, "load>98")
@@ -317,8 +283,6 @@ def test_a_filter_stays_for_the_next_picture() -> None:
 
 
 def test_a_mistake_leaves_the_filter_that_there_was() -> None:
-    """And is explained."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.query_text = "load>98"
         await pilot.pause()
@@ -335,8 +299,6 @@ def test_a_mistake_leaves_the_filter_that_there_was() -> None:
 
 
 def test_the_cursor_comes_back_to_its_row_when_the_filter_goes() -> None:
-    """While it is filtered out, the next one below has it."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.put(41)
         grid.query_text = "name~n*5"
@@ -348,8 +310,6 @@ def test_the_cursor_comes_back_to_its_row_when_the_filter_goes() -> None:
 
 
 def test_a_table_without_rows_says_why() -> None:
-    """There are none, or none fits."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.query_text = "nobody"
         await pilot.pause()

@@ -1,4 +1,4 @@
-"""Lines of a table, whatever is in them."""
+"""The lines of a table with any content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ any_text = any_.text(max_size=12) | any_.sampled_from(["张伟" * 9, "x" * 900, 
 
 
 def column(heading: str, text: str, kind: str, *, right: bool = False, goes: int = 0) -> Column[None]:
-    """One that always says the same."""
+    """Return a column with one text."""
     return Column(
         heading,
         heading,
@@ -58,7 +58,6 @@ any_column = any_.builds(
 def test_every_line_is_exactly_as_wide_as_the_terminal(
     columns: list[Column[None]], width: int, first: int, is_down: bool
 ) -> None:
-    """Rows and headings, by the terminal's own count."""
     texts = [cell_text(one, None) for one in columns]
     widest = [cell_len(text) for text in texts]
     needs = [need(one, wide) for one, wide in zip(columns, widest, strict=True)]
@@ -79,28 +78,24 @@ def test_every_line_is_exactly_as_wide_as_the_terminal(
 
 @given(any_text.filter(str.isprintable), any_.integers(0, 40), any_.booleans())
 def test_what_is_filled_has_its_width(text: str, width: int, right: bool) -> None:
-    """And is cut with a sign where it is longer."""
     assert cell_len(filled(text, width, right)) == width
     if cell_len(text) > width > 0:
         assert filled(text, width, right).endswith("…")
 
 
 def test_figures_are_never_cut() -> None:
-    """42.1GB and 42… are not the same; a text may give way."""
     assert need(column("MEM", "", "text", right=True), 9).least == 9
     assert need(column("NOTE", "", "text"), 30).least == 4
     assert need(column("NOTE", "", "text"), 90).wish == 40
 
 
 def test_a_column_is_as_wide_as_its_heading_where_there_is_room() -> None:
-    """With a bar it wants more than its text."""
     assert need(column("LONG HEADING", "", "text"), 2).wish == 12
     assert need(column("CPU", "", "bar"), 4).least == 9
     assert need(column("CPU", "", "bar"), 4).most == 25
 
 
 def test_the_arrow_stands_in_the_gap_where_its_column_is_full() -> None:
-    """No column becomes wider because it is sorted by."""
     columns = [column("NAME", "n1", "text"), column("SIZE", "16GB", "text", right=True)]
     layout = fitted([need(one, 4) for one in columns], 30)
     plain = head(layout, columns, {}, ("", False), HEAD).text
@@ -112,7 +107,6 @@ def test_the_arrow_stands_in_the_gap_where_its_column_is_full() -> None:
 
 
 def test_the_letter_that_sorts_is_marked_in_its_heading() -> None:
-    """By a line under it, which is no colour."""
     columns = [column("NAME", "n1", "text"), column("NODE", "n1", "text")]
     layout = fitted([need(one, 4) for one in columns], 30)
     letters = letters_for(columns, lambda letter: letter == "O")

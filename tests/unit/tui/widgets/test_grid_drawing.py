@@ -1,4 +1,4 @@
-"""The table: its columns, its mouse, and what of it is drawn."""
+"""The table's columns, mouse and drawing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from grids import GridApp, Thing, columns, lines, names, played, strips, things
-from slurm_share_tui.widgets import signs
+from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.grid import Grid
 from textual.pilot import Pilot
 
@@ -17,8 +17,6 @@ from slurm_share.load.columns.base import Column
 
 
 def test_columns_are_those_that_were_chosen_in_their_order() -> None:
-    """What there is no column of is ignored, and one always stays."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "TREND", "SIZE"]
         grid.chosen = ("extra", "name", "extra", "nonsense")
@@ -32,8 +30,6 @@ def test_columns_are_those_that_were_chosen_in_their_order() -> None:
 
 
 def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it() -> None:
-    """The first column stands still meanwhile; the headings show that there is more."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "SIZE›"]
         await pilot.press("right")
@@ -54,8 +50,6 @@ def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it()
 
 
 def test_where_all_columns_are_seen_there_is_no_sideways() -> None:
-    """Nothing moves."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         before = lines(grid)
         await pilot.press("right", "right", "left")
@@ -65,8 +59,6 @@ def test_where_all_columns_are_seen_there_is_no_sideways() -> None:
 
 
 def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
-    """A width that follows every figure makes the whole table twitch."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         before = lines(grid)[0]
         grid.show([replace(thing, user="bo") for thing in things(100)])
@@ -84,8 +76,6 @@ def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
 
 
 def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
-    """A double click enters the row; ctrl marks it."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.click(grid, offset=(lines(grid)[0].index("LOAD"), 0))
         assert grid.sort == ("load", True)
@@ -101,8 +91,6 @@ def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
 
 
 def test_a_click_below_the_last_row_does_nothing() -> None:
-    """Nor where there are none."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.double_click(grid, offset=(5, 6))
         grid.show(())
@@ -117,8 +105,6 @@ def test_a_click_below_the_last_row_does_nothing() -> None:
 
 
 def test_only_lines_that_are_different_are_drawn_again() -> None:
-    """A slow line carries what has changed, and what has not stays as it is."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.pause()
         drawn: list[int] = []
@@ -147,7 +133,6 @@ def test_only_lines_that_are_different_are_drawn_again() -> None:
 
 
 def test_only_rows_that_are_seen_are_thought_out() -> None:
-    """And some over the whole table once, for the widths."""
     asked: list[str] = []
 
     def counted() -> tuple[Column[Thing], ...]:
@@ -193,8 +178,6 @@ def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int,
 
 
 def test_a_mark_is_more_than_a_hue() -> None:
-    """Over is reverse, high is bold, and under the cursor as well."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         def style(line: int) -> Any:
             return next(segment.style for segment in strips(grid)[line] if "%" in segment.text)
@@ -211,8 +194,6 @@ def test_a_mark_is_more_than_a_hue() -> None:
 
 @pytest.mark.usefixtures("colourless")
 def test_the_cursor_is_seen_without_colours() -> None:
-    """NO_COLOR: it is reverse where the keys go, and underlined where they do not."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         assert all(segment.style.reverse for segment in row(grid, 1))
         assert not any(segment.style.reverse for segment in row(grid, 2))
@@ -224,19 +205,18 @@ def test_the_cursor_is_seen_without_colours() -> None:
 
 
 def row(grid: Grid[Thing], y: int) -> Any:
-    """A line without the place of the scroll bar."""
+    """Return a line without the scroll bar."""
     return strips(grid)[y].crop(0, grid.size.width - 1)
 
 
 @pytest.fixture
 def colourless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As no-color.org has it."""
+    """Set NO_COLOR."""
     monkeypatch.setenv("NO_COLOR", "1")
 
 
 def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks would be question marks there."""
-    monkeypatch.setattr(signs, "_is_plain", True)
+    monkeypatch.setattr(glyphs, "_is_plain", True)
 
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         await pilot.pause()
@@ -248,8 +228,6 @@ def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest
 
 
 def test_another_theme_is_drawn_at_once() -> None:
-    """All of it."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         before = strips(grid)
         app.theme = "textual-light"
@@ -261,8 +239,6 @@ def test_another_theme_is_drawn_at_once() -> None:
 
 
 def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
-    """As the views that one is not in."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         grid.display = False
         await pilot.pause()
@@ -278,8 +254,6 @@ def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
 
 
 def test_a_table_may_have_its_rows_before_it_is_on_a_screen() -> None:
-    """And its order, its filter and its cursor."""
-
     async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
         other = Grid(columns(), lambda thing: thing.name, name="other")
         other.sort_by("load", True)

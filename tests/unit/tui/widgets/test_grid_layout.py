@@ -1,19 +1,10 @@
-"""Which columns have room, and how much of it."""
+"""The layout of columns."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.widgets.grid_layout import (
-    GUTTER,
-    MARGIN,
-    NOTHING,
-    Layout,
-    Need,
-    fitted,
-    last_first,
-    scrolled,
-)
+from slurm_share_tui.widgets.grid_layout import GUTTER, MARGIN, NOTHING, Layout, Need, fitted, last_first, scrolled
 
 NAME = Need(4, 10, 10)
 FIGURE = Need(6, 6, 6)
@@ -24,17 +15,16 @@ RARE = Need(5, 5, 5, goes=9)
 
 
 def seen(layout: Layout) -> list[int]:
-    """Which columns."""
+    """Return the visible columns."""
     return [place.column for place in layout.placed]
 
 
 def widths(layout: Layout) -> list[int]:
-    """Of what is seen."""
+    """Return the widths of the visible columns."""
     return [place.width for place in layout.placed]
 
 
 def test_what_fits_is_as_wide_as_it_would_like_with_two_blanks_between() -> None:
-    """And starts after the place for the marks."""
     layout = fitted([NAME, FIGURE, OLD], 60)
     assert widths(layout) == [10, 6, 5]
     assert [place.x for place in layout.placed] == [GUTTER, GUTTER + 12, GUTTER + 20]
@@ -43,27 +33,23 @@ def test_what_fits_is_as_wide_as_it_would_like_with_two_blanks_between() -> None
 
 
 def test_bars_grow_into_what_is_left_over() -> None:
-    """All of them alike, up to their greatest width; nothing else does."""
     assert widths(fitted([NAME, BAR, BAR], 60)) == [10, 22, 22]
     assert widths(fitted([NAME, BAR, BAR], 200)) == [10, 30, 30]
 
 
 def test_long_texts_give_way_before_any_column_goes() -> None:
-    """The one with most to spare first, then blanks between the columns are one."""
     layout = fitted([NAME, FIGURE, NOTE, OLD], 40)
     assert seen(layout) == [0, 1, 2, 3]
     assert widths(layout) == [10, 6, 14, 5]
 
 
 def test_columns_go_in_the_order_of_their_goes() -> None:
-    """The highest first."""
     assert seen(fitted([NAME, FIGURE, OLD, RARE], 26)) == [0, 1, 2, 3]
     assert seen(fitted([NAME, FIGURE, OLD, RARE], 22)) == [0, 1, 2]
     assert seen(fitted([NAME, FIGURE, OLD, RARE], 17)) == [0, 1]
 
 
 def test_what_never_goes_is_left_out_from_the_right_where_nothing_else_is_left() -> None:
-    """And the first column stays in any terminal."""
     assert seen(fitted([NAME, FIGURE, FIGURE], 16)) == [0, 1]
     assert fitted([NAME, FIGURE, FIGURE], 16).is_right
     assert seen(fitted([NAME, FIGURE], 5)) == [0]
@@ -71,7 +57,6 @@ def test_what_never_goes_is_left_out_from_the_right_where_nothing_else_is_left()
 
 
 def test_sideways_the_first_column_stands_still_and_none_is_left_out() -> None:
-    """Those that had no room come too."""
     needs = [NAME, FIGURE, RARE, OLD, FIGURE, OLD]
     assert seen(fitted(needs, 40)) == [0, 1, 2, 3, 4, 5]
     assert seen(fitted(needs, 31)) == [0, 1, 3, 4]
@@ -83,7 +68,6 @@ def test_sideways_the_first_column_stands_still_and_none_is_left_out() -> None:
 
 
 def test_the_end_is_where_the_last_column_is_whole() -> None:
-    """One cannot go further right than that."""
     needs = [NAME, FIGURE, RARE, OLD, FIGURE, OLD]
     end = last_first(needs, 31)
     assert seen(scrolled(needs, 31, end))[-1] == 5
@@ -92,7 +76,6 @@ def test_the_end_is_where_the_last_column_is_whole() -> None:
 
 
 def test_a_click_finds_the_column_and_the_gap_after_it() -> None:
-    """Left of the first there is none."""
     layout = fitted([NAME, FIGURE], 40)
     assert [layout.column_at(x) for x in (0, 1, 10, 12, 13, 39)] == [None, 0, 0, 0, 1, 1]
 
@@ -108,7 +91,6 @@ any_need = any_.builds(
 
 @given(any_.lists(any_need, min_size=1, max_size=20), any_.integers(0, 300), any_.integers(0, 22))
 def test_nothing_ever_overlaps_or_leaves_the_terminal(needs: list[Need], width: int, first: int) -> None:
-    """Any columns, any width, any way sideways."""
     layout = scrolled(needs, width, first) if first else fitted(needs, width)
     at = GUTTER
     for place in layout.placed:
@@ -123,7 +105,6 @@ def test_nothing_ever_overlaps_or_leaves_the_terminal(needs: list[Need], width: 
 
 @given(any_.lists(any_need, min_size=1, max_size=12), any_.integers(3, 300))
 def test_whatever_is_seen_is_at_least_as_wide_as_it_must_be(needs: list[Need], width: int) -> None:
-    """But for the first, where even that has no room."""
     layout = fitted(needs, width)
     assert all(place.width >= needs[place.column].least for place in layout.placed[1:])
     assert all(place.width <= needs[place.column].most for place in layout.placed)
@@ -131,8 +112,6 @@ def test_whatever_is_seen_is_at_least_as_wide_as_it_must_be(needs: list[Need], w
 
 
 def test_a_column_that_says_nothing_takes_no_room_and_is_not_missed() -> None:
-    """Neither in what fits nor when scrolled: there is no sign of more to the right, and the last one that says
-    something is the last. The first stays."""
     layout = fitted([NAME, NOTHING, FIGURE, NOTHING], 60)
     assert (seen(layout), widths(layout), layout.is_right) == ([0, 2], [10, 6], False)
     assert [place.x for place in layout.placed] == [GUTTER, GUTTER + 12]

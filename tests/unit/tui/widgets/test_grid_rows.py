@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.widgets.grid_rows import Held, sort
+from slurm_share_tui.widgets.grid_rows import RowSet, sort
 
 from slurm_share.core.text import natural
 from slurm_share.load.columns.base import Column, Value
@@ -15,24 +15,21 @@ NAN = float("nan")
 
 
 def ordered(values: list[Value], down: bool = False) -> list[Value]:
-    """Sorted, as values."""
+    """Return the values in sorted order."""
     return [values[number] for number in sort(range(len(values)), values, down)]
 
 
 def test_names_are_sorted_as_people_count() -> None:
-    """n2 before n10, whatever the capitals and however many zeros."""
     assert ordered(["n10", "N2", "n1", "m99", "n007"]) == ["m99", "n1", "N2", "n007", "n10"]
     assert ordered(["n10", "N2", "n1"], down=True) == ["n10", "N2", "n1"]
 
 
 def test_figures_are_sorted_by_size() -> None:
-    """Whole and other ones."""
     assert ordered([3, 1.5, 0, 100]) == [0, 1.5, 3, 100]
     assert ordered([3, 1.5, 0, 100], down=True) == [100, 3, 1.5, 0]
 
 
 def test_unknown_is_last_either_way() -> None:
-    """What is no number as well."""
     assert ordered([None, 2, NAN, 1])[:2] == [1, 2]
     assert ordered([None, 2, NAN, 1], down=True)[:2] == [2, 1]
     assert ordered([None, "b", "a"], down=True) == ["b", "a", None]
@@ -40,33 +37,28 @@ def test_unknown_is_last_either_way() -> None:
 
 
 def test_equal_rows_stay_as_they_came() -> None:
-    """Either way, so that nothing jumps from one picture to the next."""
     values: list[Value] = [1, 2, 1, 2, 1]
     assert sort(range(5), values, False) == [0, 2, 4, 1, 3]
     assert sort(range(5), values, True) == [1, 3, 0, 2, 4]
 
 
 def test_figures_and_names_in_one_column_do_not_mix() -> None:
-    """Job 4711 and job 77_3."""
     assert ordered(["77_3", 4711, None, "5_1", 12]) == [12, 4711, "5_1", "77_3", None]
     assert ordered(["77_3", 4711, None, "5_1", 12], down=True) == ["77_3", "5_1", 4711, 12, None]
 
 
 @given(any_.lists(any_.none() | any_.floats() | any_.integers() | any_.text(max_size=4)), any_.booleans())
 def test_every_row_is_there_once_whatever_its_value(values: list[Value], down: bool) -> None:
-    """No row is lost by sorting."""
     assert sorted(sort(range(len(values)), values, down)) == list(range(len(values)))
 
 
 @given(any_.text(alphabet="a0123", max_size=8), any_.text(alphabet="a0123", max_size=8))
 def test_natural_order_counts_numbers_of_any_length(one: str, other: str) -> None:
-    """As the numbers themselves are ordered."""
     if one.isdigit() and other.isdigit():
         assert (natural(one) < natural(other)) == (int(one) < int(other))
 
 
 def test_values_are_asked_once_for_a_picture() -> None:
-    """However often it is sorted and filtered by them."""
     asked: list[int] = []
 
     def value(row: int) -> int:
@@ -74,15 +66,14 @@ def test_values_are_asked_once_for_a_picture() -> None:
         return -row
 
     column: Column[Any] = Column("n", "N", "", str, value)
-    held = Held((1, 2, 3), (column,), str)
+    held = RowSet((1, 2, 3), (column,), str)
     assert list(held.order(None, column, False)) == [2, 1, 0]
     assert list(held.order(None, column, True)) == [0, 1, 2]
     assert asked == [1, 2, 3]
 
 
 def test_a_row_is_found_by_its_key_where_it_was_or_anywhere() -> None:
-    """The hint is only a hint."""
-    held = Held(("a", "b", "c"), (), str)
+    held = RowSet(("a", "b", "c"), (), str)
     assert held.number("b", 1) == 1
     assert held.number("b", 0) == 1
     assert held.number("b", 99) == 1

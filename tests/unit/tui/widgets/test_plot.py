@@ -1,4 +1,4 @@
-"""The large plot: gaps stay gaps, scales are fixed, and every line has its letter."""
+"""The large plot: gaps, fixed scales, and a letter on every line."""
 
 from __future__ import annotations
 
@@ -7,39 +7,37 @@ import datetime
 import pytest
 from dashboards import NOW, drive
 from slurm_share_tui import themes
-from slurm_share_tui.widgets.plot import Plot, thinned, ticks, top_of
-from slurm_share_tui.widgets.strokes import SERIES, strokes
+from slurm_share_tui.widgets.plot import Plot, downsampled, ticks, top_of
+from slurm_share_tui.widgets.series import SERIES, polylines
 from slurm_share_tui.wire import Point
 from textual.app import App
 
 
 def points(*values: float | None, every: float = 5.0) -> tuple[Point, ...]:
-    """CPU load, one after another."""
+    """Return points with this CPU load."""
     return tuple(Point(NOW + number * every, cpu_load_percent=value) for number, value in enumerate(values))
 
 
 def test_what_is_unknown_is_a_gap() -> None:
-    found = strokes(points(1.0, 2.0, None, 3.0), "cpu_load_percent")
-    assert [[value for _, value in stroke] for stroke in found] == [[1.0, 2.0], [3.0]]
-    assert strokes(points(None, None), "cpu_load_percent") == []
-    assert strokes((), "cpu_load_percent") == []
+    found = polylines(points(1.0, 2.0, None, 3.0), "cpu_load_percent")
+    assert [[value for _, value in polyline] for polyline in found] == [[1.0, 2.0], [3.0]]
+    assert polylines(points(None, None), "cpu_load_percent") == []
+    assert polylines((), "cpu_load_percent") == []
 
 
 def test_a_pause_without_looks_is_a_gap_and_a_coarser_past_is_none() -> None:
-    """A dashboard that was stopped for a minute; means of a minute before looks of every five seconds."""
     paused = (*points(1.0, 1.0, 1.0), *(Point(NOW + 70 + 5 * n, cpu_load_percent=1.0) for n in range(3)))
-    assert [len(stroke) for stroke in strokes(paused, "cpu_load_percent")] == [3, 3]
+    assert [len(polyline) for polyline in polylines(paused, "cpu_load_percent")] == [3, 3]
     coarse = tuple(Point(NOW - at, cpu_load_percent=1.0) for at in (1800, 1200, 600, 540, 480, 475, 470, 465))
-    assert [len(stroke) for stroke in strokes(coarse, "cpu_load_percent")] == [8]
+    assert [len(polyline) for polyline in polylines(coarse, "cpu_load_percent")] == [8]
 
 
 def test_a_long_history_is_thinned_to_means() -> None:
-    """And a stretch with nothing known stays one."""
     many = points(*[float(number % 2) for number in range(100)], *[None] * 100)
-    few = thinned(many, 20)
+    few = downsampled(many, 20)
     assert len(few) == 20
     assert [point.cpu_load_percent for point in few] == [0.5] * 10 + [None] * 10
-    assert thinned(many, 200) == many
+    assert downsampled(many, 200) == many
 
 
 def test_the_scale_ends_at_100_unless_something_is_well_above() -> None:
@@ -66,7 +64,7 @@ def test_a_time_that_no_calendar_has_is_not_written() -> None:
 
 
 class Plots(App[None]):
-    """One plot, in one of our themes."""
+    """Shows one plot in one of our themes."""
 
     def __init__(self, theme: str) -> None:
         super().__init__()
@@ -79,7 +77,7 @@ class Plots(App[None]):
 
 
 def every_line() -> tuple[Point, ...]:
-    """All five figures known, each another one."""
+    """Return points with five different known figures."""
     return tuple(
         Point(
             NOW + 5 * n,
@@ -95,8 +93,6 @@ def every_line() -> tuple[Point, ...]:
 
 @pytest.mark.parametrize("theme", [theme.name for theme in themes.THEMES])
 def test_every_line_has_its_letter_in_every_theme(theme) -> None:
-    """So that it is told apart where there are no colours."""
-
     async def play(pilot) -> None:
         plot = pilot.app.query_one(Plot)
         plot.draw(every_line(), NOW, NOW + 500)
@@ -110,8 +106,6 @@ def test_every_line_has_its_letter_in_every_theme(theme) -> None:
 
 
 def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
-    """And one that is none is the terminal's."""
-
     async def play(pilot) -> None:
         plot = pilot.app.query_one(Plot)
         assert plot.colour_of("nothing") == "default"
@@ -125,8 +119,6 @@ def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 4), (5, 3), (300, 100), (80, 24)])
 def test_it_is_drawn_at_any_size(size) -> None:
-    """As wide as the screen and no wider, or it says that there is no room."""
-
     async def play(pilot) -> None:
         plot = pilot.app.query_one(Plot)
         plot.draw(every_line(), NOW, NOW + 500, here=NOW + 250)

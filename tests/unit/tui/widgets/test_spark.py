@@ -1,4 +1,4 @@
-"""Sparklines: a fixed scale, an exact width, and unknown that is not zero."""
+"""Sparklines: a fixed scale, an exact width, and unknown differs from zero."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from slurm_share_tui.widgets.spark import BLOCKS, LETTERS, spark, tall
 
 
 def test_the_scale_is_fixed() -> None:
-    """98 to 100 is full and 0 to 2 is empty, whatever else is in the row."""
     assert spark((98, 99, 100), 3) == "███"
     assert spark((0, 1, 2), 3) == "▁▁▁"
     assert spark(tuple(range(0, 100, 13)), 8) == BLOCKS
@@ -21,7 +20,6 @@ def test_unknown_is_blank_and_zero_is_drawn() -> None:
 
 
 def test_above_full_is_full_and_below_empty_is_empty() -> None:
-    """As is what is no number."""
     assert spark((1e12, -5.0, math.inf, math.nan), 4) == "█▁█▁"
 
 
@@ -35,7 +33,6 @@ def test_the_newest_is_at_the_right_in_exactly_the_width() -> None:
 
 
 def test_plain_letters_say_the_same() -> None:
-    """For a terminal with no more than ASCII: eight steps that differ."""
     assert len(set(LETTERS)) == 8
     assert spark((0, 50, None, 100), 4, ascii_only=True) == "_= #"
     assert all(line.isascii() for line in tall((0, 50, None, 100), 4, 3, ascii_only=True))

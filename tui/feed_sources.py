@@ -1,4 +1,4 @@
-"""What is looked at: a cluster as it is, or a recording that is played. Both in the feed process."""
+"""Sources of surveys in the feed process: a live cluster, or a recording that is played."""
 
 from __future__ import annotations
 
@@ -17,54 +17,45 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import NodeLoad, Origin, Replay, Survey, SurveySource
 from slurm_share.load import origin as load_origin
 
-from .wire import (
-    Details,
-    Every,
-    Position,
-    ReadNow,
-    Seek,
-    Speed,
-    Step,
-    Told,
-)
+from .wire import Command, Details, Every, Position, ReadNow, Seek, Speed, Step
 
 LARGE_NODES = 1000
 """A larger cluster is read as a line for each node, and in detail only when a view needs it."""
 LEAST_S = 0.5
 """Shortest time between two surveys, seconds."""
 REST = 3.0
-"""A survey that took a second is not followed by the next one for three: neither the nodes nor this host are there for
-being looked at."""
+"""Least pause after a survey, as a multiple of its duration: surveys must not load the nodes or this host."""
 GAP_MOST_S = 10.0
 """A longer gap in a recording is shortened to this."""
 FRAME_S = 0.2
-"""Surveys of a recording that would be shown for less, seconds, are left out."""
+"""Least time that a survey of a recording is shown, seconds; surveys in between are skipped."""
 SPEEDS = (1 / 64, 1024.0)
 DEMO_EARLIER_S, DEMO_EARLIER_STEP_S = 600.0, 20.0
-"""A demonstration begins with a past this long, in surveys this far apart, seconds: a sparkline shows ten minutes."""
+"""A demonstration begins with a history of this length, in surveys this far apart, seconds: sparklines show ten
+minutes."""
 DEMO_EARLIER_NODES = 48
-"""Most nodes of a demonstration with a past: for more it would delay the start."""
+"""A demonstration with more nodes begins without a history, which would delay the start."""
 Open = Callable[[Origin, Settings], SurveySource]
 
 
-class Scene(Protocol):
-    """What the feed process's loop uses of a source."""
+class FeedSource(Protocol):
+    """The interface of a source, for the loop of the feed process."""
 
     details: bool
     """Whether the last survey has more than a line for each node."""
     position: Position | None
     file: Path | None
-    """File of the recording."""
+    """The file of the recording; None: a live source."""
 
     def earlier(self) -> Iterable[Survey]:
-        """Yield the surveys before the first one, oldest first, where they are known at no cost."""
+        """Yield the surveys before the first one, oldest first, if they cost nothing."""
         ...
 
     def read(self, timeout_s: float) -> Survey:
         """Return the next survey."""
         ...
 
-    def obey(self, told: Told) -> bool:
+    def obey(self, command: Command) -> bool:
         """Carry out a command; return True if there is something new to show at once."""
         ...
 
@@ -73,12 +64,12 @@ class Scene(Protocol):
         ...
 
     def close(self) -> None:
-        """Release its resources."""
+        """Close the source and end its processes."""
         ...
 
 
-class Live:
-    """A cluster, or the demonstration of one."""
+class LiveSource:
+    """A cluster, or a demonstration of one."""
 
     position: Position | None = None
     file: Path | None = None
@@ -90,9 +81,9 @@ class Live:
         is_local = not origin.demo and (origin.source or settings.load_source) == "local"
         self._may_be_large = origin.everybody and not (origin.nodes or origin.jobs or is_local)
         self._is_large = self._may_be_large and (not origin.demo or origin.demo_nodes > LARGE_NODES)
-        """Taken for granted until the first survey: lines are cheap on any cluster."""
+        """Assumed until the first survey, since one line for each node is cheap on any cluster."""
         self._sources: dict[bool, SurveySource] = {}
-        """Two at most: lines, and details. Going to and fro asks Slurm no more often than each of them would."""
+        """The sources with and without details. Both stay open, so that switching does not ask Slurm more often."""
         self.details = False
 
     @property
@@ -100,7 +91,7 @@ class Live:
         return self._wanted or not self._is_large
 
     def earlier(self) -> Iterable[Survey]:
-        """A demonstration has been there before; a cluster is not known before it is looked at."""
+        """Yield past surveys of a demonstration. A real cluster has none."""
         origin = self._origin
         if not origin.demo or origin.demo_nodes > DEMO_EARLIER_NODES:
             return
@@ -118,7 +109,7 @@ class Live:
             ).read()
 
     def read(self, timeout_s: float) -> Survey:
-        """Return the next survey. Raises what the source raises."""
+        """Return the next survey. Raises the errors of its source."""
         self.details = self._is_detailed
         if self.details not in self._sources:
             self._sources[self.details] = self._open(replace(self._origin, details=self.details), self._settings)
@@ -127,14 +118,14 @@ class Live:
             self._is_large = len(survey.nodes) > LARGE_NODES
         return survey if self.details else lines_only(survey)
 
-    def obey(self, told: Told) -> bool:
-        """Every, Details and Look; the rest is for recordings."""
-        if isinstance(told, Every) and math.isfinite(told.seconds):
-            self._every_s = max(LEAST_S, told.seconds)
-        elif isinstance(told, Details):
-            self._wanted = told.wanted
+    def obey(self, command: Command) -> bool:
+        """Carry out Every, Details and ReadNow; other commands are for recordings."""
+        if isinstance(command, Every) and math.isfinite(command.seconds):
+            self._every_s = max(LEAST_S, command.seconds)
+        elif isinstance(command, Details):
+            self._wanted = command.wanted
             return self._is_detailed and not self.details
-        elif isinstance(told, ReadNow):
+        elif isinstance(command, ReadNow):
             from slurm_share.load import SurveyReader
 
             for source in self._sources.values():
@@ -143,21 +134,20 @@ class Live:
         return False
 
     def pause_s(self, took_s: float) -> float | None:
-        """As long as asked, and longer where a survey takes long."""
+        """Return the interval, or more if a survey takes long."""
         return 0.0 if self._is_detailed and not self.details else max(self._every_s, REST * took_s)
 
     def close(self) -> None:
-        """End what was started for the surveys."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()
 
 
-class Played:
-    """A recording: at the pace at which it was taken, faster, slower, or by hand."""
+class ReplaySource:
+    """A recording, played at its own pace, faster, slower, or step by step."""
 
     def __init__(self, origin: Origin, settings: Settings) -> None:
-        """Raises UsageError for a time or a file that is none."""
+        """Raises UsageError for an invalid time or a file that is not a recording."""
         assert origin.replay is not None
         self.file: Path | None = Path(origin.replay)
         try:
@@ -175,11 +165,12 @@ class Played:
         self.position: Position | None = None
 
     def earlier(self) -> Iterable[Survey]:
-        """Nothing: AskRecorded has all of it."""
+        """Return nothing: AskRecorded reads the whole recording."""
         return ()
 
     def read(self, timeout_s: float) -> Survey:
-        """Return the next survey. Raises UsageError for a node that the first one does not have, StateError."""
+        """Return the next survey. Raises UsageError for a node that is not in the first one, StateError for an
+        unreadable file."""
         survey = self._replay.read(timeout_s)
         self._taken = survey.taken
         if self._nodes:
@@ -204,21 +195,21 @@ class Played:
             )
         return tuple(node for node in survey.nodes if node.name in self._nodes)
 
-    def obey(self, told: Told) -> bool:
-        """Step, Seek and Speed; and Details, which shows the same survey again."""
-        if isinstance(told, Step):
-            self._go(told.count)
+    def obey(self, command: Command) -> bool:
+        """Carry out Step, Seek and Speed, and Details, which shows the same survey again."""
+        if isinstance(command, Step):
+            self._go(command.count)
             return True
-        if isinstance(told, Seek) and math.isfinite(told.taken):
-            self._replay.seek(told.taken)
+        if isinstance(command, Seek) and math.isfinite(command.taken):
+            self._replay.seek(command.taken)
             return True
-        if isinstance(told, Speed) and told.factor > 0:
-            self._speed = min(max(told.factor, SPEEDS[0]), SPEEDS[1])
+        if isinstance(command, Speed) and command.factor > 0:
+            self._speed = min(max(command.factor, SPEEDS[0]), SPEEDS[1])
             self._go(0)
             return True
-        if isinstance(told, Details):
-            self._wanted = told.wanted
-            if told.wanted and not self.details:
+        if isinstance(command, Details):
+            self._wanted = command.wanted
+            if command.wanted and not self.details:
                 self._go(0)
                 return True
         return False
@@ -229,7 +220,8 @@ class Played:
             self._replay.step(self.position.number - 1 + count - self._replay.position)
 
     def pause_s(self, took_s: float) -> float | None:
-        """As in the recording; surveys that would be seen for a moment only are passed over."""
+        """Return the pause that the recording has, divided by the speed; skip surveys that would be shown for too short
+        a time."""
         least, total, taken = max(FRAME_S, REST * took_s), 0.0, self._taken
         while (next_taken := self._replay.next_taken) is not None:
             total += min(max(0.0, next_taken - taken), GAP_MOST_S) / self._speed
@@ -240,17 +232,16 @@ class Played:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
         self._replay.close()
 
 
-def open_scene(origin: Origin, settings: Settings) -> Scene:
-    """What the origin describes. Raises UsageError for a recording that is none."""
-    return Live(origin, settings) if origin.replay is None else Played(origin, settings)
+def open_feed_source(origin: Origin, settings: Settings) -> FeedSource:
+    """Return the source that the origin describes. Raises UsageError for a file that is not a recording."""
+    return LiveSource(origin, settings) if origin.replay is None else ReplaySource(origin, settings)
 
 
 def lines_only(survey: Survey) -> Survey:
-    """The survey without what a line of a node does not need; as a source gives it that is asked for lines."""
+    """Return the survey reduced to one line for each node, as a source without details gives it."""
     return replace(survey, nodes=tuple(map(_line, survey.nodes)), jobs=())
 
 

@@ -1,4 +1,4 @@
-"""The dashboard's own screen: the place where one is and the way to it, the views, and what every key does."""
+"""The dashboard's main screen: the current location, the path to it, the views, and the actions of the keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from msgspec.structs import replace as replace_place
+from msgspec.structs import replace as replace_location
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -17,7 +17,7 @@ from textual.widgets import ContentSwitcher
 from slurm_share.load import text
 
 from . import action_keys, keymap, view_list
-from .place import TITLES, Place, ViewName
+from .location import TITLES, Location, ViewName
 from .time_keys import TimeKeys
 from .user_config import choice_of, choose_again
 from .view import View
@@ -34,17 +34,18 @@ from .widgets.tabs import TABS, Tabs
 from .wire import AskRecorded, Details
 
 
-class Board(TimeKeys, inherit_bindings=False):
-    """One of each view, of which one is shown. Under another screen it stands still, and catches up afterwards."""
+class DashboardScreen(TimeKeys, inherit_bindings=False):
+    """Keeps one view of each kind and shows one of them. While another screen covers it, it does not draw; it catches
+    up afterwards."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keymap.bindings("board")]
+    BINDINGS: ClassVar[list[BindingType]] = [*keymap.bindings("screen")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (8, "-low"), (14, "-tall")]  # noqa: RUF012  (Textual's own has no ClassVar)
-    AUTO_FOCUS = ""  # not the line of the filter, and not before there is a view
+    AUTO_FOCUS = ""  # not the filter line, and nothing before there is a view
 
-    def __init__(self, place: Place | None = None) -> None:
-        """`place`: where it begins; None: where it was left."""
+    def __init__(self, location: Location | None = None) -> None:
+        """`location`: where to start; None: where the user left off."""
         super().__init__()
-        self.way: tuple[Place, ...] = () if place is None else (place,)
+        self.path: tuple[Location, ...] = () if location is None else (location,)
         self._focus_of: dict[ViewName, Widget] = {}
         self._is_late = False
         self._told_details: bool | None = None
@@ -52,64 +53,61 @@ class Board(TimeKeys, inherit_bindings=False):
         self._going = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """Top to bottom."""
         keys = self.dashboard.keys
         yield Banner()
-        yield Tabs({view: keymap.sign(keymap.keys_of(f"view.{view}", keys)[0]) for view in TABS})
+        yield Tabs({view: keymap.key_text(keymap.keys_of(f"view.{view}", keys)[0]) for view in TABS})
         yield Crumbs()
         yield FilterLine()
         yield ContentSwitcher(id="views")
         yield ReplayBar()
         yield Status(self.dashboard.clock)
-        yield Keys(keys, self.does)
+        yield Keys(keys, self.is_available)
 
     async def on_mount(self) -> None:
-        """Where it begins."""
+        """Show the first view, then handle the keys typed ahead."""
         left = self.dashboard.memory.now.view
-        start = self.way or (Place(view=next((view for view in TABS if view == left), "nodes")),)
+        start = self.path or (Location(view=next((view for view in TABS if view == left), "nodes")),)
         await self.go(start)
         self.dashboard.typed.begin()
 
-    # --- Where one is -------------------------------------------------------------------------------------------------
+    # --- The current location -----------------------------------------------------------------------------------------
 
     @property
-    def place(self) -> Place:
-        """Where one is."""
-        return self.way[-1]
+    def location(self) -> Location:
+        return self.path[-1]
 
     @property
     def shown(self) -> View | None:
-        """The view on the screen; None: none yet."""
         try:
-            return self.query_one(f"#view-{self.place.view}", View) if self.way else None
+            return self.query_one(f"#view-{self.location.view}", View) if self.path else None
         except NoMatches:
             return None
 
-    async def go(self, way: tuple[Place, ...]) -> None:
-        """Show the last of these places. A key and a click at once come one after the other."""
+    async def go(self, path: tuple[Location, ...]) -> None:
+        """Show the last location of the path. Concurrent calls run one after the other."""
         async with self._going:
             if not self.dashboard.is_ending:
-                await self._go(way)
+                await self._go(path)
 
-    async def _go(self, way: tuple[Place, ...]) -> None:
+    async def _go(self, path: tuple[Location, ...]) -> None:
         if (before := self.shown) is not None and self.focused is not None and before in self.focused.ancestors:
             self._focus_of[before.view] = self.focused
-        view = await self._view(way[-1].view)
-        # Whoever presses Ctrl-C while this loads: the view may be gone before the dashboard says that it ends.
+        view = await self._view(path[-1].view)
+        # After Ctrl-C during the import, the view may be gone before `is_ending` is set.
         if self.dashboard.is_ending or view.parent is None or view not in view.parent.children:
             return
-        self.way = way
-        if self.place.node:
-            self._last_node = self.place.node
+        self.path = path
+        if self.location.node:
+            self._last_node = self.location.node
         self.query_one("#views", ContentSwitcher).current = view.id
         self.draw()
         self._focus(view)
         self.query_one(FilterLine).show_for(self.grid)
-        if len(way) == 1:
-            self.dashboard.memory.choose(view=self.place.view)
+        if len(path) == 1:
+            self.dashboard.memory.choose(view=self.location.view)
 
     async def _view(self, name: ViewName) -> View:
-        """Made when it is wanted first, with what is remembered of its tables."""
+        """Return a view; create it on first use, with the remembered choices for its tables."""
         id = f"view-{name}"
         switcher = self.query_one("#views", ContentSwitcher)
         try:
@@ -133,37 +131,37 @@ class Board(TimeKeys, inherit_bindings=False):
         self.set_focus(wanted)
 
     def draw(self) -> None:
-        """The newest picture, in the view that is shown."""
         if self.dashboard.is_ending:
             return
         picture, view = self.dashboard.picture, self.shown
-        if self.app.screen is not self or not self.way:
+        if self.app.screen is not self or not self.path:
             self._is_late = True
             return
         self._is_late = False
-        if self.place.view == "node" and not self.place.node and picture is not None and picture.nodes:
-            # Somebody came here before there was a node to choose.
-            self.way = (*self.way[:-1], replace_place(self.place, node=self._last_node or picture.nodes[0].name))
+        if self.location.view == "node" and not self.location.node and picture is not None and picture.nodes:
+            # The view was opened before any node was known.
+            self.path = (
+                *self.path[:-1],
+                replace_location(self.location, node=self._last_node or picture.nodes[0].name),
+            )
         self._ask_details()
-        self.query_one(Tabs).show(self.place.view, picture)
+        self.query_one(Tabs).show(self.location.view, picture)
         if picture is not None:
             self.query_one(Banner).show(picture)
             if view is not None:
-                view.draw(picture, self.place)
+                view.draw(picture, self.location)
         self.show_status()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Nothing is over it any more."""
         if self._is_late:
             self.draw()
 
     def show_status(self) -> None:
-        """The lines above and below the view."""
         if self.dashboard.is_ending or self.app.screen is not self or not self.is_mounted:
             return
         grid = self.grid
         hint = "" if grid is None or not grid.marks else f"{text.count_text(len(grid.marks), 'row')} marked"
-        self.query_one(Crumbs).show(self.way)
+        self.query_one(Crumbs).show(self.path)
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)
         self.query_one(Status).show(replace(self.dashboard.status, hint=hint))
@@ -171,7 +169,6 @@ class Board(TimeKeys, inherit_bindings=False):
 
     @property
     def grid(self) -> Grid[Any] | None:
-        """The table that has the focus, else the first of the view."""
         if isinstance(self.focused, Grid):
             return self.focused
         view = self.shown
@@ -180,7 +177,7 @@ class Board(TimeKeys, inherit_bindings=False):
     def _ask_details(self) -> None:
         """Ask the feed for details of a large cluster once a view needs more than a line for each node."""
         picture = self.dashboard.picture
-        wanted = self.place.view != "nodes" or len(self.way) > 1 or self._asks_details
+        wanted = self.location.view != "nodes" or len(self.path) > 1 or self._asks_details
         if wanted and picture is not None and not picture.details and not self._told_details:
             self._told_details = True
             self.dashboard.feed.tell(Details(True))
@@ -190,57 +187,56 @@ class Board(TimeKeys, inherit_bindings=False):
 
     @property
     def _asks_details(self) -> bool:
-        """Whether the table is filtered or sorted by something that a line for each node does not have."""
+        """Return whether the table is filtered or sorted by a column that needs details."""
         grid = self.grid
         return grid is not None and grid.asks_details
 
-    # --- Views and the way --------------------------------------------------------------------------------------------
+    # --- Views and the path -------------------------------------------------------------------------------------------
 
     async def action_view(self, name: ViewName) -> None:
-        """One of the views, from its beginning."""
+        """Show one of the views, for everything."""
         if name == "node":
             await self._go_to_node()
             return
-        await self.go((Place(view=name),))
+        await self.go((Location(view=name),))
 
     async def _go_to_node(self) -> None:
-        """The node under the cursor, else the one seen last, else the first there is."""
+        """Show the node under the cursor, else the node seen last, else the first one."""
         view, picture = self.shown, self.dashboard.picture
-        node = self.place.node or ("" if view is None else view.node_name()) or self._last_node
+        node = self.location.node or ("" if view is None else view.node_name()) or self._last_node
         if picture is not None and node not in picture.by_name:
             node = picture.nodes[0].name if picture.nodes else node
-        if self.place.view != "node":
-            await self.go((Place(view="nodes"), Place(view="node", node=node)))
+        if self.location.view != "node":
+            await self.go((Location(view="nodes"), Location(view="node", node=node)))
 
     async def action_go_down(self) -> None:
-        """Into what the cursor is on."""
-        if self.shown is not None and (below := self.shown.below()) is not None:
+        """Go to what the cursor is on."""
+        if self.shown is not None and (below := self.shown.enter_location()) is not None:
             await self.go_down(below)
 
-    async def go_down(self, place: Place) -> None:
-        """One step further; a place that was passed on the way here is gone back to."""
-        if place in self.way:
-            await self.go(self.way[: self.way.index(place) + 1])
+    async def go_down(self, location: Location) -> None:
+        """Go to a location; one that is on the path already is gone back to."""
+        if location in self.path:
+            await self.go(self.path[: self.path.index(location) + 1])
         else:
-            await self.go((*self.way, place))
+            await self.go((*self.path, location))
 
     @on(View.Down)
     async def on_down(self, event: View.Down) -> None:
-        """Enter in a table, or a double click."""
         event.stop()
-        await self.go_down(event.place)
+        await self.go_down(event.location)
 
     async def action_go_back(self) -> None:
-        """Clear the filter; without one, back to where one came from."""
+        """Clear the filter; without one, go back to the location before."""
         grid = self.grid
         if grid is not None and grid.query_text:
             grid.query_text = ""
             self.query_one(FilterLine).show_for(grid)
-        elif len(self.way) > 1:
-            await self.go(self.way[:-1])
+        elif len(self.path) > 1:
+            await self.go(self.path[:-1])
 
     def action_pane(self, by: int) -> None:
-        """The next table of the view, or the one before."""
+        """Move the focus to the next table of the view, or to the previous one."""
         view = self.shown
         panes = [] if view is None else [one for one in view.query("*") if one.focusable]
         if panes:
@@ -249,24 +245,24 @@ class Board(TimeKeys, inherit_bindings=False):
 
     @on(Line.Hit)
     async def on_hit(self, event: Line.Hit) -> None:
-        """A click on a tab, on a part of the way, on a key."""
+        """Act on a click on a tab, a part of the path, or a key."""
         event.stop()
         if isinstance(event.line, Tabs):
             await self.action_view(event.hit)  # type: ignore[arg-type]
         elif isinstance(event.line, Crumbs):
-            await self.go(self.way[: int(event.hit) + 1])
+            await self.go(self.path[: int(event.hit) + 1])
         elif isinstance(event.line, Keys | Status):
             await self.dashboard.press(keymap.BY_ID[event.hit])
 
     # --- Tables -------------------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Write a filter for the table."""
+        """Open the filter line for the table."""
         if (grid := self.grid) is not None:
             self.query_one(FilterLine).open(grid)
 
     def action_columns(self) -> None:
-        """Choose its columns."""
+        """Let the user choose the table's columns."""
         from .screens.columns import ColumnsScreen
 
         grid = self.grid
@@ -280,7 +276,7 @@ class Board(TimeKeys, inherit_bindings=False):
         self.app.push_screen(ColumnsScreen(grid.columns, grid.chosen), choose)
 
     def action_flagged(self) -> None:
-        """Only rows that deserve a look, or all again."""
+        """Show only flagged rows, or all rows again."""
         flag = getattr(self.shown, "flag", None)
         if flag is None:
             self.dashboard.say("nothing is flagged in this view")
@@ -288,10 +284,10 @@ class Board(TimeKeys, inherit_bindings=False):
             flag()
             self.show_status()
 
-    # --- Over the view ------------------------------------------------------------------------------------------------
+    # --- Other screens ------------------------------------------------------------------------------------------------
 
     def action_trend(self) -> None:
-        """One large plot of what the cursor is on."""
+        """Show a large plot of what the cursor is on."""
         from .screens.trend import Trend
 
         picture = self.dashboard.picture
@@ -306,46 +302,45 @@ class Board(TimeKeys, inherit_bindings=False):
         self.app.push_screen(Trend(feed.history, subject, label, ask_recorded=ask, closes=closes))
 
     def action_charts(self) -> None:
-        """Show the charts of the row under the cursor, or hide them; remembered."""
+        """Show or hide the charts of the row under the cursor, and remember it."""
         shown = not self.dashboard.shows_charts
         self.dashboard.memory.choose(charts=shown)
         if isinstance(view := self.shown, TableView):
-            view.say_about()
+            view.draw_details()
             if not view.has_charts:
                 self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in Nodes, Users, Jobs and GPUs")
 
     def action_help(self) -> None:
-        """Every key, and the columns of this table."""
+        """Show all keys, and the columns of the table."""
         from .screens.help import Help
 
         grid = self.grid
         columns = () if grid is None else grid.columns
         self.app.push_screen(
-            Help(self.dashboard.keys, TITLES[self.place.view], columns, self.query_one(Status).texts())
+            Help(self.dashboard.keys, TITLES[self.location.view], columns, self.query_one(Status).texts())
         )
 
-    # --- Acting -------------------------------------------------------------------------------------------------------
+    # --- Actions ------------------------------------------------------------------------------------------------------
 
     def action_cancel(self) -> None:
-        """Cancel the job, or the marked ones, after a question."""
+        """Cancel the job or the marked jobs after a confirmation."""
         action_keys.cancel(self)
 
     def action_signal(self) -> None:
-        """Send a signal to the task or process, after a question."""
+        """Send a signal to the task or process after a confirmation."""
         action_keys.signal(self)
 
     def action_output(self) -> None:
-        """The end of the job's output, as it grows."""
+        """Show the end of the job's output, and follow it."""
         action_keys.output(self)
 
     def action_copy(self) -> None:
-        """Into the terminal's clipboard."""
+        """Copy the row's lines to the terminal's clipboard."""
         action_keys.copy(self)
 
-    # --- What the last line shows -------------------------------------------------------------------------------------
+    # --- Status -------------------------------------------------------------------------------------------------------
 
-    def does(self, key: keymap.Key) -> bool:
-        """Whether it does something here."""
+    def is_available(self, key: keymap.Key) -> bool:
         if key.id in ("filter", "columns"):
             return self.grid is not None
         if key.id in ("cancel", "signal"):
@@ -353,15 +348,15 @@ class Board(TimeKeys, inherit_bindings=False):
         return True
 
     def on_descendant_focus(self) -> None:
-        """Another table: its filter, its marks."""
+        """Show the filter and the marks of the table that gets the focus."""
         if isinstance(self.focused, Grid):
             self.query_one(FilterLine).show_for(self.focused)
             self.show_status()
 
     @on(Grid.Moved)
     @on(Grid.Changed)
-    def on_grid(self, event: Grid.Said) -> None:
-        """The cursor, or a choice."""
+    def on_grid(self, event: Grid.GridMessage) -> None:
+        """Remember what was chosen for the table; fetch details if it needs them."""
         if isinstance(event, Grid.Changed):
             self._ask_details()
         if isinstance(event, Grid.Changed) and event.grid.name:

@@ -1,8 +1,8 @@
-"""Which signs the terminal can show: blocks, braille, arrows and boxes, or no more than ASCII.
+"""Which characters the terminal can show: blocks, braille, arrows and boxes, or only ASCII.
 
-Decided once, before anything is drawn (`choose`). Whoever has another form for a plain terminal asks `are_plain`: bars,
-sparklines, the plot, the slots, the names of keys. What is left, Textual's own borders too, is written by `plain` at
-the very end, in as many columns (`workarounds.plain_signs`).
+`choose` decides once, before anything is drawn. Code with an ASCII form of its own asks `is_ascii_only`: bars,
+sparklines, the plot, slots, names of keys. All other characters, Textual's own borders too, are replaced by `to_ascii`
+in the same width (`workarounds.plain_signs`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from rich.cells import cell_len, set_cell_size
 
 BLOCKS = "█▏▁⣿▲↑…─╭"
-"""Some of what is drawn where the terminal has it."""
+"""Characters that the encoding must have for block graphics."""
 _POOR = re.compile(r"(screen\.)?(linux|vt[0-9]|ansi$|cons[0-9]|sun$|bterm)")
-"""Terminals without braille, and with few blocks or none."""
+"""Terminals without braille and with few or no blocks."""
 ARROWS = {"up": ("↑", "Up"), "down": ("↓", "Down"), "left": ("←", "Left"), "right": ("→", "Right")}
 _FORMS = {
     "…": "~", "▲": "^", "▼": "v", "‹": "<", "›": ">", "↑": "^", "↓": "v", "←": "<", "→": ">", "▸": ">", "»": ">",
@@ -28,7 +28,7 @@ _FORMS = {
 
 
 class _Table(dict[int, str]):
-    """What stands for a character in a terminal of this encoding; learns as it is asked."""
+    """The replacement of each character in an encoding, computed on demand."""
 
     def __init__(self, charset: str) -> None:
         super().__init__({ord(one): form for one, form in _FORMS.items()})
@@ -53,24 +53,24 @@ _table = _Table("utf-8")
 
 
 def choose(wanted: bool | None, environ: Mapping[str, str], encoding: str | None) -> None:
-    """Decide, by what the user wrote (None: nothing), the environment that the program began with, and the encoding of
-    what is written to. What that cannot write at all is not written, whatever is wanted."""
+    """Decide by the configuration (`wanted`; None: not set), the initial environment and the encoding of the output.
+    Characters that the encoding lacks are never written."""
     global _is_plain, _table
     charset = charset_of(environ, encoding)
     is_poor = charset != "utf-8" or _POOR.match(environ.get("TERM", "")) is not None
-    can = _has(_codec(encoding), BLOCKS)
+    can = _can_encode(_codec(encoding), BLOCKS)
     _is_plain = not can or (is_poor if wanted is None else wanted)
     _table = _Table(charset if wanted is None or not can else _codec(encoding))
 
 
-def are_plain() -> bool:
-    """Whether the terminal has no more than ASCII."""
+def is_ascii_only() -> bool:
+    """Return whether only ASCII is drawn."""
     return _is_plain
 
 
 def charset_of(environ: Mapping[str, str], encoding: str | None) -> str:
-    """What the terminal can be sent. Python writes UTF-8 where the locale is C, whatever the terminal is; a locale that
-    is not set at all says nothing."""
+    """Return the encoding of the terminal. In a C locale Python writes UTF-8 whatever the terminal is; without any
+    locale its encoding counts."""
     codec = _codec(encoding)
     said = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "")
     if codec == "utf-8" and said and not re.search(r"utf-?8", said, re.IGNORECASE):
@@ -79,12 +79,13 @@ def charset_of(environ: Mapping[str, str], encoding: str | None) -> str:
 
 
 def arrow(name: str) -> str:
-    """An arrow key: up, down, left, right."""
+    """Return an arrow key's name: up, down, left, right."""
     return ARROWS[name][_is_plain]
 
 
-def plain(text: str) -> str:
-    """The text for a plain terminal, in as many columns. What its encoding does not have is a question mark."""
+def to_ascii(text: str) -> str:
+    """Return the text for an ASCII terminal, in the same width. Characters that its encoding lacks become question
+    marks."""
     if text.isascii():
         return text
     width, drawn = cell_len(text), text.translate(_table)
@@ -98,7 +99,7 @@ def _codec(encoding: str | None) -> str:
         return "ascii"
 
 
-def _has(codec: str, text: str) -> bool:
+def _can_encode(codec: str, text: str) -> bool:
     try:
         text.encode(codec)
     except UnicodeError:

@@ -1,7 +1,7 @@
-"""The keys of the screens that open over the dashboard: their BINDINGS, and what the help says of them.
+"""The keys of the screens that open over the main screen: their BINDINGS, and their texts in the help.
 
-In a room of their own because the help is not to load the plot's library for a few words. Only the keys that open a
-screen can be configured; the same ones close it (`close_with`).
+They are in a module of their own because the help must not import the plot's library. Only the keys that open a screen
+can be configured; the same ones close it (`close_with`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TREND: tuple[Binding, ...] = (
 )
 LOG: tuple[Binding, ...] = (
     Binding("escape,q,backspace", "dismiss", "back"),
-    Binding("f,p", "follow", "follow the end, or stay"),
+    Binding("f,p", "follow", "follow the end, or stop"),
     Binding("tab,n", "other(1)", "next file"),
-    Binding("shift+tab,N", "other(-1)", "file before", show=False),
+    Binding("shift+tab,N", "other(-1)", "previous file", show=False),
     Binding("y", "copy", "copy its path"),
 )
 COLUMNS: tuple[Binding, ...] = (
@@ -37,21 +37,21 @@ COLUMNS: tuple[Binding, ...] = (
     Binding("shift+up,K", "move(-1)", "further left", priority=True),
     Binding("shift+down,J", "move(1)", "further right", priority=True),
     Binding("enter", "keep", "keep", priority=True),
-    Binding("escape,q", "leave", "leave it as it was", priority=True),
-    Binding("d", "default", "as it was made", priority=True),
+    Binding("escape,q", "leave", "cancel", priority=True),
+    Binding("d", "default", "default columns", priority=True),
 )
 SIGNAL: tuple[Binding, ...] = (
     Binding("escape,q,backspace", "dismiss", "back"),
-    Binding("tab,right", "to(1)", "to whom"),
+    Binding("tab,right", "to(1)", "other processes"),
     Binding("shift+tab,left", "to(-1)", show=False),
     Binding("j", "move(1)", show=False),
     Binding("k", "move(-1)", show=False),
 )
 QUESTION: tuple[Binding, ...] = (
-    Binding("n,escape,enter", "no", "no, as any accident"),
-    Binding("y", "yes", "yes, once it could be read"),
+    Binding("n,escape,enter", "no", "no"),
+    Binding("y", "yes", "yes, after the guard time"),
 )
-"""For the help alone: `Confirm.on_key` asks as well when a key was pressed."""
+"""For the help only: `Confirm.on_key` also checks when a key was pressed."""
 ABOVE: dict[str, tuple[Binding, ...]] = {
     "Filter line": filter_line.KEYS,
     "Columns": COLUMNS,
@@ -63,7 +63,7 @@ ABOVE: dict[str, tuple[Binding, ...]] = {
 
 
 def close_with(bindings: BindingsMap, keys: Iterable[str]) -> None:
-    """These keys close the screen, but for those that do something else there."""
+    """Let these keys close the screen, unless they have another action there."""
     for key in keys:
         if key not in bindings.key_to_bindings:
             bindings.bind(key, "dismiss", show=False)

@@ -1,4 +1,4 @@
-"""What is looked at: live with lines and details, and played from a recording."""
+"""Sources of surveys: live with lines or details, and recordings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ import math
 import pytest
 from dashboards import NOW, a_survey
 from msgspec.structs import replace
-from slurm_share_tui import scenes
-from slurm_share_tui.scenes import Live, Played, lines_only, open_scene
-from slurm_share_tui.wire import (
-    Details,
-    Every,
-    ReadNow,
-    Seek,
-    Speed,
-    Step,
-)
+from slurm_share_tui import feed_sources
+from slurm_share_tui.feed_sources import LiveSource, ReplaySource, lines_only, open_feed_source
+from slurm_share_tui.wire import Details, Every, ReadNow, Seek, Speed, Step
 
 from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
@@ -30,7 +23,7 @@ from slurm_share.load.sources.survey_reader import SurveyReader
 
 @dataclasses.dataclass
 class Cluster:
-    """Stands for open_survey_source: a cluster of so many nodes, and what was opened of it."""
+    """Stands for open_survey_source: a cluster of this size, with a list of what was opened."""
 
     survey: Survey
     end_lookup: list = dataclasses.field(default_factory=list)
@@ -48,12 +41,11 @@ class Cluster:
 
 
 def operator(cluster, **words):
-    """An operator's look at all of it."""
-    return Live(Origin(user="root", everybody=True, source="agents", **words), Settings(), cluster)
+    """Return the origin of an operator who sees everything."""
+    return LiveSource(Origin(user="root", everybody=True, source="agents", **words), Settings(), cluster)
 
 
 def test_a_small_cluster_is_seen_in_detail_at_once():
-    """How large it is is known from its lines; then the next look follows without a pause."""
     live = operator(Cluster(a_survey()))
     assert not live.read(1.0).jobs
     assert not live.details
@@ -64,8 +56,7 @@ def test_a_small_cluster_is_seen_in_detail_at_once():
 
 
 def test_of_a_large_cluster_there_are_lines_until_more_is_wanted(monkeypatch):
-    """And going to and fro opens no source twice."""
-    monkeypatch.setattr(scenes, "LARGE_NODES", 5)
+    monkeypatch.setattr(feed_sources, "LARGE_NODES", 5)
     cluster = Cluster(a_survey())
     live = operator(cluster)
     live.read(1.0)
@@ -93,32 +84,28 @@ def test_of_a_large_cluster_there_are_lines_until_more_is_wanted(monkeypatch):
     ],
 )
 def test_what_cannot_be_large_is_seen_in_detail_from_the_start(origin):
-    """One's own nodes, named ones, this machine, a small demonstration."""
     cluster = Cluster(a_survey())
-    live = Live(origin, Settings(), cluster)
+    live = LiveSource(origin, Settings(), cluster)
     live.read(1.0)
     assert cluster.end_lookup == [True]
     assert live.details
 
 
 def test_a_look_that_takes_long_is_taken_less_often():
-    """At least three times as long passes, however often it was asked for."""
-    live = Live(Origin(user="alice", interval_s=2.0), Settings(), Cluster(a_survey()))
+    live = LiveSource(Origin(user="alice", interval_s=2.0), Settings(), Cluster(a_survey()))
     live.read(1.0)
     assert live.pause_s(0.1) == 2.0
     assert live.pause_s(4.0) == 12.0
     assert not live.obey(Every(30.0))
     assert live.pause_s(4.0) == 30.0
     live.obey(Every(0.0))
-    assert live.pause_s(0.0) == scenes.LEAST_S
+    assert live.pause_s(0.0) == feed_sources.LEAST_S
     live.obey(Every(math.nan))
-    assert live.pause_s(0.0) == scenes.LEAST_S
+    assert live.pause_s(0.0) == feed_sources.LEAST_S
 
 
 def test_who_looks_now_has_slurm_asked_as_well():
-    """What was just cancelled is gone from the screen, and not for a minute still there."""
-
-    class Asked(SurveyReader):
+    class Predicate(SurveyReader):
         def __init__(self):
             self.count = 0
 
@@ -128,8 +115,8 @@ def test_who_looks_now_has_slurm_asked_as_well():
         def ask_again(self):
             self.count += 1
 
-    asked = Asked()
-    live = Live(Origin(user="alice"), Settings(), lambda origin, settings: asked)
+    asked = Predicate()
+    live = LiveSource(Origin(user="alice"), Settings(), lambda origin, settings: asked)
     live.obey(ReadNow())
     live.read(1.0)
     assert asked.count == 0
@@ -138,7 +125,6 @@ def test_who_looks_now_has_slurm_asked_as_well():
 
 
 def test_lines_are_what_a_line_needs():
-    """The same figures, and no GPU, process, job or user by itself."""
     survey = a_survey()
     bare = lines_only(survey)
     assert list(map(figures.figures, bare.nodes)) == [
@@ -157,7 +143,7 @@ def test_lines_are_what_a_line_needs():
 
 @pytest.fixture
 def file(tmp_path):
-    """A recording: 0, 4, 8, 100 and 104 s after NOW."""
+    """A recording with surveys at 0, 4, 8, 100 and 104 s after NOW."""
     path = tmp_path / "day.jsonl"
     writer = recording.Writer(path)
     for after in (0, 4, 8, 100, 104):
@@ -167,110 +153,102 @@ def file(tmp_path):
 
 
 def played(file, **words):
-    """It, opened."""
-    scene = open_scene(Origin(user="alice", replay=str(file), interval_s=5.0, **words), Settings())
-    assert isinstance(scene, Played)
-    return scene
+    """Return the recording as a source."""
+    source = open_feed_source(Origin(user="alice", replay=str(file), interval_s=5.0, **words), Settings())
+    assert isinstance(source, ReplaySource)
+    return source
 
 
-def seen(scene):
-    """(seconds after NOW of the next look, its number)."""
-    taken = scene.read(1.0).taken
-    assert scene.position is not None
-    return taken - NOW, scene.position.number
+def seen(source):
+    """Return the time of the next survey, seconds after NOW, and its number."""
+    taken = source.read(1.0).taken
+    assert source.position is not None
+    return taken - NOW, source.position.number
 
 
 def test_a_recording_is_played_as_it_was_taken_and_long_gaps_are_shortened(file):
-    """92 seconds are 10, and after the last one there is nothing more."""
-    scene = played(file)
+    source = played(file)
     pauses = []
     for expected in ((0, 1), (4, 2), (8, 3), (100, 4), (104, 5)):
-        assert seen(scene) == expected
-        pauses.append(scene.pause_s(0.0))
+        assert seen(source) == expected
+        pauses.append(source.pause_s(0.0))
     assert pauses == [4.0, 4.0, 10.0, 4.0, None]
-    assert scene.position.is_over
-    assert (scene.position.count, scene.position.first, scene.position.last) == (5, NOW, NOW + 104)
-    scene.close()
+    assert source.position.is_over
+    assert (source.position.count, source.position.first, source.position.last) == (5, NOW, NOW + 104)
+    source.close()
 
 
 def test_it_goes_faster_and_slower(file):
-    """The one that is seen is seen again, with the new speed; no speed is out of reason."""
-    scene = played(file)
-    seen(scene)
-    assert seen(scene) == (4, 2)
-    assert scene.obey(Speed(2.0))
-    assert seen(scene) == (4, 2)
-    assert scene.position.speed == 2.0
-    assert scene.pause_s(0.0) == 2.0
-    scene.obey(Speed(1e9))
-    seen(scene)
-    assert scene.position.speed == scenes.SPEEDS[1]
-    assert not scene.obey(Speed(math.nan))
-    assert not scene.obey(Speed(-1.0))
-    scene.close()
+    source = played(file)
+    seen(source)
+    assert seen(source) == (4, 2)
+    assert source.obey(Speed(2.0))
+    assert seen(source) == (4, 2)
+    assert source.position.speed == 2.0
+    assert source.pause_s(0.0) == 2.0
+    source.obey(Speed(1e9))
+    seen(source)
+    assert source.position.speed == feed_sources.SPEEDS[1]
+    assert not source.obey(Speed(math.nan))
+    assert not source.obey(Speed(-1.0))
+    source.close()
 
 
 def test_played_fast_it_leaves_out_what_would_be_a_flicker(file):
-    """And never its end."""
-    scene = played(file)
-    seen(scene)
-    scene.obey(Speed(100.0))
-    assert seen(scene) == (0, 1)
-    assert scene.pause_s(0.0) >= scenes.FRAME_S
-    assert seen(scene) == (104, 5)
-    scene.close()
+    source = played(file)
+    seen(source)
+    source.obey(Speed(100.0))
+    assert seen(source) == (0, 1)
+    assert source.pause_s(0.0) >= feed_sources.FRAME_S
+    assert seen(source) == (104, 5)
+    source.close()
 
 
 def test_steps_and_jumps_begin_at_what_is_seen(file):
-    """Also where surveys have been passed over; past neither end."""
-    scene = played(file)
-    seen(scene)
+    source = played(file)
+    seen(source)
     for count, expected in ((1, (4, 2)), (-1, (0, 1)), (2, (8, 3)), (-9, (0, 1)), (9, (104, 5)), (-1, (100, 4))):
-        assert scene.obey(Step(count))
-        assert seen(scene) == expected
-    assert scene.obey(Seek(NOW + 50))
-    assert seen(scene) == (8, 3)
-    scene.obey(Speed(100.0))
-    seen(scene)
-    scene.pause_s(0.0)
-    assert scene.obey(Step(-1))
-    assert seen(scene) == (4, 2)
-    assert not scene.obey(Seek(math.inf))
-    scene.close()
+        assert source.obey(Step(count))
+        assert seen(source) == expected
+    assert source.obey(Seek(NOW + 50))
+    assert seen(source) == (8, 3)
+    source.obey(Speed(100.0))
+    seen(source)
+    source.pause_s(0.0)
+    assert source.obey(Step(-1))
+    assert seen(source) == (4, 2)
+    assert not source.obey(Seek(math.inf))
+    source.close()
 
 
 def test_it_begins_where_it_was_asked_to(file):
-    """With --at."""
-    scene = played(file, at=str(NOW + 9))
-    assert seen(scene) == (8, 3)
-    scene.close()
+    source = played(file, at=str(NOW + 9))
+    assert seen(source) == (8, 3)
+    source.close()
 
 
 def test_of_a_recording_some_nodes_are_chosen(file):
-    """One that is not there is the caller's mistake; the sentence names those that are."""
-    scene = played(file, nodes=("v-1",))
-    assert [node.name for node in scene.read(1.0).nodes] == ["v-1"]
-    scene.close()
-    scene = played(file, nodes=("nope",))
+    source = played(file, nodes=("v-1",))
+    assert [node.name for node in source.read(1.0).nodes] == ["v-1"]
+    source.close()
+    source = played(file, nodes=("nope",))
     with pytest.raises(UsageError, match=r"no node nope in the recording; there are .*v-"):
-        scene.read(1.0)
-    scene.close()
+        source.read(1.0)
+    source.close()
 
 
 def test_details_of_a_large_recording_are_there_when_wanted(file, monkeypatch):
-    """The same survey again, with all that is in it."""
-    monkeypatch.setattr(scenes, "LARGE_NODES", 5)
-    scene = played(file)
-    assert not scene.read(1.0).jobs
-    assert scene.obey(Details(True))
-    survey = scene.read(1.0)
-    assert (survey.taken, bool(survey.jobs), scene.details) == (NOW, True, True)
-    assert not scene.obey(Details(True))
-    scene.close()
+    monkeypatch.setattr(feed_sources, "LARGE_NODES", 5)
+    source = played(file)
+    assert not source.read(1.0).jobs
+    assert source.obey(Details(True))
+    survey = source.read(1.0)
+    assert (survey.taken, bool(survey.jobs), source.details) == (NOW, True, True)
+    assert not source.obey(Details(True))
+    source.close()
 
 
 def test_a_file_that_is_no_recording_cannot_be_asked_for(tmp_path):
-    """It is not there, or holds none: nothing to try again."""
     with pytest.raises(UsageError, match="cannot be read"):
         played(tmp_path / "none")
     (tmp_path / "empty").touch()
@@ -279,20 +257,18 @@ def test_a_file_that_is_no_recording_cannot_be_asked_for(tmp_path):
 
 
 def test_a_recording_that_is_cut_off_meanwhile(file):
-    """Is trouble, and no mistake of anybody's."""
-    scene = played(file)
-    seen(scene)
+    source = played(file)
+    seen(source)
     file.write_text("")
-    assert seen(scene) == (4, 2)  # it had been read already
+    assert seen(source) == (4, 2)  # it had been read already
     with pytest.raises(StateError):
-        scene.read(1.0)
-    scene.close()
+        source.read(1.0)
+    source.close()
 
 
 def test_a_demonstration_has_a_past_and_a_cluster_has_none():
-    """Ten minutes, oldest first; none where it would be a pause at the start."""
-    recorded = list(Live(Origin(user="alice", demo=True), Settings()).earlier())
+    recorded = list(LiveSource(Origin(user="alice", demo=True), Settings()).earlier())
     assert len(recorded) == 30
     assert 570 < recorded[-1].taken - recorded[0].taken < 590
-    assert list(Live(Origin(user="alice", demo=True, demo_nodes=1000), Settings()).earlier()) == []
+    assert list(LiveSource(Origin(user="alice", demo=True, demo_nodes=1000), Settings()).earlier()) == []
     assert list(operator(Cluster(a_survey())).earlier()) == []

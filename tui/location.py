@@ -1,4 +1,4 @@
-"""Where in the dashboard somebody is: a view, and what it is narrowed to on the way down."""
+"""A location in the dashboard: a view and what it is narrowed to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 from msgspec import Struct
 
 ViewName = Literal["nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice"]
-"""`node`, `gpu` and `process` are of one thing; the others are tables of all, or of what `Place` narrows them to."""
+"""`node`, `gpu` and `process` show one thing; the others are tables of everything, or of what the location narrows them
+to."""
 
 TITLES: dict[ViewName, str] = {
     "nodes": "Nodes",
@@ -22,24 +23,24 @@ TITLES: dict[ViewName, str] = {
 
 
 class Process(Struct, frozen=True):
-    """One process and no later one of the same number, on one node."""
+    """A process on a node. The start time tells it from a later process with the same PID."""
 
     pid: int
     start_ticks: int | None = None
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """A view and its subject, with the places above it."""
+class Location(Struct, frozen=True, kw_only=True):
+    """A view, and the user, job, node, GPU or process that it is narrowed to."""
 
     view: ViewName
     user: str = ""
     job: int | None = None
-    """Slurm's number of the record (QueuedJob.job_id)."""
+    """Slurm's number of the job record (QueuedJob.job_id)."""
     job_name: str = ""
-    """As squeue writes the job, for the breadcrumb: 77_3."""
+    """The job as squeue writes it, for the breadcrumb: 77_3."""
     node: str = ""
     gpu: str = ""
-    """UUID."""
+    """UUID of the GPU."""
     gpu_name: str = ""
-    """For the breadcrumb: GPU 0."""
+    """The GPU's name in the breadcrumb: GPU 0."""
     process: Process | None = None

@@ -1,5 +1,4 @@
-"""What of a survey goes into a history: five figures of a node, of one of its GPUs, of a user, of a job. Values in,
-values out."""
+"""The five figures of a node, GPU, user or job that go from a survey into the history. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from slurm_share.load import GpuLoad, JobLoad, NodeRow, Snapshot, UserLoad, perc
 from .wire import Point, Subject
 
 Values = tuple[float | None, float | None, float | None, float | None, float | None]
-"""The figures of a Point, in its order."""
+"""The figures of a Point, in the order of its fields."""
 NOTHING: Values = (None, None, None, None, None)
 
 
-def of_node(row: NodeRow) -> Values:
-    """Return the point of a node: load and memory of all users; of its GPUs those that the viewer may see."""
+def node_values(row: NodeRow) -> Values:
+    """Return the figures of a node: load and memory of all users, and of the GPUs that the viewer may see."""
     one, snapshot = row.figures, row.node.snapshot
     gpu = sm = None
     if snapshot is not None:
@@ -35,23 +34,23 @@ def of_node(row: NodeRow) -> Values:
     )
 
 
-def of_gpu(gpu: GpuLoad) -> Values:
-    """Return the point of one GPU or MIG instance."""
+def gpu_values(gpu: GpuLoad) -> Values:
+    """Return the figures of a GPU or MIG instance."""
     return None, gpu.load_percent_5min, _sm(gpu), None, percent(gpu.memory_used_mib, gpu.memory_total_mib)
 
 
-def of_users(rows: Iterable[NodeRow]) -> dict[str, Values]:
-    """Each user: what is the user's, of the nodes and the GPUs that the user is on."""
+def user_values(rows: Iterable[NodeRow]) -> dict[str, Values]:
+    """Return the figures of each user, relative to the user's nodes and GPUs."""
     found: dict[str, list[tuple[Snapshot, UserLoad]]] = defaultdict(list)
     for row in rows:
         if row.node.snapshot is not None:
             for user in row.node.snapshot.users:
                 found[user.user].append((row.node.snapshot, user))
-    return {name: _of_user(places) for name, places in found.items()}
+    return {name: _user_values(places) for name, places in found.items()}
 
 
-def of_jobs(rows: Iterable[NodeRow]) -> dict[int, Values]:
-    """Each job: what it uses, of the nodes that it is on and of the GPUs that it holds there."""
+def job_values(rows: Iterable[NodeRow]) -> dict[int, Values]:
+    """Return the figures of each job, relative to its nodes and the GPUs that it holds there."""
     found: dict[int, list[tuple[Snapshot, JobLoad, set[str]]]] = defaultdict(list)
     idle: dict[int, list[GpuLoad]] = defaultdict(list)
     for row in rows:
@@ -63,44 +62,44 @@ def of_jobs(rows: Iterable[NodeRow]) -> dict[int, Values]:
             held[one.job].add(one.uuid)
         for load in snapshot.jobs:
             found[load.job].append((snapshot, load, held.pop(load.job, set()) | set(load.gpus)))
-        for job, uuids in held.items():  # it has GPUs here, and runs nothing
+        for job, uuids in held.items():  # jobs that hold GPUs here and run nothing
             idle[job] += [gpu for gpu in snapshot.gpus if gpu.uuid in uuids]
-    return {job: _of_job(places, idle.get(job, ())) for job, places in found.items()}
+    return {job: _job_values(places, idle.get(job, ())) for job, places in found.items()}
 
 
-def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
-    """Return the point of one subject; None: it is not in the survey."""
+def subject_values(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
+    """Return the figures of one subject; None: it is not in the survey."""
     if subject.job:
-        return of_jobs(rows).get(subject.job)
+        return job_values(rows).get(subject.job)
     if subject.user:
-        return of_users(rows).get(subject.user)
+        return user_values(rows).get(subject.user)
     row = next((row for row in rows if row.name == subject.node), None)
     if row is None or not subject.gpu:
-        return None if row is None else of_node(row)
+        return None if row is None else node_values(row)
     gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
-    return next((of_gpu(gpu) for gpu in gpus if gpu.uuid == subject.gpu), None)
+    return next((gpu_values(gpu) for gpu in gpus if gpu.uuid == subject.gpu), None)
 
 
 def point_of(rows: Sequence[NodeRow], subject: Subject, taken: float) -> Point:
-    """The point of one subject in a survey that was taken at `taken`; nothing known where the subject is not in it."""
-    return Point(taken, *(of_subject(rows, subject) or NOTHING))
+    """Return the point of one subject in a survey; all figures are None if the subject is not in it."""
+    return Point(taken, *(subject_values(rows, subject) or NOTHING))
 
 
-def every(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Values]]:
-    """All that a survey can be asked for; `gpus`: each GPU and each job by itself as well."""
+def all_values(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Values]]:
+    """Yield every subject of a survey with its figures. `gpus`: GPUs and jobs too."""
     for row in rows:
-        yield Subject(node=row.name), of_node(row)
+        yield Subject(node=row.name), node_values(row)
         if gpus and row.node.snapshot is not None:
             for gpu in row.node.snapshot.gpus:
-                yield Subject(node=row.name, gpu=gpu.uuid), of_gpu(gpu)
-    for name, values in of_users(rows).items():
+                yield Subject(node=row.name, gpu=gpu.uuid), gpu_values(gpu)
+    for name, values in user_values(rows).items():
         yield Subject(user=name), values
     if gpus:
-        for job, values in of_jobs(rows).items():
+        for job, values in job_values(rows).items():
             yield Subject(job=job), values
 
 
-def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
+def _user_values(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
     on_gpus = [
         (gpu, user)
         for snapshot, user in places
@@ -123,7 +122,7 @@ def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
     )
 
 
-def _of_job(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Sequence[GpuLoad]) -> Values:
+def _job_values(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Sequence[GpuLoad]) -> Values:
     gpus = [gpu for snapshot, _, uuids in places for gpu in snapshot.whole_gpus if gpu.uuid in uuids] + [*others]
     return (
         percent(_sum(load.cpu_cores for _, load, _ in places), sum(snapshot.cpus for snapshot, _, _ in places)),
@@ -135,7 +134,8 @@ def _of_job(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Sequen
 
 
 def _sm(gpu: GpuLoad) -> float | None:
-    """Now where the driver says so: beside the load, which is a mean over 5 minutes, it shows what comes."""
+    """Return the present SM activity, else its mean over a minute: next to the load of five minutes it shows changes
+    early."""
     return (
         gpu.activity.sm_percent
         if gpu.activity.sm_percent is not None

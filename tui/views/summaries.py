@@ -1,4 +1,4 @@
-"""What is said of many at once: one line for some nodes, one for a job, one for a user. Values in, lines out."""
+"""Lines that summarize several nodes, a job or a user. Pure: values in, lines out."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, nodes_of, percent, text
+from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, nodes_of, percent, text
 from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
 
-from ..history import Of
+from ..history import Figure
 from ..picture import Picture
 from ..widgets.charts import Chart
 from ..wire import Point
 from .text import Piece, facts, line
 
 
-def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
-    """How full these nodes are, in one line. `counted`: how many, in words."""
+def nodes_summary(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
+    """Return the totals of these nodes in one line. `counted`: their number as text."""
     answered = used = free = flagged = gpus = idle = 0
     cpus = load = gpu_load = memory = total = 0.0
     for row in rows:
@@ -54,17 +54,17 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
 
 
 def tasks_text(tasks: str) -> str:
-    """Say a number of tasks: 1 task, 4/8 tasks."""
+    """Return a number of tasks as text: 1 task, 4/8 tasks."""
     return f"{tasks} task" if tasks == "1" else f"{tasks} tasks"
 
 
 def advice_text(advice: Advice) -> str:
-    """Say the advice about a job; a sentence that there is none says so itself."""
+    """Return the advice about a job as a sentence."""
     return advice.sentence if advice.sentence.startswith("no advice") else f"advice: {advice.sentence}"
 
 
-def of_job(row: JobRow, width: int) -> Content:
-    """A job in one line: what it is, then what it uses."""
+def job_summary(row: JobRow, width: int) -> Content:
+    """Return a job in one line: its identity, then its usage."""
     name = [row.name] if row.name else []
     parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
@@ -87,15 +87,15 @@ def of_job(row: JobRow, width: int) -> Content:
     return facts(parts, width)
 
 
-def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
-    """What one node carries of a job, in one line."""
+def job_on_node_summary(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
+    """Return what a job uses on one node, in one line."""
     tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
     parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
     parts += [] if record is None else [record.name]
     parts.append(f"of {text.named(load.user)}")
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
-        # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
+        # Tasks are counted by their GPU memory, so the count of a job without a GPU is unknown.
         parts.append(tasks_text(tasks))
     if rate := job_table.rate([load], with_source=True):
         parts.append(f"work {rate}")
@@ -113,8 +113,8 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
     return facts(parts, width)
 
 
-def jobs_here(picture: Picture, row: NodeRow, width: int) -> list[Content]:
-    """A line for each job on a node; of a silent one, those that Slurm has there."""
+def jobs_on_node(picture: Picture, row: NodeRow, width: int) -> list[Content]:
+    """Return a line for each job on a node; for a silent node the jobs that Slurm has there."""
     snapshot = row.node.snapshot
     if snapshot is None:
         there = [job for job in picture.survey.jobs if row.name in nodes_of(job)]
@@ -126,12 +126,12 @@ def jobs_here(picture: Picture, row: NodeRow, width: int) -> list[Content]:
     for load in snapshot.jobs:
         record = records.get(load.job)
         number = load.job if record is None else record.array or record.job_id
-        found.append(of_load(load, record, advice.get(number), width))
+        found.append(job_on_node_summary(load, record, advice.get(number), width))
     return found
 
 
 def flag_lines(row: NodeRow, most: int) -> list[Content]:
-    """Why a node has its letters, one line for each, and one for all of its idle GPUs."""
+    """Return the reasons of a node's flags, a line each, and one line for all of its idle GPUs."""
     found = [(flag, flag.why) for flag in row.flags if flag.of != "i"]
     idle = [flag for flag in row.flags if flag.of == "i"]
     if len(idle) > 1:
@@ -144,10 +144,11 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     return [*lines, line(f"... and {left} more")] if left and most > 0 else lines
 
 
-def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Chart, ...]:
-    """The charts of a job or a user, with the newest figure of each; `gpus`: of which GPUs."""
+def usage_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Chart, ...]:
+    """Return the charts of a job or a user with the newest figure of each. `gpus`: which GPUs the load refers to, as
+    text."""
 
-    def now(of: Of, whole: str) -> Chart:
+    def now(of: Figure, whole: str) -> Chart:
         value: float | None = None if newest is None else getattr(newest, of)
         return Chart(of, f"{text.percent_text(value)} of {whole}")
 
@@ -157,19 +158,14 @@ def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[C
     return of_cpu, now("gpu_load_percent", f"the {gpus}"), of_memory, now("gpu_memory_percent", "these GPUs' memory")
 
 
-def meanings(codes: Sequence[str]) -> str:
-    """What letters mean, as llload says it below its table."""
-    return "; ".join(f"{code}: {flags.MEANINGS[code]}" for code in dict.fromkeys(codes) if code in flags.MEANINGS)
-
-
-def is_told(picture: Picture) -> bool:
-    """Whether Slurm said which jobs there are."""
+def knows_jobs(picture: Picture) -> bool:
+    """Return whether Slurm's list of jobs is known."""
     return picture.survey.jobs_taken is not None or bool(picture.survey.jobs)
 
 
-def nobody(picture: Picture) -> str:
-    """Where no job is to be shown, and what to do about it: llload's sentence."""
-    if not is_told(picture):
+def no_jobs_text(picture: Picture) -> str:
+    """Return why there is no job to show and what to do about it, as llload says it."""
+    if not knows_jobs(picture):
         return "which jobs there are is not known: Slurm was not asked, or does not answer"
     waiting = sum(elements_of(job) for job in picture.survey.jobs if not job.nodes)
     if waiting and not picture.nodes:

@@ -1,4 +1,4 @@
-"""Which figures of a history are drawn, with their letters and colours, and where a line of one has gaps."""
+"""The series of a history that are drawn, with letters and colours, and the gaps in them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..history import Of
+from ..history import Figure
 from ..wire import Point
 
 GAP = 3.0
-"""A pause so many times as long as those beside it is one in which nothing was seen."""
+"""A pause this many times longer than its neighbours is a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of the plot."""
+    """A figure of the plot, with its letter, label and colour."""
 
-    of: Of
+    of: Figure
     letter: str
     label: str
     role: str
@@ -31,14 +31,14 @@ SERIES: tuple[Series, ...] = (
     Series("memory_percent", "m", "memory", "warning"),
     Series("gpu_memory_percent", "v", "GPU memory", "error"),
 )
-"""Their letters are those of llload's flags."""
+"""All series; their letters are those of llload's flags."""
 
-Stroke = list[tuple[float, float]]
+Polyline = list[tuple[float, float]]
 
 
-def strokes(points: Sequence[Point], of: Of) -> list[Stroke]:
-    """What is known of one figure, in pieces without a gap: (Unix time, percent)."""
-    found: list[Stroke] = []
+def polylines(points: Sequence[Point], of: Figure) -> list[Polyline]:
+    """Return the known values of one figure, split at gaps: (Unix time, percent)."""
+    found: list[Polyline] = []
     pauses = [after.taken - before.taken for before, after in pairwise(points)]
     is_open = False
     for number, point in enumerate(points):
@@ -55,14 +55,15 @@ def strokes(points: Sequence[Point], of: Of) -> list[Stroke]:
     return found
 
 
-def seen_s(points: Sequence[Point]) -> float:
-    """Seconds in which something is known, without the gaps; 0.0 where it was seen once or never."""
+def observed_s(points: Sequence[Point]) -> float:
+    """Return the seconds in which something is known, without gaps; 0.0 if there is at most one point."""
     known = [point for point in points if any(getattr(point, series.of) is not None for series in SERIES)]
     pauses = [after.taken - before.taken for before, after in pairwise(known)]
     return sum(pause for at, pause in enumerate(pauses) if pause <= GAP * _near_pause_s(pauses, at))
 
 
 def _near_pause_s(pauses: Sequence[float], at: int) -> float:
-    """The longer of the pauses before and after; where history becomes coarser they grow once, and that is no gap."""
+    """Return the longer of the pauses before and after. The pauses grow once where the history becomes coarser, which
+    is no gap."""
     near = [*pauses[max(0, at - 1) : at], *pauses[at + 1 : at + 2]]
     return max(near, default=pauses[at])

@@ -1,19 +1,19 @@
-"""Fewer values for a line that has no room for all of them. Values in, values out."""
+"""Reduce the number of values to the width of a line. Pure: values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def thinned(numbers: Sequence[int], values: Sequence[float | None], count: int) -> tuple[float | None, ...]:
-    """Return the values in at most `count`, newest last: as they are, or the means of 2, 4, 8 ... of them.
+def downsampled(numbers: Sequence[int], values: Sequence[float | None], count: int) -> tuple[float | None, ...]:
+    """Return at most `count` values, newest last: the values themselves, or the means of 2, 4, 8 ... of them.
 
-    `numbers`: of the surveys that they are from.
+    `numbers`: the number of the survey of each value.
     """
     if count <= 0 or not numbers:
         return ()
     each = 1
-    # Groups begin at numbers that `each` divides, so that a value that was drawn once only moves to the left.
+    # Groups begin at multiples of `each`, so that a drawn value does not change, it only moves to the left.
     while numbers[-1] // each - numbers[0] // each >= count:
         each *= 2
     if each == 1:
