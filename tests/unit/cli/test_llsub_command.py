@@ -111,13 +111,13 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
     ("words", "why"),
     [
         (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
-        (("./task.sh", "[1,x]"), "x is no number of processes"),
+        (("./task.sh", "[1,x]"), "x is not a number of processes"),
         (("./task.sh", "[1,8,5,2]"), "it has 4 numbers"),
         (("./gone.sh", "[1,8]"), "No such file"),
         (("./list", "[1,8]"), "chmod +x ./list"),
         (("./task.sh", "[9,8]"), "[9,8] asks for 9 nodes, and partition gpu has 3; write [3,8]"),
-        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, and a run at most 10000000"),
-        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array does not go with a triple"),
+        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, but a run has at most 10000000"),
+        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array conflicts with a triple"),
         (("./task.sh", "[1,8]", "--options", "--array=1-4"), "as in --options='--nice=5'"),
         (("./task.sh", "[1,8]", "--ntasks=10000001"), "10000001 is more than 10000000"),
         (("./task.sh", "[1,8]", "--ntasks=" + "9" * 5000), "is more than 10000000"),
@@ -133,7 +133,7 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
             ("./task.sh", "[1,8]", "-q", "gpuu"),
             "there is no partition gpuu here: there are gpu, plain; did you mean gpu?",
         ),
-        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "makes room for 2 processes, and [1,8] has 8"),
+        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, and [1,8] has 8"),
         (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
         (("./task.sh", "[1,8]", "extra"), "arguments of the script come after --"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
@@ -145,29 +145,29 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("./task.sh", "[1,8]", "--ntasks=-2"), "--ntasks: it must be 1 or more, and -2 is less"),
         (("./task.sh", "[1,8]", "-g", "0"), "-g 0: write 1 GPU or more, or leave -g away"),
         (("./task.sh", "[1,8]", "--max-failures=0"), "--max-failures 0: write how many failed tasks stop the run"),
-        (("./task.sh", "--max-failures=1"), "--max-failures goes with a triple"),
+        (("./task.sh", "--max-failures=1"), "--max-failures needs a triple"),
         (("./task.sh", "[1,8]", "--retries=-1"), "--retries: it must be 0 or more, and -1 is less"),
         (("./task.sh", "[1,8]", "--retries=x"), "x is not a whole number"),
         (("./task.sh", "[1,8]", "--options='x"), "No closing quotation"),
         (("./task.sh", "[2,8]", "--local"), "write [1,8]"),
-        (("./task.sh", "--local"), "--local goes with a triple"),
-        (("./task.sh", "--ntasks=4"), "--ntasks goes with a triple"),
+        (("./task.sh", "--local"), "--local needs a triple"),
+        (("./task.sh", "--ntasks=4"), "--ntasks needs a triple"),
         (("[1,8]",), "write a script before it"),
         ((), "there is nothing to run"),
         (("--resume", "LLSUB.9"), "LLSUB.9"),
         (("--watch",), "there is no LLSUB.<n>"),
         (("./task.sh", "-i"), "-i takes no script"),
-        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; leave x away"),
-        (("-i", "--wait"), "--wait has no effect beside -i"),
-        (("-i", "--local"), "--local has no effect beside -i"),
-        (("-i", "--tasks=list"), "--tasks has no effect beside -i"),
-        (("-i", "-o", "x"), "-o has no effect beside -i"),
-        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect beside --resume"),
-        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect beside --resume"),
-        (("--resume", "LLSUB.1", "--local"), "--local has no effect beside --resume"),
-        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect beside --watch"),
-        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect beside --watch"),
-        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect beside --watch"),
+        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
+        (("-i", "--wait"), "--wait has no effect with -i"),
+        (("-i", "--local"), "--local has no effect with -i"),
+        (("-i", "--tasks=list"), "--tasks has no effect with -i"),
+        (("-i", "-o", "x"), "-o has no effect with -i"),
+        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect with --resume"),
+        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect with --resume"),
+        (("--resume", "LLSUB.1", "--local"), "--local has no effect with --resume"),
+        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect with --watch"),
+        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect with --watch"),
+        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect with --watch"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
@@ -218,7 +218,7 @@ def test_without_a_triple_it_is_llscs_ordinary_job(here: Path, capsys: pytest.Ca
     assert submitted(here) == [f"--parsable --output=plain.sh.log-%j --time=5 --cpus-per-task=4 {here}/plain.sh x"]
     assert call("./task.sh", "-s", "4") == 0
     assert submitted(here)[1] == f"--parsable {here}/task.sh"
-    assert "-s left aside" in capsys.readouterr().err
+    assert "-s ignored" in capsys.readouterr().err
 
 
 def ended(task: int, outcome: str = "done") -> Ended:
@@ -257,7 +257,7 @@ def test_a_resumption_takes_other_retries_and_further_options(here: Path, capsys
     assert call("--resume", "LLSUB.1", "--retries", "9") == 2
     assert run_of(here).retries == 2
     assert call("--resume", "LLSUB.1", "--options=--array=1-3") == 2
-    assert "--array does not go with a triple" in capsys.readouterr().err
+    assert "--array conflicts with a triple" in capsys.readouterr().err
 
 
 def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
@@ -267,7 +267,7 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     call("./task.sh", "[1,4]", "--local")
     assert call("--resume", "LLSUB.1", "-T", "5") == 2
-    assert "LLSUB.1 runs here, without Slurm; leave -q, -T and --options away" in capsys.readouterr().err
+    assert "LLSUB.1 runs here, without Slurm; remove -q, -T and --options" in capsys.readouterr().err
     call("--resume", "LLSUB.1", "--retries=3")
     assert (run_of(here).retries, len(became)) == (3, 2)
 
@@ -334,7 +334,7 @@ def test_a_folder_that_is_gone_is_a_sentence(here: Path, capsys: pytest.CaptureF
     os.chdir(here / "gone")
     (here / "gone").rmdir()
     assert call(f"{here}/plain.sh", "[1,1]") == 2
-    assert "this folder is not there any more" in capsys.readouterr().err
+    assert "the working folder no longer exists" in capsys.readouterr().err
 
 
 def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,16 +383,16 @@ def test_a_run_is_resumed_in_the_environment_of_its_submission(
     assert found[b"BASH_FUNC_f%%"].startswith(b"() {")
     assert found[b"SBATCH_EXPORT"] == b"ALL"
     assert {b"NEW", b"SSH_CLIENT", b"TMPDIR"} & set(found) == set()
-    assert "its environment is that of its submission (--env=current takes this shell's)" in capsys.readouterr().out
+    assert "its environment is that of its submission (--env=current: that of this shell)" in capsys.readouterr().out
     found = resumed("--env", "current")
     assert (found[b"MINE"], found[b"NEW"]) == (b"2", b"1")
     assert "its environment is this shell's\n" in capsys.readouterr().out
     record_file.unlink()
     assert resumed()[b"MINE"] == b"2"
-    assert "its environment is this shell's, for none was recorded" in capsys.readouterr().out
+    assert "its environment is this shell's, because none was recorded" in capsys.readouterr().out
     record_file.symlink_to("/etc/passwd")
     assert call("--resume", "LLSUB.1") == 1
-    assert "--env=current does without it" in capsys.readouterr().err
+    assert "use --env=current instead" in capsys.readouterr().err
     assert call("./task.sh", "[1,2]", "--env", "current") == 2
     assert "--env goes with --resume" in capsys.readouterr().err
 
@@ -512,7 +512,7 @@ def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: p
     assert f"1 of 2 tasks are done; there is no {log}: the job has not started, or its output could not" in out
     log.touch()
     assert call("--watch") == 1
-    assert f"1 of 2 tasks are done; what became of the others is in {log}; llsub --resume" in capsys.readouterr().out
+    assert f"1 of 2 tasks are done; see {log}; llsub --resume" in capsys.readouterr().out
     record(here / "LLSUB.1", ended(0), ended(1))
     assert call("--watch", "LLSUB.1") == 0
     assert call("./task.sh", "[1,2]", "--wait") == 1
@@ -561,4 +561,4 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(
 
     monkeypatch.setattr(follow, "follow", interrupted)
     assert call("./task.sh", "[1,2]", "--wait") == 130
-    assert "job 4711 runs on: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err
+    assert "job 4711 continues: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err

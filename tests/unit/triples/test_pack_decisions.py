@@ -38,7 +38,7 @@ def test_a_journal_that_says_nothing_is_no_error(folder, capsys, kind):
     elif kind != "none":
         file.write_text("" if kind == "empty" else '{"t":0.0,"begin":{"version":1,"job":"7"')
     assert main.main(["pack", "explain", str(folder), "1"]) == 0
-    assert capsys.readouterr().out == "task 1: no decision has looked at it yet\n"
+    assert capsys.readouterr().out == "task 1: it was part of no decision yet\n"
 
 
 @pytest.mark.parametrize("task", ["2", "-1"])

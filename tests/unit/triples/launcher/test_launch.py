@@ -531,7 +531,7 @@ def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
     argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(made.folder)]
     second = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
     assert second.returncode == 1
-    assert "another launcher is at work" in second.stderr
+    assert "another launcher of this run is active" in second.stderr
     (tmp_path / "go").touch()
     assert made.end()[0] == 0
     assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(10))
@@ -661,9 +661,9 @@ def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which is not there"),
+        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which does not exist"),
         ("#!/bin/sh\r\ntrue\r\n", "its lines end as on Windows"),
-        ("#!/bin/sh\n", "Text file busy (somebody has it open for writing)"),
+        ("#!/bin/sh\n", "Text file busy (a process has it open for writing)"),
         ("", "Permission denied"),
     ],
 )
@@ -799,7 +799,7 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path):
 
 
 def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
-    """Nothing more starts, what runs goes on to its end, and the last sentences say why."""
+    """Nothing more starts, running tasks go on to its end, and the last sentences say why."""
     text = "#!/bin/sh\n[ $LLSUB_TASK = 1 ] && exec sleep 1\n[ -e fixed ] || exit 3\n"
     made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3)
     code, said = made.go()

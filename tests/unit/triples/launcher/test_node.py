@@ -503,7 +503,7 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
         (uuid(0), 2, "Fake GPU"),
         (uuid(1), 3, "Fake GPU"),
     ]
-    assert made.notes == ("3 of the 8 slots of n1 are left over: a triple with 8 processes on a node would use them",)
+    assert made.notes == ("3 of the 8 slots of n1 are not used: a triple with 8 processes per node would use all",)
     assert (paths.slots(4711) / "0").read_text().startswith("step 3 holder ")
     other = Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)])
     assert other.take(8) == (5, 6, 7)
@@ -521,7 +521,7 @@ def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, pa
     made = prepare(triple_run(1, 4), SLURM)
     assert [worker.slot for worker in made.workers] == [1, 3, 5, 6]
     assert [worker.place.gpu for worker in made.workers] == [1, 1, 1, 0]
-    with pytest.raises(LaunchError, match="2 processes want a slot each, and other steps of the job have 7 of its 8"):
+    with pytest.raises(LaunchError, match="2 processes need a slot each, but other steps of the job have 7 of its 8"):
         prepare(triple_run(1, 2), SLURM)
     assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 7
 
@@ -552,7 +552,7 @@ def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
 def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
     """Neither is worth a guess."""
     planned(replace(PLAN, uid=os.getuid() + 1))
-    with pytest.raises(LaunchError, match="its plan is of job 4711 of uid"):
+    with pytest.raises(LaunchError, match="its plan belongs to job 4711 of uid"):
         prepare(triple_run(1, 1), SLURM)
     paths.plan(4711).write_text("slurm-share-plan 1\n")
     with pytest.raises(StateError, match="torn"):

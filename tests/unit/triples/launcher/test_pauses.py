@@ -153,7 +153,7 @@ def test_what_somebody_else_lets_go_on_is_stopped_again(begin: Any, stand: Stand
     stand.pauses.pause(stand.task(5, leader))
     os.kill(leader, signal.SIGCONT)
     wait_for(lambda: family(leader) == [False])
-    stand.pauses.look()
+    stand.pauses.check()
     assert family(leader) == [True]
 
 

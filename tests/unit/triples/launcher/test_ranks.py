@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
         == 1
     )
     assert "ended by a signal: 2" in said
-    assert "a run of ranks that talk is submitted anew" in said
+    assert "a run with --spmd cannot be resumed; submit it again" in said
     assert "--resume" not in said
     check_nothing_is_left(made)
 
@@ -90,7 +90,7 @@ def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
     assert codes == [1]
     assert made.outcomes() == ["signal", "unfinished", "unfinished"]
     assert made.results()[1].code == 5
-    assert "a run of ranks that talk is submitted anew" in said
+    assert "a run with --spmd cannot be resumed; submit it again" in said
 
 
 def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Desk:
             self.look()
 
     def look(self, done: int = 0) -> None:
-        self.rates.look(self.running, self.strategy, done)  # type: ignore[arg-type]
+        self.rates.update(self.running, self.strategy, done)  # type: ignore[arg-type]
 
     def rate(self, task: int) -> float | None:
         found = self.strategy.rates.get(task)

@@ -92,7 +92,7 @@ def test_a_task_that_was_alone_once_has_been_alone():
 
 
 def test_what_is_known_of_a_task_grows():
-    """The largest cap it died under, the largest it was seen with and asked for beyond that."""
+    """The largest cap it died under, the largest it used up to and asked for beyond that."""
     one = after_failure(Memory(), 3323, 3000, 2700)
     assert one == Memory(1, 3323, 5700)
     assert after_failure(one, 6646, 100, None) == Memory(2, 6646, 5700)
@@ -125,11 +125,11 @@ def test_a_cap_is_too_small_when_more_died_of_it_than_were_done(failures, done, 
 def test_the_reason_names_the_cap_and_the_need():
     """As far as each is known."""
     assert seen(3323, 3000, 2700, is_alone=False) == (
-        "its memory cap was 3323 MiB, it was seen with 3000 MiB, it asked for 2700 MiB more"
+        "its memory cap was 3323 MiB, it used up to 3000 MiB, it asked for 2700 MiB more"
     )
     assert seen(3323, None, 6000, is_alone=False) == "its memory cap was 3323 MiB, it asked for 6000 MiB"
     assert seen(None, None, None, is_alone=True) == "it was alone on its GPU, without a cap"
-    assert seen(None, 10, None, is_alone=False) == "it had no memory cap, it was seen with 10 MiB"
+    assert seen(None, 10, None, is_alone=False) == "it had no memory cap, it used up to 10 MiB"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_auto_elsewhere_is_refused(text: str) -> None:
 
 
 def test_auto_is_refused_where_nothing_packs() -> None:
-    with pytest.raises(UsageError, match="auto is no number of processes on a node"):
+    with pytest.raises(UsageError, match="auto is not a number of processes on a node"):
         rule_triple.parse("[1,auto]")
 
 
@@ -165,7 +165,7 @@ def test_exclusive_needs_no_second_slot() -> None:
         ("mem=8G", "write --gpu-mem=8192M instead"),
         ("4,mem=8G", "write --gpu-mem=8192M instead"),
         ("sm=even", "write a percentage, such as sm=50"),
-        ("1", r"makes room for 4 processes, and \[1,8\] has 8"),
+        ("1", r"has room for 4 processes, and \[1,8\] has 8"),
         ("nonsense", "the valid form is"),
     ],
 )

@@ -153,17 +153,17 @@ def test_what_does_not_count_is_said_by_name() -> None:
     directives = submission.parse_directives(("-p gpu -N4 --gres=gpu:1",))
     notes = submission.directive_notes("a.sh", directives, Wishes(partition="x", gpus="2", qos="y", slots=3))
     assert notes == (
-        "a.sh has #SBATCH lines, which count: -q, -g left aside",
+        "a.sh has #SBATCH lines, which take precedence: -q, -g ignored",
         "of the #SBATCH lines of a.sh these are left out, the triple says it: --nodes",
-        "-s has no effect beside a triple, whose third number says it",
+        "-s has no effect with a triple, whose third number says it",
     )
 
 
 def test_why_a_line_is_left_out_is_true_of_it() -> None:
     directives = submission.parse_directives(("-D /tmp -o x.log -e x.err -N4 --exclusive -W",))
-    logs = "logs are in the run's folder, and llsub -o says where the launchers' own goes"
+    logs = "logs are in the run's folder, and llsub -o sets the launchers' log"
     assert [note.partition("left out, ")[2] for note in submission.directive_notes("a.sh", directives, Wishes())] == [
-        "tasks begin where llsub was called: --chdir",
+        "tasks start where llsub was called: --chdir",
         f"{logs}: --error, --output",
         "the triple says it: --exclusive, --nodes",
         "llsub submits: --wait",
@@ -180,7 +180,7 @@ def test_why_a_line_is_left_out_is_true_of_it() -> None:
     ],
 )  # fmt: skip
 def test_an_option_that_goes_against_the_triple_is_refused_by_name(option: str, name: str) -> None:
-    with pytest.raises(UsageError, match=f"--options: --{name} does not go with a triple: "):
+    with pytest.raises(UsageError, match=f"--options: --{name} conflicts with a triple: "):
         submission.check_options(["--nice=5", *option.split()])
 
 
@@ -189,7 +189,7 @@ def test_other_options_are_left_to_sbatch() -> None:
         ["--nice=5", "-w", "n1,n2", "--nodelist=n1", "--mem=4G", "-H", "--no-requeue", "--wait-all-nodes=1", "-I60"]
     )
     for word in ("nonsense", ":", "--", ""):
-        with pytest.raises(UsageError, match="is no option of sbatch"):
+        with pytest.raises(UsageError, match="is not an option of sbatch"):
             submission.check_options([word])
 
 
@@ -314,7 +314,7 @@ def test_the_number_of_a_share_is_the_processes_of_the_fullest_gpu(
 
 def test_why_there_is_no_share_is_said() -> None:
     too_many = fitting.sharing(Triple(1, 121), None, 2, plugin=True)
-    assert "61 processes on a GPU, and a share has at most 60" in too_many.notes[0]
+    assert "61 processes on a GPU, but a share has at most 60" in too_many.notes[0]
     assert fitting.sharing(Triple(1, 8), None, None, plugin=True).notes
     assert fitting.sharing(Triple(1, 8), None, 0, plugin=True) == Sharing()
 
@@ -322,8 +322,8 @@ def test_why_there_is_no_share_is_said() -> None:
 @pytest.mark.parametrize(
     ("written", "gpus", "words"),
     [
-        ("2", 2, r"makes room for 4 processes, and \[1,8\] has 8 on each node; write --share-gpu=4"),
-        ("1", 1, r"on 1 GPU makes room for 1"),
+        ("2", 2, r"has room for 4 processes, and \[1,8\] has 8 on each node; write --share-gpu=4"),
+        ("1", 1, r"on 1 GPU has room for 1"),
         ("mem=8G", None, "write the number too"),
         ("mem=8G", 0, "write the number too"),
         ("[1,8,1]", 2, "--share-gpu"),
@@ -372,9 +372,9 @@ def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None
     """One srun gives every node the same number, and a plan on unlike ones would name GPUs that the step has not."""
     found = fitting.grant(TRIPLE, (), (V2, A4), ShareRequest(4))
     assert (found.gpus, found.tasks) == ((("", 2),), 32)
-    assert found.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each; -g 4 is for nodes with more",)
+    assert found.notes == ("nodes have 2 to 4 GPUs: this job uses 2 on each; -g 4 is for nodes with more",)
     two_of_one_kind = fitting.grant(TRIPLE, (), (V2, kind("a1", gpus=(("a100", 4),))), ShareRequest(4))
-    assert two_of_one_kind.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each",)
+    assert two_of_one_kind.notes == ("nodes have 2 to 4 GPUs: this job uses 2 on each",)
 
 
 # ---- Nodes that are chosen by name ----
@@ -420,7 +420,7 @@ def test_what_a_computed_number_assumes_is_said() -> None:
     computed = fitting.sharing(triple, None, 2, plugin=True)
     assert computed.is_computed
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
-    assert said.startswith("nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2; on a node with more")
+    assert said.startswith("nodes have 2 to 4 GPUs: --share-gpu=4 is for one with 2; on a node with more")
     assert said.endswith("and each of them a larger part")
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), fitting.sharing(triple, "mem=8G", 2, plugin=True))
     assert said.endswith("a GPU gets fewer processes")  # a cap that was written stays
@@ -497,7 +497,7 @@ def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
     assert notes == ()
     argv, notes = submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), wishes)
     assert argv == ["sbatch", "--parsable", "/x/a.sh"]
-    assert notes == ("a.sh has #SBATCH lines, which count: -q, -T, -J, -s, -g left aside",)
+    assert notes == ("a.sh has #SBATCH lines, which take precedence: -q, -T, -J, -s, -g ignored",)
     assert submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), Wishes())[1] == ()
 
 

@@ -69,16 +69,16 @@ def test_other_comments_stay_tasks() -> None:
     [
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G"),
         ("--gpu-mem", "takes --gpu-mem=, --gpus-per-task=, --name="),
-        ("--retries=2", "--retries is no option of a line in a tasks file: it takes --gpu-mem="),
-        ("--pack", "--pack is no option of a line"),
-        ("6G", "6G is no option of a tasks file"),
-        ("-g 2", "-g is no option"),
-        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, and not 0"),
+        ("--retries=2", "--retries is not an option of a tasks file: the options are --gpu-mem="),
+        ("--pack", "--pack is not an option of a tasks file"),
+        ("6G", "6G is not an option of a tasks file"),
+        ("-g 2", "-g is not an option"),
+        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, not 0"),
         ("--gpus-per-task=-1", "and not -1"),
         ("--gpus-per-task=two", "and not two"),
         ("--gpu-mem='6G", "No closing quotation"),
-        (f"--name={'x' * 201}", "--name .* has to be printable, with at most 200 characters"),
-        ("x --gpu-mem=6G", "x is no option"),
+        (f"--name={'x' * 201}", "--name .* must have at most 200 printable characters"),
+        ("x --gpu-mem=6G", "x is not an option"),
     ],
 )
 def test_a_line_that_is_no_option_is_refused_with_its_number(line: str, why: str) -> None:
@@ -107,7 +107,7 @@ def test_an_object_says_what_one_task_asks_for() -> None:
 
 def test_without_pack_only_run_is_taken() -> None:
     assert jsonl(b'{"run": "a"}\n', None) == Tasks(("a",), source="f")
-    with pytest.raises(UsageError, match='line 2: "gpus" goes with --pack; write --pack too, or leave the key away'):
+    with pytest.raises(UsageError, match='line 2: "gpus" needs --pack; write --pack too, or remove the key'):
         jsonl(b'{"run": "a"}\n{"run": "b", "gpus": 1}\n', None)
 
 
@@ -126,10 +126,10 @@ def test_without_pack_only_run_is_taken() -> None:
         ('{"run": ["a"]}', 'has "run": \\["a"\\], and it is text'),
         ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, and it is text such as "6G"'),
         ('{"run": "a", "gpu_mem": "6"}', "gpu_mem=6 would be 6 MiB, .* gpu_mem=6G"),
-        ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, and not 0"),
-        ('{"run": "a", "gpu_mem": "-6G"}', "and not -6G"),
+        ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, not 0"),
+        ('{"run": "a", "gpu_mem": "-6G"}', "not -6G"),
         ('{"run": "a", "gpu_mem": "NaN"}', "and not NaN"),
-        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, and not 0'),
+        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, not 0'),
         ('{"run": "a", "gpus": -2}', "and not -2"),
         ('{"run": "a", "gpus": 1.5}', 'has "gpus": 1.5, and it is a whole number'),
         ('{"run": "a", "gpus": true}', 'has "gpus": true, and it is a whole number'),
@@ -140,12 +140,12 @@ def test_without_pack_only_run_is_taken() -> None:
         ('{"run": " "}', '"run" is empty'),
         ('{"run": "a\\nb"}', '"run" has a line end or a NUL in it'),
         ('{"run": "a\\u0000"}', '"run" has a line end or a NUL in it'),
-        ('["a"]', "is no JSON object; write one such as"),
-        ('"a"', "is no JSON object"),
-        ("python a.py", "line 2 is no JSON .* for other lines take another ending"),
-        ('{"run": "a"} x', "is no JSON"),
-        ('{"run": "a\\ud800"}', "is no JSON"),
-        ("#LLSUB --gpu-mem=6G", "is no JSON"),
+        ('["a"]', "is not a JSON object; write one such as"),
+        ('"a"', "is not JSON object"),
+        ("python a.py", "line 2 is not JSON .* for other lines use another file extension"),
+        ('{"run": "a"} x', "is not JSON"),
+        ('{"run": "a\\ud800"}', "is not JSON"),
+        ("#LLSUB --gpu-mem=6G", "is not JSON"),
         (json.dumps({"run": "x" * 8193}), "is longer than 8192 bytes"),
         ("", "line 2 is empty"),
     ],
@@ -158,12 +158,12 @@ def test_a_line_that_is_no_task_is_refused_with_its_number(line: str, why: str) 
 
 
 def test_brackets_without_end_are_a_sentence() -> None:
-    with pytest.raises(UsageError, match="f: line 1 is no JSON"):
+    with pytest.raises(UsageError, match="f: line 1 is not JSON"):
         jsonl(b"[" * 5000)
 
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:
-    with pytest.raises(UsageError, match="line 1 is no JSON"):
+    with pytest.raises(UsageError, match="line 1 is not JSON"):
         jsonl(b'{"run": "\xff"}\n')
 
 
