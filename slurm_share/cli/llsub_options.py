@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from ..core.errors import UsageError, shown
@@ -176,19 +177,23 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
     return (f"{script.name} has {OWN_MAGIC} lines that need --pack: {ignored} ignored",) if idle else ()
 
 
-def _pattern(text: str) -> str:
+@contextmanager
+def _as_type_error() -> Iterator[None]:
+    """Translate a UsageError into the error of an argument's type, for which argparse names the option."""
     try:
-        log_counts.parse_pattern(text, "the expression")
+        yield
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+
+
+def _pattern(text: str) -> str:
+    with _as_type_error():
+        return log_counts.parse_pattern(text, "the expression").pattern
 
 
 def _window(text: str) -> float:
-    try:
+    with _as_type_error():
         return log_counts.parse_window(text, "the window")
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive(text: str) -> int:

@@ -34,10 +34,12 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ..core.errors import StateError
+from ..core.text import counted
 from ..packing import TaskSpec
 from .records import Ended, Progress, Run, Wait
 
@@ -60,6 +62,7 @@ _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of msgspec for text that is not a record."""
 
+T = TypeVar("T")
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(TaskSpec)
@@ -131,7 +134,9 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
             str(file), f"the requests of the tasks cannot be read ({why}); submit the run again"
         ) from error
     if len(specs) != run.tasks:
-        raise StateError(str(file), f"it has {len(specs)} lines, but the run has {run.tasks} tasks; submit it again")
+        raise StateError(
+            str(file), f"it has {counted(len(specs), 'line')}, but the run has {run.tasks} tasks; submit it again"
+        )
     return specs
 
 
@@ -201,7 +206,7 @@ def read_environment(folder: Path) -> dict[str, str] | None:
         raise StateError(
             str(file),
             f"others may read or change it (mode {stat.S_IMODE(mode):04o}), but it may contain secrets and affects "
-            f"what the tasks run; if nobody has changed it, run chmod 600 {shlex.quote(str(file))}, else use --env=current",
+            f"the tasks; if nobody has changed it, run chmod 600 {shlex.quote(str(file))}, else use --env=current",
         )
     return parse_environment(data)
 
@@ -240,41 +245,35 @@ def parse_results(data: bytes) -> Iterator[Ended]:
 
 def write_progress(folder: Path, progress: Progress) -> None:
     """Replace a node's progress.json. Errors are ignored: the file is only for display."""
-    file = folder / PROGRESS
-    new = file.with_suffix(".new")
     try:
-        new.write_bytes(_encoder.encode(progress))
-        new.replace(file)
+        _replace(folder / PROGRESS, progress)
     except OSError:
-        new.unlink(missing_ok=True)
+        (folder / PROGRESS).with_suffix(".new").unlink(missing_ok=True)
+
+
+def _replace(file: Path, record: Progress | Sequence[Wait]) -> None:
+    new = file.with_suffix(".new")
+    new.write_bytes(_encoder.encode(record))
+    new.replace(file)
 
 
 def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progress]:
     """Return the progress of each node, of one `job` if given, without missing and damaged files."""
-    found = []
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{PROGRESS}")):
-        try:
-            progress = msgspec.json.decode(file.read_bytes(), type=Progress)
-        except (OSError, *NOT_JSON):
-            continue
-        if job is None or progress.job == job:
-            found.append(progress)
-    return found
+    return [one for one in _read_each(folder, run, PROGRESS, Progress) if job is None or one.job == job]
+
+
+def _read_each(folder: Path, run: Run, name: str, kind: type[T]) -> Iterator[T]:
+    """Yield the records in the files of that name, of all nodes, without missing and damaged files."""
+    for file in sorted((folder / run.log_folder).glob(f"p*_*/{name}")):
+        with contextlib.suppress(OSError, *NOT_JSON):
+            yield msgspec.json.decode(file.read_bytes(), type=kind)
 
 
 def write_waits(folder: Path, waits: Sequence[Wait]) -> None:
     """Replace a node's waits.json. Raises OSError."""
-    new = (folder / WAITS).with_suffix(".new")
-    new.write_bytes(_encoder.encode(waits))
-    new.replace(folder / WAITS)
+    _replace(folder / WAITS, waits)
 
 
 def read_waits(folder: Path, run: Run) -> list[Wait]:
     """Return the ranks on all nodes that wait for messages, without missing and damaged files."""
-    found: list[Wait] = []
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{WAITS}")):
-        try:
-            found += msgspec.json.decode(file.read_bytes(), type=list[Wait])
-        except (OSError, *NOT_JSON):
-            continue
-    return found
+    return [wait for waits in _read_each(folder, run, WAITS, list[Wait]) for wait in waits]

@@ -472,7 +472,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
         (["--mapper=in/f01"], "is not executable; run chmod u+x"),
         (["--reducer=gone"], "--reducer: there is no program gone"),
         (["--input=nowhere"], "there is no folder or list"),
-        (["--input=empty"], "has no files in it"),
+        (["--input=empty"], "contains no files"),
         (["--input=blank"], "is empty; write an input on each line"),
         (["--input=quote"], "line 1 of"),
         (["--output=map.sh"], "is no folder"),

@@ -116,7 +116,8 @@ def test_the_sentence_counts_tasks_that_ran_alone_from_the_first(cluster: Cluste
     )
     assert made.wait() == "FAILED"
     capped, alone = re.search(
-        r"n2: (\d+) tasks ran out of GPU memory under a cap of 39884 MiB; .*; (\d+) more ran out of GPU memory alone on a GPU",
+        r"n2: (\d+) tasks ran out of GPU memory under a cap of 39884 MiB; .*; "
+        r"(\d+) more ran out of GPU memory alone on a GPU",
         made.log(),
     ).groups()
     assert int(capped) + int(alone) == 8

@@ -284,7 +284,7 @@ class Loop:
         if pause_s and self.pause is None:
             self.say(
                 f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; "
-                f"further tasks start after pauses of up to {failing.PAUSE_MOST_S:g} s, until a task is done or runs longer"
+                f"tasks start after pauses of up to {failing.PAUSE_MOST_S:g} s until a task is done or runs longer"
             )
         if pause_s:
             self.pause = Deadline.after(pause_s)

@@ -100,11 +100,15 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         raise UsageError(f"{idle[0]} needs --pack; write --pack too, or remove {idle[0]}")
     if written.pack is None:
         return None
+    settings = parse_policy(written.pack)
     settings = replace(
-        parse_policy(written.pack),
+        settings,
         retries=retries,
         max_per_gpu=written.max_per_gpu,
         keep_going=written.keep_going,
+        undo=written.undo or settings.undo,
+        order=written.order or settings.order,
+        guard=written.memory_guard or settings.guard,
     )
     if settings.policy not in BOOKING and written.order not in (None, "fifo"):
         raise UsageError(
@@ -118,8 +122,7 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
     _refuse_without_speed(written, settings.policy)
     if written.min_speed is not None:
         settings = replace(settings, min_speed=parse_min_speed(written.min_speed))
-    settings = replace(settings, undo=written.undo or settings.undo)
-    settings = replace(settings, order=written.order or settings.order, guard=written.memory_guard or settings.guard)
+
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
         gpus=1 if written.gpus_per_task is None else written.gpus_per_task,

@@ -104,10 +104,7 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
     found: list[Directive] = []
     for line in lines:
         where = f"the script's line #SBATCH {shown(line)}"
-        try:
-            argv = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise UsageError(f"{where}: {error}") from error
+        argv = _split(line, where)
         if argv[:1] == ["hetjob"]:
             raise UsageError("the script's #SBATCH hetjob: a triple cannot be a heterogeneous job; remove the triple")
         found += parse_options(argv, where)
@@ -116,30 +113,27 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
 
 def parse_options_of(line: str, where: str, whom: str) -> tuple[Directive, ...]:
     """Return the long options of `whom` in a line. Raises UsageError with the prefix `where`."""
-    found = []
+    return parse_options(_split(line, where), where, whom)
+
+
+def _split(line: str, where: str) -> list[str]:
     try:
-        rest = shlex.split(line, comments=True)
+        return shlex.split(line, comments=True)
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from error
-    while rest:
-        argument = rest.pop(0)
-        if len(argument) < 3 or not argument.startswith("--"):
-            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is not an option of {whom}")
-        name, equals, value = argument[2:].partition("=")
-        has_value = bool(equals)
-        if not has_value and rest and not rest[0].startswith("-"):
-            value, has_value = rest.pop(0), True
-        found.append(Directive(name, value if has_value else None))
-    return tuple(found)
 
 
-def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
-    """Return the options of sbatch in a list of arguments. Raises UsageError with the prefix `where` for others."""
+def parse_options(argv: Sequence[str], where: str, whom: str = "sbatch") -> tuple[Directive, ...]:
+    """Return the options of `whom` in a list of arguments, for sbatch also short ones.
+
+    Raises UsageError with the prefix `where` for anything else.
+    """
     found: list[Directive] = []
     rest = list(argv)
     while rest:
         argument = rest.pop(0)
-        letters = argument[1:] if argument[:1] == "-" and argument[1:2] != "-" else ""
+        is_short = whom == "sbatch" and argument[:1] == "-" and argument[1:2] != "-"
+        letters = argument[1:] if is_short else ""
         if letters and letters[0] in sbatch_letters.WITHOUT_VALUE:
             found.append(Directive(sbatch_letters.WITHOUT_VALUE[letters[0]], None))
             if letters[1:] and letters[0] not in sbatch_letters.MAYBE_VALUE:
@@ -151,7 +145,7 @@ def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
         elif letters and letters[0] in sbatch_letters.WITH_VALUE:
             name, value, has_value = sbatch_letters.WITH_VALUE[letters[0]], letters[1:], len(letters) > 1
         else:
-            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is not an option of sbatch")
+            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is not an option of {whom}")
         if not has_value and rest and not rest[0].startswith("-"):
             value, has_value = rest.pop(0), True
         found.append(Directive(name, value if has_value else None))

@@ -90,7 +90,7 @@ def test_outputs_that_would_be_written_over_inputs_are_refused(
     assert run("--local", "--np=1", *words) == 2
     said = capsys.readouterr().err
     assert "--output: this would overwrite the inputs" in said
-    assert "name another folder" in said
+    assert "write another folder" in said
     assert (place / "in/f1").read_text() == "precious"
     assert not list(place.glob("MAPRED*"))
 
@@ -137,7 +137,7 @@ def test_links_that_lead_nowhere_are_said_once_with_their_number(
     assert run("--local", "--np=1") == 0
     said = capfd.readouterr().err
     assert said.count(" links ") == 1
-    assert f"2 links in {place}/in ignored: gone1, ..." in said
+    assert f"2 broken links in {place}/in ignored: gone1, ..." in said
 
 
 def test_the_first_failures_are_named_with_input_log_and_last_line(
@@ -329,5 +329,5 @@ def test_mistakes_are_answered(
 def test_a_name_that_is_no_text_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "in" / os.fsdecode(b"f\xff")).touch()
     assert run("--local") == 2
-    assert "not text in UTF-8" in capsys.readouterr().err
+    assert "is not UTF-8" in capsys.readouterr().err
     assert not list(place.glob("MAPRED*"))

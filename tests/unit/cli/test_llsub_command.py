@@ -68,7 +68,7 @@ def test_a_job_that_may_be_there_keeps_its_folder(here: Path, capsys: pytest.Cap
     assert call("./task.sh", "[1,2]") == 1
     said = capsys.readouterr().err
     assert "may have taken the job all the same" in said
-    assert "llsub --resume LLSUB.1 submits it again if it is not there" in said
+    assert "If there is no such job, submit it with llsub --resume LLSUB.1" in said
     assert (here / "LLSUB.1" / "run.json").exists()
 
 
@@ -124,27 +124,30 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("", "[1,8]"), "the script's name is empty"),
         (("./dos.sh", "[1,8]"), "DOS line ends"),
         (("./task.sh", "[1,8]", "--tasks=/dev/zero"), "neither a file nor a pipe"),
-        (("./task.sh", "[1,8]", "--", "\udcff"), "the word '\\udcff' is not UTF-8"),
+        (("./task.sh", "[1,8]", "--", "\udcff"), "the argument '\\udcff' is not UTF-8"),
         (("./task.sh", "[1,8]", "-J", "caf\udce9"), "is not UTF-8"),
         (("./\udcff.sh", "[1,8]"), "is not UTF-8"),
         (("./task.sh", "[1,8]", "-g", "5"), "no node of partition gpu has gpu:5"),
         (("./task.sh", "[1,8]", "-g", "volta:1"), "no node of partition gpu has gpu:volta:1"),
         (
             ("./task.sh", "[1,8]", "-q", "gpuu"),
-            "there is no partition gpuu here: there are gpu, plain; did you mean gpu?",
+            "there is no partition gpuu: the partitions are gpu, plain; did you mean gpu?",
         ),
         (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, and [1,8] has 8"),
         (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
-        (("./task.sh", "[1,8]", "extra"), "arguments of the script come after --"),
+        (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
         (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
         (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
         (("./task.sh", "[1,8]", "--tasks=long"), "line 1 has 10000 bytes"),
-        (("./task.sh", "[1,8]", "--distribution=block"), "for more work than processes"),
+        (("./task.sh", "[1,8]", "--distribution=block"), "for more tasks than processes"),
         (("./task.sh", "[1,8]", "--ntasks=0"), "--ntasks: it must be 1 or more, and 0 is less"),
         (("./task.sh", "[1,8]", "--ntasks=-2"), "--ntasks: it must be 1 or more, and -2 is less"),
         (("./task.sh", "[1,8]", "-g", "0"), "-g 0: write 1 GPU or more, or leave -g away"),
-        (("./task.sh", "[1,8]", "--max-failures=0"), "--max-failures 0: write how many failed tasks stop the run"),
+        (
+            ("./task.sh", "[1,8]", "--max-failures=0"),
+            "--max-failures 0: write the number of failed tasks that stops the run",
+        ),
         (("./task.sh", "--max-failures=1"), "--max-failures needs a triple"),
         (("./task.sh", "[1,8]", "--retries=-1"), "--retries: it must be 0 or more, and -1 is less"),
         (("./task.sh", "[1,8]", "--retries=x"), "x is not a whole number"),
@@ -153,7 +156,7 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
         (("./task.sh", "--local"), "--local needs a triple"),
         (("./task.sh", "--ntasks=4"), "--ntasks needs a triple"),
         (("[1,8]",), "write a script before it"),
-        ((), "there is nothing to run"),
+        ((), "there is no script: write one"),
         (("--resume", "LLSUB.9"), "LLSUB.9"),
         (("--watch",), "there is no LLSUB.<n>"),
         (("./task.sh", "-i"), "-i takes no script"),
@@ -203,10 +206,10 @@ def test_where_sinfo_does_not_answer_sbatch_decides(
 
     monkeypatch.setattr(jobs, "run", silent)
     assert call("./task.sh", "[500,8]") == 0
-    assert "cannot look at the cluster" in capsys.readouterr().err
+    assert "nodes cannot be read" in capsys.readouterr().err
     monkeypatch.setattr(jobs, "read_has_share_option", lambda: True)
     assert call("./task.sh", "[1,8]") == 0
-    assert "--share-gpu is left out, and the launchers deal the GPUs by themselves" in capsys.readouterr().err
+    assert "the job does not request --share-gpu and the launchers assign the GPUs" in capsys.readouterr().err
     assert "--share-gpu" not in submitted(here)[1]
     assert call("./task.sh", "[1,8]", "-g", "2") == 0
     assert "--share-gpu=4" in submitted(here)[2]
@@ -267,7 +270,7 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     call("./task.sh", "[1,4]", "--local")
     assert call("--resume", "LLSUB.1", "-T", "5") == 2
-    assert "LLSUB.1 runs here, without Slurm; remove -q, -T and --options" in capsys.readouterr().err
+    assert "LLSUB.1 runs on this machine, without Slurm; remove -q, -T and --options" in capsys.readouterr().err
     call("--resume", "LLSUB.1", "--retries=3")
     assert (run_of(here).retries, len(became)) == (3, 2)
 
@@ -279,12 +282,12 @@ def test_somebody_elses_run_is_watched_and_not_resumed(
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda _folder, _uid: 54321)
     monkeypatch.setattr(os, "geteuid", lambda: 2001)
     assert call("--resume", "LLSUB.1") == 2
-    assert "LLSUB.1 is 54321's run, or a file in it is; a run is resumed by its owner" in capsys.readouterr().err
+    assert "LLSUB.1, or a file in it, belongs to 54321; only its owner can resume" in capsys.readouterr().err
     assert len(submitted(here)) == 1
     assert call("--watch", "LLSUB.1") == 1
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert call("--resume", "LLSUB.1") == 2
-    assert "and not by root either" in capsys.readouterr().err
+    assert "not even root" in capsys.readouterr().err
 
 
 def test_a_shell_is_only_shown_in_a_dry_run(
@@ -394,7 +397,7 @@ def test_a_run_is_resumed_in_the_environment_of_its_submission(
     assert call("--resume", "LLSUB.1") == 1
     assert "use --env=current instead" in capsys.readouterr().err
     assert call("./task.sh", "[1,2]", "--env", "current") == 2
-    assert "--env goes with --resume" in capsys.readouterr().err
+    assert "--env needs --resume" in capsys.readouterr().err
 
 
 def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
@@ -407,7 +410,7 @@ def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
 
     def refused() -> None:
         assert call("--resume", "LLSUB.1") == 1
-        assert f"{file}: this is not the whole environment of a submission; --env=current" in capsys.readouterr().err
+        assert f"{file}: this is not a complete environment; use --env=current" in capsys.readouterr().err
 
     for broken in (b"", whole[:-1], whole[:3], b"A=1\0" + b"x" * 9_000_000 + b"\0"):
         file.write_bytes(broken)
@@ -428,7 +431,7 @@ def test_a_record_that_others_may_open_is_not_used(here: Path, capsys: pytest.Ca
     assert call("--resume", "LLSUB.1") == 1
     said = capsys.readouterr().err
     assert f"others may read or change it (mode 0{mode:o})" in said
-    assert f"chmod 600 {file}; --env=current" in said
+    assert f"chmod 600 {file}, else use --env=current" in said
     assert len(submitted(here)) == 1
     file.chmod(0o600)
     assert call("--resume", "LLSUB.1") == 0
@@ -509,7 +512,7 @@ def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: p
     assert call("--watch") == 1
     log = here / "LLSUB.1" / "llsub-triple-mode-launch.log-4711"
     out = capsys.readouterr().out
-    assert f"1 of 2 tasks are done; there is no {log}: the job has not started, or its output could not" in out
+    assert f"1 of 2 tasks are done; {log} does not exist: the job has not started, or its output could not" in out
     log.touch()
     assert call("--watch") == 1
     assert f"1 of 2 tasks are done; see {log}; llsub --resume" in capsys.readouterr().out

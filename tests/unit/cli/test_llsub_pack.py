@@ -240,8 +240,8 @@ def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
     file = folder / "specs.jsonl"
     whole = file.read_bytes()
     for data, why in (
-        (whole + b"{}\n", "it is of 3 tasks, but the run has 2; submit the run anew"),
-        (whole[:-5], "it is of 1 tasks"),
+        (whole + b"{}\n", "it has 3 lines, but the run has 2 tasks; submit it again"),
+        (whole[:-5], "it has 1 line,"),
         (b'{"gpumem": 5}\n{}\n', "cannot tell what the tasks ask for"),
         (b"\xff\n{}\n", "cannot tell what the tasks ask for"),
     ):
@@ -303,9 +303,7 @@ def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
 def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same script is for both; what has no effect is said."""
     assert call(script(here, "#LLSUB --gpu-mem=9G --keep-going --retries=1"), "[1,4]") == 0
-    assert "own.sh has #LLSUB lines that need --pack: --gpu-mem, --keep-going ignored" in (
-        capsys.readouterr().err
-    )
+    assert "own.sh has #LLSUB lines that need --pack: --gpu-mem, --keep-going ignored" in (capsys.readouterr().err)
     run = run_of(here)
     assert (run.pack, run.retries) == (None, 1)
 
@@ -360,14 +358,20 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
     [
         (("./plain.sh", "[1,auto]"), "write --tasks FILE or --ntasks M too"),
         (("./plain.sh", "[1,auto]", "--ntasks=9", "--gpus-per-task=2"), "gives each task whole GPUs; remove it"),
-        (("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"), "a run with trials chooses when a task"),
+        (
+            ("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"),
+            "a run with trials places tasks when they start",
+        ),
         (("./plain.sh", "[1,4]", "--compare-sharing"), "write --tasks FILE or --ntasks M too"),
         (("./plain.sh", "[1,4]", "--pack", "--ntasks=9", "--compare-sharing"), "--pack is for tasks that differ"),
         (("./plain.sh", "[1,4]", "--ntasks=9", "--share-gpu=2,sm=auto"), "write --pack too, or sm=free"),
         (("./plain.sh", "--share-gpu=2,sm=auto"), "which needs a triple and --pack"),
         (("-i", "--share-gpu=2,sm=auto"), "and a shell is not a task"),
         (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,sm=50"), "sm= is written twice"),
-        (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"), "only MPS limits a task's multiprocessors"),
+        (
+            ("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"),
+            "only MPS limits a task's multiprocessors",
+        ),
         (("./plain.sh", "[1,auto]", "--pack"), "write --tasks FILE or --ntasks M too"),
         (("./plain.sh", "[auto,1]", "--pack"), "auto is not a number of nodes"),
         (("./plain.sh", "--pack"), "--pack needs a triple"),
@@ -382,7 +386,10 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate needs --pack"),
         (("./plain.sh", "[1,2]", "--hang=say"), "--hang needs --pack"),
         (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going needs --pack"),
-        (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: the policies are gain, booked, exclusive, rr"),
+        (
+            ("./plain.sh", "[1,2]", "--pack=lugg"),
+            "there is no policy lugg: the policies are gain, booked, exclusive, rr",
+        ),
         (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
         (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': the policies are gain"),
         (("./plain.sh", "[1,2]", "--pack", "lug"), "must follow --pack with an equals sign: --pack=lug"),
@@ -405,7 +412,7 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "[1,2]", "--pack", "--share-gpu=sm=even"), "write a percentage, such as sm=50"),
         (
             ("./plain.sh", "[1,4]", "--pack", "--tasks=list", "--distribution=block"),
-            "--pack chooses when a task starts",
+            "--pack places tasks when they start",
         ),
         (("[1,2]", "--pack", "--tasks=bad.jsonl"), "--tasks bad.jsonl: line 2 has the key gpumem"),
         (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" needs --pack'),
@@ -441,7 +448,7 @@ def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
     monkeypatch.setattr(jobs, "run", silent)
     assert call("[1,auto,4]", "--pack", "--tasks", "list") == 2
     said = capsys.readouterr().err
-    assert "is not known: cannot look at the cluster" in said
+    assert "is not known: the cluster's nodes cannot be read" in said
     assert "write the number, such as [1,16,4]" in said
     assert call("[1,4]", "--pack", "--tasks", "list") == 0
     assert run_of(here).pack == GAIN
@@ -586,7 +593,7 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "5 tasks on 1 node\n" in out
-    assert "first placements: not known before the run, for Slurm does not say how large a GPU is" in out
+    assert "first placements: not known before the run, because Slurm does not report GPU sizes" in out
     assert "process i of node" not in out
     remember(here, "./plain.sh a", 6000)
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
@@ -621,7 +628,7 @@ def test_a_dry_run_where_no_gpu_can_be_read_says_so(
 ) -> None:
     on_this_machine(monkeypatch)
     assert call("./plain.sh", "[1,4]", "--pack", "--local", "--dry-run") == 0
-    assert "not known before the run, for the GPUs cannot be read here" in capsys.readouterr().out
+    assert "not known before the run, because the GPUs cannot be read here" in capsys.readouterr().out
 
 
 def test_a_dry_run_of_a_long_list_looks_at_its_beginning(

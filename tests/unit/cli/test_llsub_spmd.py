@@ -79,7 +79,7 @@ def test_a_python_that_is_not_there_is_refused(
     """With the variable's name; nothing is made."""
     monkeypatch.setenv(rank_python.ENV_PYTHON, "/no/python")
     assert call("--spmd", "prog.py", "[1,2]") == 2
-    assert "LLSUB_PYTHON=/no/python is no program" in capsys.readouterr().err
+    assert "LLSUB_PYTHON=/no/python is not an executable program" in capsys.readouterr().err
     monkeypatch.delenv(rank_python.ENV_PYTHON)
     monkeypatch.setenv("PATH", "")
     assert call("--spmd", "prog.py", "[1,2]") == 2
@@ -128,7 +128,7 @@ def test_a_python_that_does_not_answer_is_worth_a_note(
     monkeypatch.setattr(rank_python, "CHECK_S", 0.2)
     put_python(desk, "#!/bin/sh\nexec sleep 60\n")
     assert call("--spmd", "prog.py", "[1,2]") == 0
-    assert "cannot see whether" in capsys.readouterr().err
+    assert "cannot check whether" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture
     assert len(submitted(desk)) == 1
     script = (desk / "LLSUB.1" / run_folder.LAUNCH_SCRIPT).read_text()
     assert "--resume" not in script
-    assert "the run is submitted anew" in script
+    assert "cannot be resumed; submit it again" in script
 
 
 def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) -> None:

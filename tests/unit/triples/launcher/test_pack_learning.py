@@ -1,4 +1,4 @@
-"""What a packed run keeps, and what it says where that fails."""
+"""Histories and groups of a packed run, and messages if they cannot be written."""
 
 from __future__ import annotations
 

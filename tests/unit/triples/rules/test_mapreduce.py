@@ -1,4 +1,4 @@
-"""Which inputs, names and processes one use of llmapreduce comes to, and the scripts that it writes."""
+"""Inputs, names, processes and scripts of llmapreduce."""
 
 from __future__ import annotations
 
@@ -61,13 +61,12 @@ def sizes(made: Split, inputs: int) -> list[int]:
 def test_remainders_are_those_of_llscs_pictures(
     np: int | Triple | None, ndata: int | None, expected: list[int], apptype: mapreduce.AppType
 ) -> None:
-    """16 inputs: with np the lowest processes have the extra ones, with ndata the highest one the leftover."""
     assert sizes(split(16, np, ndata, "block", apptype, None, "here"), 16) == expected
 
 
 def test_np_is_not_used_beside_ndata_and_that_is_said() -> None:
     made = split(16, 3, 3, "block", "siso", None, "here")
-    assert made.notes == ("--np=3 is not used where --ndata is given: 16 inputs, 3 a process",)
+    assert made.notes == ("--np=3 is ignored because of --ndata: 16 inputs, 3 per process",)
     assert split(16, Triple(2, 8), 3, "block", "siso", None, "here").triple is None
 
 
@@ -368,7 +367,6 @@ def test_llsubs_sentences_in_this_commands_words(said: str, own: str) -> None:
 
 
 def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:
-    """Neither when the reducer failed, nor when it ran after a map that did."""
     folder = Folder(str(tmp_path), True, False)
     (tmp_path / "run.json").touch()
     assert bash(mapreduce.reduce_script(("/bin/true",), folder)) == 0
@@ -398,7 +396,7 @@ def test_names_of_another_run_are_seen() -> None:
 
 
 def test_a_job_whose_processes_have_gpus_of_their_own_asks_for_them_together() -> None:
-    """Its nodes have unlike numbers of GPUs, and such a step beside --overlap is refused (24.11, 26.05)."""
+    """Slurm 24.11 and 26.05 refuse such a step with --overlap."""
     run = Run(name="m", command=("/m",), cwd="/", triple=None, processes=5, tasks=5)
     script = submission.launch_script(run, "/f", "/python", ["sbatch"], gpus_of_job="volta:5")
     start = script[script.index("\nsrun ") :].partition("/bin/sh")[0]

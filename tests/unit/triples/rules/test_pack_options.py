@@ -1,4 +1,4 @@
-"""Options of llsub that say how a run is packed: texts in, a PackRequest or a sentence out."""
+"""Options of llsub for packing: texts in, a PackRequest or an error out."""
 
 from __future__ import annotations
 
@@ -89,10 +89,9 @@ def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, 
 
 @pytest.mark.parametrize("option", [{"undo": "pause"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
 def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
-    """In words that the user has written: not of the policy that trials have."""
     for more in ({"is_auto": True}, {"compared": True}):
         written = PackOptions(compare_sharing=bool(more.get("compared")), **option)
-        with pytest.raises(UsageError, match="is about neighbours; remove it, or write --pack"):
+        with pytest.raises(UsageError, match="is about unlike tasks on one GPU; remove it, or write --pack"):
             pack_options.request(written, retries=0, is_auto=bool(more.get("is_auto")))
 
 
@@ -104,16 +103,16 @@ def test_a_signal_has_its_name_with_or_without_sig(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("RTMIN", "a real-time signal"),
-        ("SIGRTMIN+3", "a real-time signal"),
+        ("RTMIN", "real-time signals differ"),
+        ("SIGRTMIN+3", "real-time signals differ"),
         ("KILL", "programs cannot handle it"),
         ("SIGSTOP", "programs cannot handle it"),
-        ("CONT", "it stops, or goes on"),
-        ("CHLD", "whenever a process"),
+        ("CONT", "it stops or continues a program"),
+        ("CHLD", "whenever one of their child processes"),
         ("USER1", "is not the name of a signal; did you mean USR1"),
         ("", "is not the name of a signal; write a name such as USR1"),
-        ("10", "is the name of no signal"),
-        ("SIG", "is the name of no signal"),
+        ("10", "is not the name of a signal"),
+        ("SIG", "is not the name of a signal"),
     ],
 )
 def test_a_signal_that_cannot_mean_save_is_refused(text: str, why: str) -> None:
@@ -170,10 +169,10 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
         ("lug,max=3", "max=3 is not one of"),
         ("lug,smact_max=80", "80 is more; write 0.8"),
         ("lug,smact_max=0", "above 0 and up to 1"),
-        ("lug,smact_max=-1", "and not -1"),
+        ("lug,smact_max=-1", "not -1"),
         ("lug,smact_max=", "not empty"),
-        ("lug,smact_max=nan", "and not nan"),
-        ("lug,smact_max=101", "and not 101"),
+        ("lug,smact_max=nan", "not nan"),
+        ("lug,smact_max=101", "not 101"),
         ("lug,free_min=0", "free_min= is a size like 8G"),
         ("lug,free_min=2", "free_min=2 would be 2 MiB.*free_min=2G"),
         ("lug;x", "there is no policy lug;x"),
@@ -207,7 +206,7 @@ def test_a_size_is_written_as_after_share_gpu_mem(text: str, mib: int | None) ->
 
 @pytest.mark.parametrize("text", ["0", "-1", "-6G", "", "x", "6 G", "1e9", "nan", "6.5G", "99999T", "0G", "6GG"])
 def test_a_size_that_is_none_is_a_sentence_with_one_that_is(text: str) -> None:
-    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, and not"):
+    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, not"):
         pack_options.parse_gpu_mem(text, "--gpu-mem=")
 
 

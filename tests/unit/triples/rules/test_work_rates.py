@@ -68,7 +68,7 @@ def test_nothing_measured_says_nothing() -> None:
 
 
 def test_rate_of_slot_gpu_and_node_is_over_the_time_from_first_to_last() -> None:
-    """Two slots on one GPU, two tasks of 10 s and 5 units/s in each, with a gap of 5 s between them."""
+    """Two slots on one GPU, each with two tasks of 10 s at 5 units/s and a gap of 5 s."""
     attempts = [
         measured(number, 100 + 15 * (number // 2), 10, 5, slot=number % 2, gpu_uuid="GPU-a") for number in range(4)
     ]
