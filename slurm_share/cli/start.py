@@ -84,7 +84,7 @@ def _broken(error: Exception) -> int:
     what = " ".join(f"{type(error).__name__}: {error}".split())
     where = f" ({file})" if file and file not in what else ""
     name = f"{program} doctor" if is_doctor else program
-    sentence = f"its Python modules cannot be loaded: {what}{where}; install slurm-share on this host again"
+    sentence = f"its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew"
     if without_hosts:
         ours = f"{SYSTEM_COMMANDS}/{program}"
         is_other = os.access(ours, os.X_OK) and os.path.realpath(ours) != os.path.realpath(sys.argv[0])

@@ -302,10 +302,10 @@ def test_without_slurm_it_says_where_to_go(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--Np=3"], "there is not an option --Np; did you mean --np?"),
+        (["--Np=3"], "there is no option --Np; did you mean --np?"),
         (["--delimitr=3"], "did you mean --delimiter?"),
-        (["-T", "5"], "there is not an option -T; see llmapreduce -h"),
-        (["--mimo"], "there is not an option --mimo"),
+        (["-T", "5"], "there is no option -T; see llmapreduce -h"),
+        (["--mimo"], "there is no option --mimo"),
         (["stray"], "stray is not part of an option"),
         (["--input"], "expected one argument"),
         (["--mapper="], "--mapper is missing"),

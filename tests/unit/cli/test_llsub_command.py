@@ -133,7 +133,7 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
             ("./task.sh", "[1,8]", "-q", "gpuu"),
             "there is no partition gpuu: the partitions are gpu, plain; did you mean gpu?",
         ),
-        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, and [1,8] has 8"),
+        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, but [1,8] has 8"),
         (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
         (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
@@ -515,7 +515,7 @@ def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: p
     assert f"1 of 2 tasks are done; {log} does not exist: the job has not started, or its output could not" in out
     log.touch()
     assert call("--watch") == 1
-    assert f"1 of 2 tasks are done; see {log}; llsub --resume" in capsys.readouterr().out
+    assert f"1 of 2 tasks are done; see {log} for the others; llsub --resume" in capsys.readouterr().out
     record(here / "LLSUB.1", ended(0), ended(1))
     assert call("--watch", "LLSUB.1") == 0
     assert call("./task.sh", "[1,2]", "--wait") == 1

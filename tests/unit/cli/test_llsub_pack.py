@@ -241,9 +241,9 @@ def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
     whole = file.read_bytes()
     for data, why in (
         (whole + b"{}\n", "it has 3 lines, but the run has 2 tasks; submit it again"),
-        (whole[:-5], "it has 1 line,"),
-        (b'{"gpumem": 5}\n{}\n', "cannot tell what the tasks ask for"),
-        (b"\xff\n{}\n", "cannot tell what the tasks ask for"),
+        (whole[:-5], "it has 1 line"),
+        (b'{"gpumem": 5}\n{}\n', "the requests of the tasks cannot be read"),
+        (b"\xff\n{}\n", "the requests of the tasks cannot be read"),
     ):
         file.write_bytes(data)
         with pytest.raises(run_folder.StateError, match=why):
@@ -377,7 +377,7 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "--pack"), "--pack needs a triple"),
         (("./plain.sh", "--gpu-mem=6G"), "--gpu-mem needs a triple"),
         (("./plain.sh", "--oom-retries=0"), "--oom-retries needs a triple"),
-        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem needs --pack; write --pack too, or leave"),
+        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem needs --pack; write --pack too, or remove"),
         (("./plain.sh", "[1,2]", "--gpus-per-task=1"), "--gpus-per-task needs --pack"),
         (("./plain.sh", "[1,2]", "--oom-retries=0"), "--oom-retries needs --pack"),
         (("./plain.sh", "[1,2]", "--max-per-gpu=1"), "--max-per-gpu needs --pack"),
@@ -449,7 +449,7 @@ def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
     assert call("[1,auto,4]", "--pack", "--tasks", "list") == 2
     said = capsys.readouterr().err
     assert "is not known: the cluster's nodes cannot be read" in said
-    assert "write the number, such as [1,16,4]" in said
+    assert "write the number of processes, such as [1,16,4]" in said
     assert call("[1,4]", "--pack", "--tasks", "list") == 0
     assert run_of(here).pack == GAIN
 
@@ -581,7 +581,7 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
         "       1  unknown   first of a kind: half of a GPU is booked until its memory is flat  0.41 family"
     )
     assert re.fullmatch(r"first placements: GPU 0 tasks? 0( [0-9])*; GPU 1 tasks? 1( [0-9])*", lines[5])
-    assert lines[6] == "not packed: task 4 wants 2 GPUs: whole ones"
+    assert lines[6] == "not packed: task 4 wants 2 GPUs: they get whole GPUs"
     assert len(lines) == 7
     assert sorted(here.iterdir()) == before
 

@@ -104,7 +104,7 @@ MISSING = "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'slurm_share'\
     ("text", "why"),
     [
         (MISSING, "has no slurm_share.spmd, which ranks need to send messages; install it there with: slurm-share"),
-        ("#!/bin/sh\necho version 0\n", f"with version 0 of its messages, and this slurm-share has {VERSION}"),
+        ("#!/bin/sh\necho version 0\n", f"with protocol version 0, but this slurm-share has {VERSION}"),
         ("#!/bin/sh\necho 'ImportError: bad' >&2\nexit 1\n", "cannot import slurm_share.spmd: ImportError: bad"),
     ],
 )

@@ -620,4 +620,4 @@ def test_a_folder_of_bookings_that_cannot_be_used_is_said_and_the_run_goes_on(pr
     (paths.tmp / f"slurm-share-{os.getuid()}").write_text("")
     made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
     assert made.bookings is None
-    assert [note for note in made.notes if "other launchers of yours" in note]
+    assert [note for note in made.notes if "your other launchers" in note]

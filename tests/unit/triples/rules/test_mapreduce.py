@@ -357,7 +357,7 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
             "this job has 2 on each; -g 4 is for nodes with more",
             "this job has 2 on each; --gpuNameCount=4 is for nodes",
         ),
-        ("there are nodes with gpu:2; write -g with such a number", "; write --gpuNameCount with as many"),
+        ("there are nodes with gpu:2; write -g with such a number", "; write --gpuNameCount with such a number"),
         ("for example --share-gpu=4,mem=1G, or -g COUNT", "--share-gpu=4,mem=1G, or --gpuNameCount=COUNT"),
         ("write cpu-g 4", "write cpu-g 4"),
     ],

@@ -164,7 +164,7 @@ def test_exclusive_needs_no_second_slot() -> None:
         ("mem=8G", "write --gpu-mem=8192M instead"),
         ("4,mem=8G", "write --gpu-mem=8192M instead"),
         ("sm=even", "write a percentage, such as sm=50"),
-        ("1", r"has room for 4 processes, and \[1,8\] has 8"),
+        ("1", r"has room for 4 processes, but \[1,8\] has 8"),
         ("nonsense", "the valid form is"),
     ],
 )

@@ -111,7 +111,7 @@ def test_each_line_is_a_task_with_or_without_a_last_newline() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "there is no task"),
+        (b"", "the file is empty"),
         (b"a\n\nb\n", "line 2 is empty"),
         (b"a\n \t\n", "line 2 is empty"),
         (b"a\n\n", "line 2 is empty"),
@@ -320,7 +320,7 @@ def test_why_there_is_no_share_is_said() -> None:
 @pytest.mark.parametrize(
     ("written", "gpus", "words"),
     [
-        ("2", 2, r"has room for 4 processes, and \[1,8\] has 8 on each node; write --share-gpu=4"),
+        ("2", 2, r"has room for 4 processes, but \[1,8\] has 8 on each node; write --share-gpu=4"),
         ("1", 1, r"on 1 GPU has room for 1"),
         ("mem=8G", None, "write the number too"),
         ("mem=8G", 0, "write the number too"),
@@ -416,7 +416,7 @@ def test_what_a_computed_number_assumes_is_said() -> None:
     assert computed.is_computed
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
     assert said.startswith("nodes have 2 to 4 GPUs: --share-gpu=4 is for a node with 2; on a node with more")
-    assert said.endswith("and each of them a larger part")
+    assert said.endswith("each with a larger part")
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), fitting.sharing(triple, "mem=8G", 2, plugin=True))
     assert said.endswith("a GPU gets fewer processes")  # a cap that was written stays
     assert fitting.assumed_notes(triple, (), (V2,), computed) == ()
