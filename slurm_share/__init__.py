@@ -1,14 +1,14 @@
 """slurm-share: the GPUs of a node, shared between the tasks of one Slurm user.
 
-The names below are for programs of others. They are imported when they are first asked for, because every Prolog of a
-cluster imports this package and most of them ask for nothing.
+The names below are the API for other programs. They are imported on first use, because every Prolog of a cluster
+imports this package and most need none of them.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
-    from .core.config import load as load_config  # noqa: F401  (a plainer name from outside)
+    from .core.config import load as load_config  # noqa: F401  (a clearer name outside the module)
     from .core.errors import SlurmShareError as SlurmShareError
     from .core.paths import Paths as Paths
     from .core.records import ShareRequest as ShareRequest

@@ -1,12 +1,12 @@
-"""Tell the launcher of a run how much this program has done: `from slurm_share import progress; progress.tick()`.
+"""Report the progress of this program to the launcher of its run: `from slurm_share import progress; progress.tick()`.
 
-Writes a number into the file that LLSUB_PROGRESS names, and does nothing where there is no such variable. Imports
-nothing else of slurm_share. Never raises: a full disk must not end a training.
+Writes a number into the file that LLSUB_PROGRESS names. Does nothing without that variable. Imports nothing else of
+slurm_share. Never raises: a full disk must not end a training.
 
-One process of a task counts. The first that calls holds a lock (lockf(3)) on the file, and calls of others have no
-effect, such as those of a data loader's children or of the other ranks of a distributed training. A child made by
-fork(2) has no lock, and its calls have no effect while its parent lives. A later program of the same task goes on from
-the number that is there.
+Only one process of a task counts: the first caller locks the file (lockf(3)), and calls of other processes have no
+effect, such as children of a data loader or other ranks of a distributed training. A child made by fork(2) does not
+inherit the lock, so its calls have no effect while its parent is alive. A later program of the same task continues from
+the number in the file.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from _thread import RLock
 
 VARIABLE = "LLSUB_PROGRESS"
 _WIDTH = 31
-"""Of the number in the file: each write replaces all of the one before."""
+"""Width of the number in the file, so that each write replaces the previous one completely."""
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _HIGH = 900
-"""A program that closes all files, as daemons do, gets the lowest numbers for those that it opens next. With our number
-among them, the next call would write into a file of the program."""
+"""Least descriptor of our file. A program that closes all files, as daemons do, gets low descriptors for the files that
+it opens next. With a low descriptor, we would then write into one of these files."""
 _UNKNOWN, _NONE = -2, -1
 
 _lock = RLock()
-"""A signal's handler may call while it has interrupted a call of the same thread."""
+"""Reentrant, because a signal handler may call while it interrupts a call of the same thread."""
 _file = _UNKNOWN
-"""The open file; _NONE: calls have no effect."""
+"""Descriptor of the open file; _NONE: calls have no effect."""
 _identity = (0, 0)
-"""Device and inode of that file."""
+"""Device and inode of the open file."""
 _total: float = 0
 
 
 def tick(units: float = 1) -> None:
-    """Add work that was done: samples, steps, files; always the same unit. About 2 microseconds."""
+    """Add finished work, always in the same unit, such as samples, steps or files. Takes about 2 us."""
     _count(units, is_total=False)
 
 
 def report(value: float) -> None:
-    """Set how much has been done since the program began, in the same unit at every call."""
+    """Set the work finished since the start of the program, always in the same unit."""
     _count(value, is_total=True)
 
 
@@ -53,12 +53,12 @@ def _count(units: float, *, is_total: bool) -> None:
                 _file = _begin()
             if _file < 0:
                 return
-            units = float(units)  # a number of NumPy's is as short as its type: 2048 + 1 = 2048 in float16
+            units = float(units)  # NumPy numbers keep their precision: 2048 + 1 = 2048 in float16
             total = units if is_total else _total + units
-            if units >= 0 and total - total == 0:  # False for what is not a number, or infinite
+            if units >= 0 and total - total == 0:  # False for NaN and infinity
                 _total = total
                 _write(b"%-*b\n" % (_WIDTH, b"%.15g" % total))
-    except Exception:  # noqa: BLE001  (a word about progress is not worth a program's end)
+    except Exception:  # noqa: BLE001  (a report of progress must never end a program)
         pass
 
 
@@ -74,7 +74,7 @@ def _write(line: bytes) -> None:
 
 
 def _begin() -> int:
-    """Open the file, take the lock on it and the number that is there; return it, or _NONE: calls have no effect."""
+    """Open and lock the file, and read its number; return the descriptor, or _NONE if calls have no effect."""
     global _total, _identity
     path = os.environ.get(VARIABLE)
     if not path:
@@ -87,17 +87,17 @@ def _begin() -> int:
         os.lockf(file, os.F_TLOCK, 0)
         _total = _number(os.pread(file, _WIDTH + 1, 0))
         _identity = _identity_of(file)
-    except OSError:  # another process counts, or this is no file
+    except OSError:  # another process holds the lock, or this is not a regular file
         os.close(file)
         return _NONE
     return file
 
 
 def _moved(file: int) -> int:
-    """Return the file under a high number, which no file that the program opens later gets."""
+    """Move the file to a descriptor from _HIGH on, if the limit of descriptors allows it; return the descriptor."""
     try:
         high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    except (OSError, ValueError):  # no process may have so many
+    except (OSError, ValueError):
         return file
     os.close(file)
     return high
@@ -109,7 +109,7 @@ def _identity_of(file: int) -> tuple[int, int]:
 
 
 def _is_open(file: int) -> bool:
-    """Return whether this is still the file that was opened, and not closed or another one by the same number."""
+    """Return whether the descriptor still refers to the file that was opened."""
     try:
         return file == _NONE or _identity_of(file) == _identity
     except OSError:
@@ -125,7 +125,7 @@ def _number(data: bytes) -> float:
 
 
 def _after_fork() -> None:
-    """Begin anew in a child: another thread may have held the lock, and the file is the parent's."""
+    """Reset the state in a child: another thread may have held the lock, and the file belongs to the parent."""
     global _lock, _file
     _lock = RLock()
     file, _file = _file, _UNKNOWN

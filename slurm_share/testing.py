@@ -1,4 +1,5 @@
-"""Our fakes, shipped: they act, and refuse what they were not taught. For tests of ours and of whoever builds on us."""
+"""Fakes for our own tests and for tests of other programs. They behave like the original and refuse unknown
+requests."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .triples import Run, run_folder
 
 
 def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:
-    """The folder of a run of one task that was submitted as these jobs."""
+    """Make the folder of a run with one task that was submitted as `jobs`, and return it."""
     folder.mkdir()
     run = Run(name="true", command=("/bin/true",), cwd="/", triple=None, processes=1, tasks=1)
     (folder / run_folder.RUN).write_bytes(run_folder.render_run(run))
@@ -35,7 +36,7 @@ def offers_of(
     why_not: str | None = None,
     is_missing: bool = False,
 ) -> tuple[Limits, ...]:
-    """Return what the backends that may serve a share offer on a node where MPS is so."""
+    """Return the limits of the backends that may serve a share, with the given limits for MPS."""
     required_by = "mps_required" if settings is not None and settings.mps_required else ""
     return tuple(
         replace(one, client_limit=client_limit, why_not=why_not, is_missing=is_missing, required_by=required_by)
@@ -47,13 +48,13 @@ def offers_of(
 
 @dataclass
 class FakeNvml:
-    """Stands in for `slurm_share.node.gpus.binding`: GPUs as given, or a driver that does not answer."""
+    """A fake of `slurm_share.node.gpus.binding`: the given GPUs, or a driver that does not answer."""
 
     broken: str | None = None
-    """The reason the driver gives for not answering."""
+    """The error of the driver; None: the driver answers."""
     readings: list[GpuReading] = field(default_factory=list)
     bus_ids: dict[str, str] = field(default_factory=dict)
-    """PCI addresses by UUID."""
+    """GPU UUID -> PCI address."""
 
     def gpu(
         self,
@@ -65,7 +66,7 @@ class FakeNvml:
         bus_id: str | None = None,
         simulated: bool = False,
     ) -> FakeNvml:
-        """Add one GPU; answers itself, so that calls can be chained."""
+        """Add a GPU; return the fake itself, so that calls can be chained."""
         index = len(self.readings)
         uuid = f"GPU-{index:08d}-0000-4000-8000-000000000000"
         gpu = Gpu(uuid, index, index, "Fake GPU", memory_total_mib, simulated=simulated)
@@ -76,16 +77,16 @@ class FakeNvml:
         return self
 
     def read_driver(self) -> Driver:
-        """As nvml.read_driver. Raises DriverError when told to."""
+        """Return the driver with its GPUs. Raises DriverError if `broken` is set."""
         return Driver("550.0-fake", tuple(reading.gpu for reading in self.read_gpu_readings()))
 
     def read_bus_ids(self, gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
-        """As nvml.read_bus_ids. Raises DriverError when told to."""
+        """Return the PCI addresses of GPUs. Raises DriverError if `broken` is set."""
         self.read_gpu_readings()
         return tuple(self.bus_ids.get(gpu.uuid) for gpu in gpus)
 
     def read_gpu_readings(self) -> tuple[GpuReading, ...]:
-        """As nvml.read_gpu_readings. Raises DriverError when told to."""
+        """Return the readings of all GPUs. Raises DriverError if `broken` is set."""
         if self.broken is not None:
             raise DriverError("nvmlInit", self.broken)
         return tuple(self.readings)
@@ -93,56 +94,61 @@ class FakeNvml:
 
 @dataclass
 class FakeGpu:
-    """One GPU, or MIG instance, of a FakeBinding. Memory in MiB; None where the driver does not say."""
+    """One GPU or MIG instance of a FakeBinding. Memory in MiB; None: the driver does not report it."""
 
     uuid: str
     memory: tuple[int, int] = (81920, 0)
-    """Total and used."""
+    """Total and used memory."""
     utilization: int | None = 0
     memory_busy: int = 0
-    """Percent of the driver's last period with traffic to memory; told with the utilisation."""
+    """Percentage of the driver's last period with memory traffic, reported with the utilisation."""
     compute: dict[int, int | None] = field(default_factory=dict)
-    """Pid -> memory, in this list of the driver's."""
+    """Pid -> memory, for compute processes; `graphics` and `mps` likewise."""
     graphics: dict[int, int | None] = field(default_factory=dict)
     mps: dict[int, int | None] = field(default_factory=dict)
     all_in_one: dict[int, int | None] | None = None
     """The list of all processes (Hopper and newer); None: not supported."""
     sm: dict[int, int] | None = None
-    """Pid -> percent since the question before; None: not supported."""
+    """Pid -> percentage since the previous query; None: not supported."""
     gpm: dict[int, float] | None = None
-    """Metric -> percent now; None: no GPM."""
+    """Metric -> present percentage; None: no GPM."""
     power_w: float | None = None
     energy_j: float | None = None
     temperature_c: int | None = None
     instances: list[FakeGpu] | None = None
     """None: MIG is off."""
     fails: dict[str, str] = field(default_factory=dict)
-    """Function -> the error it raises, such as GpuIsLost; `*`: all that are asked of a handle."""
+    """Function -> the error it raises, such as GpuIsLost; `*`: all functions of a GPU."""
 
 
 class FakeBinding:
-    """Stands in for NVIDIA's binding in `node.gpus.load.NvmlSession`: answers as the driver would, raises the
-    binding's own errors, and counts what was asked and what was not given back."""
+    """A fake of NVIDIA's binding for `node.gpus.load.NvmlSession`.
+
+    It answers like the driver, raises the errors of the binding, and counts calls and resources that were not freed.
+    """
 
     def __init__(self, *gpus: FakeGpu) -> None:
         self.gpus = list(gpus)
         self.absent: str | None = None
         """The error of nvmlInit."""
         self.void: str | None = None
-        """The error of every other call, until the next nvmlInit: a driver that was loaded anew."""
+        """The error of every other call until the next nvmlInit, as after a reload of the driver."""
         self.asked: dict[str, int] = {}
+        """Function -> number of calls."""
         self.open = 0
+        """Calls of nvmlInit without nvmlShutdown."""
         self.samples = 0
         """GPM samples that were allocated and not freed."""
         self.since_us: int | None = None
-        """What use by processes was asked since, last."""
+        """Time stamp in the last query for the utilisation by processes."""
         self._taken: dict[int, dict[int, float]] = {}
+        """Address of a GPM sample -> its metrics."""
         self.clock_us = 0
-        """The driver's clock, microseconds: it stamps samples of use by processes with it."""
+        """The driver's clock, microseconds, for time stamps of the utilisation by processes."""
 
     def error(self, name: str) -> Exception:
-        """NVML's error of that name, as the binding raises it; `Success` is one, too."""
-        import pynvml  # noqa: TID251  (its errors and its structures are what is faked here)
+        """Return NVML's error of that name, as the binding raises it; `Success` is one too."""
+        import pynvml  # noqa: TID251  (the fake needs its errors and structures)
 
         prefix = "".join(f"_{one}" if one.isupper() else one.upper() for one in name).removeprefix("_")
         value = pynvml.NVML_SUCCESS if name == "Success" else getattr(pynvml, f"NVML_ERROR_{prefix}")
@@ -164,7 +170,7 @@ class FakeBinding:
             raise self.error("NotSupported")
         return value
 
-    # The binding's own names from here on.
+    # From here on, functions of the binding.
 
     def nvmlInit(self) -> None:
         self._count("nvmlInit")
@@ -284,7 +290,7 @@ class FakeBinding:
         )
 
     def nvmlGpmMetricsGet(self, request: Any) -> None:
-        """The mean of the two samples; a metric that neither has is not supported."""
+        """Set each metric to the mean of two samples; a metric that is not in both is not supported."""
         self._count("nvmlGpmMetricsGet")
         first, second = self._taken[_address(request.sample1)], self._taken[_address(request.sample2)]
         for slot in range(request.numMetrics):

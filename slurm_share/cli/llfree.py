@@ -1,4 +1,4 @@
-"""`llfree` (LLSC's LLfree): nodes, cores and GPUs that the caller could have now, for each kind of node."""
+"""`llfree` (LLSC's LLfree): free nodes, cores and GPUs for each kind of node."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ COLUMNS = (
     terminal.Column("GPUS", right=True, goes=4),
     terminal.Column("FREE_GPUS", right=True),
 )
-"""Fields 5 and 7 are where LLSC's own tools look for free cores and free nodes; no field holds a blank. On a terminal
-that is too narrow GPUS goes first: it is the product of two others."""
+"""LLSC's tools read free cores from field 5 and free nodes from field 7. No field contains a blank. On a narrow
+terminal GPUS is left out first, because it is the product of two other columns."""
 EXAMPLES = """\
 columns
-  One line for each kind of node of each partition; a node in two partitions
-  counts in both. GPU_TYPE has the type and how many a node has of it.
-  Free nodes: nothing runs there. Free GPUs: nobody has one, or a part of it.
-  Nodes that are down, drained, reserved or silent are counted, and nothing of
-  them is free. Where the terminal is too narrow, columns are left out and named
-  in the last line; a pipe gets all of them.
+  One line for each kind of node in each partition; a node in two partitions
+  counts in both. GPU_TYPE: type, and number of such GPUs in a node.
+  Free nodes: no job is there. Free GPUs: no job has the GPU or a part of it.
+  Nodes that are down, drained, reserved or do not respond are counted, but
+  nothing on them is free. On a narrow terminal some columns are left out, and
+  the last line names them. A pipe gets all columns.
 
 examples
-  llfree                     what is free, everywhere
-  llfree -p gpu              in this partition
+  llfree                     free resources in all partitions
+  llfree -p gpu              in one partition
   llfree --hide-header | awk '$1 == "gpu" { print $5, "cores,", $7, "nodes" }'
   llfree --json
 
 exit codes
-  0 done, 1 Slurm did not answer, 2 it cannot be as asked.
+  0 done, 1 Slurm did not answer, 2 invalid request.
 """
 
 
@@ -53,28 +53,28 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Nodes, cores and GPUs that nobody uses,\nand that are not on a node that another user has alone.",
+        description="List free nodes, cores and GPUs,\nexcept on nodes that another user has exclusively.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument("-p", "--partition", metavar="NAME", help="only this partition, or several, with commas")
-    parser.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("-p", "--partition", metavar="NAME", help="this partition, or several separated by commas")
+    parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--help", action="help", help="show this help message and exit")
     version.add_to(parser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     arguments = parser().parse_args(argv)
     return enter(PROGRAM, lambda: print_free(arguments))
 
 
 def print_free(arguments: argparse.Namespace) -> int:
-    """Ask Slurm and print what is free. Raises UsageError for a partition that is not there, CommandError."""
+    """Query Slurm and print free resources. Raises UsageError for an unknown partition, CommandError."""
     cluster, kinds = read_free(None if arguments.partition is None else arguments.partition.split(","))
     if arguments.json:
         print(json.dumps(as_json(cluster, kinds), indent=2))
@@ -84,10 +84,10 @@ def print_free(arguments: argparse.Namespace) -> int:
 
 
 def as_lines(cluster: ClusterName, kinds: Sequence[FreeKind], *, hide_header: bool, width: int) -> list[str]:
-    """Return text. The first line is LLSC's and is always there: its tools expect it with --hide-header too."""
+    """Return the table as lines. The first line is always there: LLSC's tools expect it, also with --hide-header."""
     first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
     (headings, *rows), left_out = terminal.lay_out(COLUMNS, [_row(kind) for kind in kinds], width)
-    note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
+    note = [f"({', '.join(left_out)}: shown in a wider terminal, in a pipe, or with --json)"] if left_out else []
     return [first, *rows] if hide_header else [first, headings, *rows, *note]
 
 

@@ -1,4 +1,4 @@
-"""`llkill` (LLSC's LLkill): ends jobs by number, by user, or all of a run's."""
+"""`llkill` (LLSC's LLkill): ends jobs by job id, by user, or by run."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from ..triples import chosen_jobs
 
 PROGRAM = "llkill"
 NAME_MOST = 40
-"""Most characters of a job's name, which may have a thousand, on a line."""
+"""Most characters of a job's name in a line."""
 EXAMPLES = """\
 examples
-  llkill 4711                a job; of an array all elements
-  llkill 4711,4712 77_3      several
+  llkill 4711                a job, or all elements of an array
+  llkill 4711,4712 77_3      several jobs
   llkill '77_[1-4,9]'        some elements of an array, quoted for the shell
-  llkill LLSUB.3             the jobs of this run; what they had not finished is
-                             taken up by llsub --resume LLSUB.3
+  llkill LLSUB.3             the jobs of a run; llsub --resume LLSUB.3 runs its
+                             unfinished tasks later
   llkill --all               all my jobs
-  llkill -u alice            all jobs of alice: for root and Slurm's operators,
-                             unless alice is you
+  llkill -u alice            all jobs of alice; only for alice, root and Slurm's
+                             operators
 
-Each job that was ended is named on a line. Nothing is asked.
+Prints a line for each ended job. Does not ask for confirmation.
 
 exit codes
-  0 all ended, 1 some were not (the others were), 2 it cannot be as asked, and
-  nothing was ended.
+  0 all jobs were ended, 1 some were not, 2 invalid request, nothing was ended.
 """
 
 
@@ -46,30 +45,30 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="jobs, or the folder of a run")
-    parser.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
-    parser.add_argument("--all", action="store_true", help="all my jobs")
+    parser.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="job ids, or the folder of a run")
+    parser.add_argument("-u", "--user", metavar="USER", help="end all jobs of this user")
+    parser.add_argument("--all", action="store_true", help="end all my jobs")
     version.add_to(parser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     arguments = parser().parse_args(argv)
     return enter(PROGRAM, lambda: end_jobs(arguments))
 
 
 def end_jobs(arguments: argparse.Namespace) -> int:
-    """Cancel the jobs and say so; return 1 if one was not there, or Slurm refused."""
+    """Cancel jobs and print the result; return 1 if a job was not in the queue or Slurm refused."""
     if (bool(arguments.what) + (arguments.user is not None) + arguments.all) != 1:
-        raise UsageError("which jobs? Write their numbers or a run's folder, or -u USER, or --all: one of these")
+        raise UsageError("write one of: job ids or the folder of a run, -u USER, --all")
     if arguments.what:
         chosen, problems = chosen_jobs.read_to_end(arguments.what)
     else:
         uid, chosen = chosen_jobs.read_of_user(arguments.user)
         problems = []
         if not chosen:
-            print(f"nothing to end: no job of {processes.read_user_name(uid)} waits or runs")
+            print(f"there is nothing to end: no job of {processes.read_user_name(uid)} waits or runs")
     refused = cancel.cancel([one.id for one in chosen])
     terminal.print_lines(_ended(one) for one in chosen if one.id not in refused)
     owners = {one.id: one.job for one in chosen}

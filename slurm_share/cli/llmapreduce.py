@@ -1,11 +1,10 @@
-"""`llmapreduce`: one program over many inputs, then another one over its outputs.
+"""`llmapreduce`: runs a mapper over many inputs, then a reducer over its outputs.
 
-The options are LLSC's, with their meanings (MIT SuperCloud documentation, "LLMapReduce");
-`triples/rules/mapreduce.py` says what was decided where that is silent. Inputs and outputs are given to the mapper with
-their whole paths, and so are the output folder and the reducer's file to the reducer.
+The options and their meanings are LLSC's (MIT SuperCloud documentation, "LLMapReduce"); `triples/rules/mapreduce.py`
+lists our decisions on points that it leaves open. Mapper and reducer get absolute paths.
 
-Called by a task of llmapreduce or llsub, it is one of LLSC's nested calls: it runs in its caller's own place, in the
-foreground, so that the caller's task is over when the inner map and its reducer are.
+When a task of llmapreduce or llsub calls it (LLSC's nested calls), it runs in the foreground with the caller's cores
+and GPU, so the caller's task ends after the inner map and reducer.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .progress_line import Line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done (or submitted), 1 failed, 2 the caller's mistake."""
+    """Run the command; return its exit code: 0 done or submitted, 1 failed, 2 invalid request."""
     return enter("llmapreduce", lambda: _run(read(sys.argv[1:] if argv is None else argv)))
 
 
@@ -43,11 +42,11 @@ def _run(request: Request) -> int:
 
 
 def _show(request: Request, plan: MapPlan) -> int:
-    """Print what would be run, for --dry-run."""
+    """Print the commands that would run, for --dry-run."""
     folder = mapreduce.Folder(request.tempdir or f"{Path.cwd()}/{map_planning.PREFIX}.<n>", True, request.keep)
     print(f"{len(plan.items)} inputs, {plan.starts} starts of the mapper, {plan.split.processes} processes")
     first = plan.items[0] if plan.split.groups is None else (f"{folder.path}/{mapreduce.PAIRS}1",)
-    print(f"the first one: {shlex.join((request.mapper, *first))}")
+    print(f"the first start: {shlex.join((request.mapper, *first))}")
     command = map_submitting.map_command(plan, folder, map_submitting.as_run(request, plan))
     if command is not None:
         print(shlex.join(command))
@@ -66,7 +65,7 @@ def _in_the_queue(request: Request, made: map_submitting.Made, reduces: bool) ->
     print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}")
     if reduces:
         jobs.append(map_submitting.submit_reduce(request, made, jobs[0], OUTPUT))
-        print(f"Submitted reduce job {jobs[1]}, which waits for it")
+        print(f"Submitted reduce job {jobs[1]}, which starts after the map job")
     sys.stdout.flush()
     return _wait(made.folder, made.run, jobs) if request.wait else names.EXIT_OK
 
@@ -79,8 +78,8 @@ def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int]) -> int:
     except KeyboardInterrupt:
         line.end()
         numbers = ",".join(map(str, jobs))
-        run_on = f"job {numbers} runs on" if len(jobs) == 1 else f"jobs {numbers} run on"
-        _say(f"{run_on}: llsub --watch {path} shows how far the map is, llkill {numbers} ends all")
+        run_on = f"job {numbers} continues" if len(jobs) == 1 else f"jobs {numbers} continue"
+        _say(f"{run_on}: llsub --watch {path} shows the progress of the map, llkill {numbers} ends all")
         return EXIT_INTERRUPTED
     line.end()
     if map_submitting.is_finished(path):
@@ -97,7 +96,7 @@ def _say_unfinished(path: Path) -> None:
         print(one, file=sys.stderr)
 
 
-# ---- Without ----
+# ---- Without the scheduler ----
 
 
 def _in_the_foreground(request: Request, made: map_submitting.Made, reduce: Sequence[str] | None) -> int:
@@ -117,7 +116,7 @@ def _show_command(argv: Sequence[str]) -> None:
 
 
 def _pass_on(text: str) -> None:
-    """Print what sbatch and its plugins say, unchanged."""
+    """Print messages of sbatch and its plugins unchanged."""
     sys.stderr.write(text)
     sys.stderr.flush()
 

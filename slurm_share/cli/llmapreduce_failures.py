@@ -1,6 +1,6 @@
-"""Print which inputs of a map failed; map.sh runs `python -m slurm_share.cli.llmapreduce_failures FOLDER`.
+"""Print the failed inputs of a map; map.sh runs `python -m slurm_share.cli.llmapreduce_failures FOLDER`.
 
-The map.sh of a job that waits names this module. A release must not rename it.
+Do not rename this module: map.sh of jobs that already wait in the queue contains its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..triples import map_failures
 
 
 def main() -> int:
-    """Print the failures of the run in the folder that is named."""
+    """Print the failures of the run in the folder given as argument."""
 
     def say() -> int:
         if len(sys.argv) != 2:

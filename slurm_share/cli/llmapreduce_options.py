@@ -1,4 +1,4 @@
-"""The options of `llmapreduce`: LLSC's, with their meanings, and ours."""
+"""The options of `llmapreduce`: those of LLSC, and our own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, 
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints errors as the other commands do."""
+    """A parser that raises UsageError for errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see llmapreduce -h")
@@ -27,47 +27,55 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     top = _Parser(
         prog="llmapreduce",
-        description="Runs a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
-        epilog="true and false are LLSC's way of writing switches: --keep=true.",
+        description="Run a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
+        epilog="Write switches with true or false, as in --keep=true.",
         allow_abbrev=False,
     )
     add = top.add_argument
     version.add_to(top)
-    add("--mapper", metavar="PROGRAM", help="called with `input output`, or the words of the list's line")
+    add("--mapper", metavar="PROGRAM", help="program called with `input output`, or the arguments in the list's line")
     add("--input", metavar="FOLDER|LIST", help="a folder of files, or a text file with an input on each line")
-    add("--output", metavar="FOLDER", help="where the outputs go; it is made if it is not there")
-    add("--np", metavar="N|[NODES,PER_NODE,THREADS]", help="processes at once (default: what you may have)")
-    add("--ndata", metavar="K", help="inputs a process, instead of --np")
-    add("--distribution", default="block", metavar="|".join(DISTRIBUTIONS), help="of inputs to processes")
-    add("--apptype", default="siso", metavar="siso|mimo", help="mimo: one start a process, with a file of pairs")
+    add("--output", metavar="FOLDER", help="folder for the outputs; it is created if it does not exist")
+    add("--np", metavar="N|[NODES,PER_NODE,THREADS]", help="processes at once (default: as many as you may have)")
+    add("--ndata", metavar="K", help="inputs per process, instead of --np")
+    add("--distribution", default="block", metavar="|".join(DISTRIBUTIONS), help="how inputs are assigned to processes")
+    add("--apptype", default="siso", metavar="siso|mimo", help="mimo: one start per process, with a file of pairs")
     add("--reducer", metavar="PROGRAM", help="called with OUTPUT REDOUT REDARGS when every map task is done")
-    add("--redargs", default="", metavar="WORDS", help="further arguments of the reducer, in one string")
-    add("--redout", default="llmapreduce.out", metavar="FILE", help="the reducer's output (default: %(default)s)")
-    add("--changeDepMode", default="false", metavar="true|false", help="reduce whatever became of the map")
-    add("--prefix", default="", metavar="TEXT", help="put before the outputs' names")
-    add("--ext", default="out", metavar="EXT|noext", help="put after them (default: %(default)s)")
-    add("--delimeter", "--delimiter", dest="delimiter", default=".", metavar="TEXT", help="before the extension")
-    add("--subdir", default="false", metavar="true|false", help="search the input's sub-folders, and keep their tree")
-    add("--extSearch", metavar="EXT", help="with --subdir=true: only files that end so")
+    add("--redargs", default="", metavar="ARGUMENTS", help="further arguments of the reducer, in one string")
+    add("--redout", default="llmapreduce.out", metavar="FILE", help="output of the reducer (default: %(default)s)")
+    add("--changeDepMode", default="false", metavar="true|false", help="run the reducer even if map tasks fail")
+    add("--prefix", default="", metavar="TEXT", help="prefix of the names of outputs")
+    add("--ext", default="out", metavar="EXT|noext", help="extension of the names of outputs (default: %(default)s)")
+    add("--delimeter", "--delimiter", dest="delimiter", default=".", metavar="TEXT", help="text before the extension")
+    add("--subdir", default="false", metavar="true|false", help="also map files in sub-folders, and keep their tree")
+    add("--extSearch", metavar="EXT", help="with --subdir=true: only files with this extension")
     add("--keep", default="false", metavar="true|false", help="keep the temporary folder with scripts and logs")
-    add("--tempdir", metavar="FOLDER", help=f"in the place of {map_planning.PREFIX}.<n>")
-    add("--exclusive", default="false", metavar="true|false", help="nodes for this job alone")
+    add("--tempdir", metavar="FOLDER", help=f"temporary folder (default: {map_planning.PREFIX}.<n>)")
+    add("--exclusive", default="false", metavar="true|false", help="use nodes that no other job is on")
     add("--cpuType", metavar="FEATURE", help="nodes with this feature (sbatch --constraint)")
-    add("--partition", metavar="NAME")
-    add("--gpuNameCount", metavar="NAME:COUNT", help="GPUs: of each process, or, with a triple, of each node")
+    add("--partition", metavar="NAME", help="partition of the jobs")
+    add("--gpuNameCount", metavar="NAME:COUNT", help="GPUs of each process or, with a triple, of each node")
     add("--slotsPerTask", default="1", metavar="N", help="cores of each process")
     add(
-        "--slotsPerTaskType", default="1", metavar="1|2|3", help="slotsPerTask is of: 1 map, 2 map and reduce, 3 reduce"
+        "--slotsPerTaskType",
+        default="1",
+        metavar="1|2|3",
+        help="what --slotsPerTask applies to: 1 map, 2 map and reduce, 3 reduce",
     )
-    add("--reservation", metavar="NAME")
-    add("--options", default="", metavar="WORDS", help="further options of sbatch, in one string")
-    add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as with sbatch")
-    add("--retries", default="0", metavar="K", help="start a map task that failed up to K times again")
-    add("--progress", metavar="REGEX", help="the number in a map task's log that says how much it has done, in a group")
-    add("--window", default="30", metavar="SECONDS", help="over which the rates of tasks are measured (default: 30)")
-    add("--local", action="store_true", help="run here, in the foreground, without a scheduler")
-    add("--wait", action="store_true", help="return when all is done, with 0 if it went well")
-    add("--dry-run", action="store_true", help="say what would be submitted, and make nothing")
+    add("--reservation", metavar="NAME", help="reservation of the jobs")
+    add("--options", default="", metavar="OPTIONS", help="further options of sbatch, in one string")
+    add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as for sbatch")
+    add("--retries", default="0", metavar="K", help="run a failed map task again, up to K times")
+    add("--progress", metavar="REGEX", help="regular expression for progress in a map task's log, with one group")
+    add(
+        "--window",
+        default="30",
+        metavar="SECONDS",
+        help="length of the windows in which rates are measured (default: 30)",
+    )
+    add("--local", action="store_true", help="run on this machine, in the foreground, without a scheduler")
+    add("--wait", action="store_true", help="wait until all jobs have ended; exit 0 if all tasks are done")
+    add("--dry-run", action="store_true", help="print the commands, but create and submit nothing")
     return top
 
 
@@ -85,14 +93,14 @@ def read(argv: Sequence[str]) -> Request:
             raise UsageError(f"--{name}={shown(getattr(found, name))}: write {' or '.join(known)}")
     subdir = mapreduce.boolean("--subdir", found.subdir)
     if found.extSearch is not None and not subdir:
-        raise UsageError("--extSearch is for a search in sub-folders; write --subdir=true as well")
+        raise UsageError("--extSearch needs --subdir=true; write that too")
     return Request(
         mapper=_program("--mapper", found.mapper),
-        input=_whole(found.input),
-        output=_whole(found.output),
+        input=_absolute(found.input),
+        output=_absolute(found.output),
         reducer=None if found.reducer is None else _program("--reducer", found.reducer),
         redargs=found.redargs,
-        redout=_whole(found.redout),
+        redout=_absolute(found.redout),
         np=None if found.np is None else _np(found.np),
         ndata=None if found.ndata is None else mapreduce.count("--ndata", found.ndata),
         distribution=found.distribution,
@@ -101,7 +109,7 @@ def read(argv: Sequence[str]) -> Request:
         subdir=subdir,
         extension=found.extSearch,
         keep=mapreduce.boolean("--keep", found.keep),
-        tempdir=None if found.tempdir is None else _whole(found.tempdir),
+        tempdir=None if found.tempdir is None else _absolute(found.tempdir),
         whatever=mapreduce.boolean("--changeDepMode", found.changeDepMode),
         wish=mapreduce.Wish(
             partition=found.partition,
@@ -130,7 +138,7 @@ def _progress(text: str | None) -> str:
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
     name = argument.partition("=")[0]
     if not name.startswith("-"):
-        return f"{shown(argument)} belongs to no option; write --option=VALUE"
+        return f"{shown(argument)} is not part of an option; write --option=VALUE"
     known = [option for action in parser._actions for option in action.option_strings]
     lowered = {option.lower(): option for option in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1)
@@ -139,18 +147,18 @@ def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _program(option: str, text: str) -> str:
-    """The program's whole path: a file here, as LLSC's examples name theirs, or one of the search path."""
+    """Return the absolute path of a program: a file in the working folder, as in LLSC's examples, or in PATH."""
     path = Path.cwd() / text
     found = str(path) if "/" in text or path.is_file() else shutil.which(text)
     if found is None or not Path(found).is_file():
-        raise UsageError(f"{option}: there is no program {shown(text)}; see its name")
+        raise UsageError(f"{option}: there is no program {shown(text)}; check its name")
     if not os.access(found, os.X_OK):
-        raise UsageError(f"{option}: {found} may not be executed; write chmod u+x {shlex.quote(found)}")
-    return _whole(found)
+        raise UsageError(f"{option}: {found} is not executable; run chmod u+x {shlex.quote(found)}")
+    return _absolute(found)
 
 
-def _whole(path: str) -> str:
-    """Links stay as they are: where a link leads may have another name on the nodes."""
+def _absolute(path: str) -> str:
+    """Return the absolute path without resolving links, because their targets may have other paths on the nodes."""
     return os.path.abspath(path)  # noqa: PTH100
 
 
@@ -163,7 +171,7 @@ def _np(text: str) -> int | Triple:
 def _naming(found: argparse.Namespace) -> mapreduce.Naming:
     for option, text in (("prefix", found.prefix), ("ext", found.ext), ("delimeter", found.delimiter)):
         if "/" in text or "\0" in text:
-            raise UsageError(f"--{option}={shown(text)}: a file's name has no slash in it")
+            raise UsageError(f"--{option}={shown(text)}: this becomes part of file names; remove the slash")
     return mapreduce.Naming(found.prefix, found.ext, found.delimiter)
 
 
@@ -171,4 +179,4 @@ def _split_option(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"{option}={shown(text)}: not words as a shell knows them ({error})") from error
+        raise UsageError(f"{option}={shown(text)} cannot be split as by a shell ({error})") from error

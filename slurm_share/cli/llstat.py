@@ -34,27 +34,27 @@ COLUMNS = (
     terminal.Column("SLOTS", right=True),
     terminal.Column("TRIPLE"),
 )
-"""LLSC's eleven first, so that a script finds the fields where they were."""
+"""The first eleven are those of LLSC's LLstat, so that scripts find the same fields."""
 EXAMPLES = """\
 columns
-  those of LLSC's LLstat, then GPUS (those the job has or asks for; 1/4: a part
-  of one), SHARE (what was written after --share-gpu), SLOTS (tasks that have a
-  place on a GPU at once) and TRIPLE (of jobs made by llsub).
+  The columns of LLSC's LLstat, then GPUS (that the job has or requests; 1/4: a
+  part of one), SHARE (the value of --share-gpu), SLOTS (most tasks on the GPUs
+  at once) and TRIPLE (of jobs of llsub).
   -: none. ?: not known yet, such as the GPUs of a job that waits for whole
-  nodes. Where the terminal is too narrow, columns are left out and named in the
-  last line; a pipe gets all of them.
+  nodes. On a narrow terminal some columns are left out, and the last line names
+  them. A pipe gets all columns.
 
 examples
   llstat                     my jobs
-  llstat -a                  everybody's, as far as Slurm shows them
-  llstat -u alice,bob        theirs
-  llstat -j 4711,77_3        these
-  llstat -j LLSUB.3          those of this run
+  llstat -a                  jobs of all users, as far as Slurm shows them
+  llstat -u alice,bob        jobs of these users
+  llstat -j 4711,77_3        these jobs
+  llstat -j LLSUB.3          jobs of this run
   llstat --json | jq '.jobs[] | select(.state == "R") | .id'
 
 exit codes
-  0 done, 1 Slurm did not answer or knows not all of these jobs, 2 it cannot be
-  as asked.
+  0 done, 1 Slurm did not answer or does not know all of these jobs, 2 invalid
+  request.
 """
 
 
@@ -62,33 +62,36 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Jobs that wait, run or end, with their shares of GPUs.",
+        description="List jobs that wait, run or end, with their shares of GPUs.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
     selection = parser.add_mutually_exclusive_group()
-    selection.add_argument("-u", "--user", metavar="USER", help="jobs of this user, or of several, with commas")
-    selection.add_argument("-a", "--all", action="store_true", help="everybody's jobs")
+    selection.add_argument("-u", "--user", metavar="USER", help="jobs of a user, or of several separated by commas")
+    selection.add_argument("-a", "--all", action="store_true", help="jobs of all users")
     selection.add_argument(
-        "-j", "--job", metavar="JOB", help="these jobs: 4711,77_3,77_[4-9]; or those of a run: LLSUB.3"
+        "-j",
+        "--job",
+        metavar="JOB",
+        help="these jobs, such as 4711,77_3,77_[4-9]; or the jobs of a run, such as LLSUB.3",
     )
-    parser.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
-    parser.add_argument("--json", action="store_true", help="for programs: all of it, unknown is null")
+    parser.add_argument("-h", "--hide-header", action="store_true", help="print no column headings")
+    parser.add_argument("--json", action="store_true", help="print JSON with all fields; unknown values are null")
     parser.add_argument("--help", action="help", help="show this help message and exit")
     version.add_to(parser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; return its exit code."""
     arguments = parser().parse_args(argv)
     return enter(PROGRAM, lambda: print_jobs(arguments))
 
 
 def print_jobs(arguments: argparse.Namespace) -> int:
-    """Read the queue and print it; return 1 if some of the jobs asked for are not there."""
+    """Read the queue and print it; return 1 if a requested job is not in the queue."""
     cluster, jobs, missing = chosen_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
     if arguments.json:
         print(json.dumps(as_json(cluster, jobs), indent=2))
@@ -100,12 +103,12 @@ def print_jobs(arguments: argparse.Namespace) -> int:
 
 
 def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:
-    """Return text. The first line is LLSC's and is always there: its tools expect it with --hide-header too."""
+    """Return the table as lines. The first line is always there: LLSC's tools expect it, also with --hide-header."""
     first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
     if not jobs:
         return [first] if hide_header else [first, "no jobs"]
     (headings, *rows), left_out = terminal.lay_out(COLUMNS, [_row(job) for job in jobs], width)
-    note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
+    note = [f"({', '.join(left_out)}: shown in a wider terminal, in a pipe, or with --json)"] if left_out else []
     return [first, *rows] if hide_header else [first, headings, *rows, *note]
 
 
@@ -141,14 +144,14 @@ def _number(value: int | None) -> str:
 
 
 def _memory(mib: int | None) -> str:
-    """As squeue: in whole gibibytes where it is some."""
+    """Return a size as in squeue: in G for whole gibibytes, else in M."""
     if mib is None:
         return "?"
     return f"{mib // 1024}G" if mib and mib % 1024 == 0 else f"{mib}M" if mib else "0"
 
 
 def as_json(cluster: ClusterName, jobs: Sequence[QueuedJob]) -> dict[str, Any]:
-    """Return the documented JSON form, schema 1. Unknown, and what a job does not have, is null."""
+    """Return the documented JSON form, schema 1. Unknown and missing values are null."""
     return {
         "schema": SCHEMA,
         "cluster": cluster.cluster,

@@ -1,4 +1,4 @@
-"""`llsub` (LLSC's LLsub): submits a script, as one process or in triples mode, and follows what it submitted."""
+"""`llsub` (LLSC's LLsub): submits a script, as one process or in triples mode, and follows runs."""
 
 from __future__ import annotations
 
@@ -39,53 +39,54 @@ from .progress_line import Line
 
 PROGRAM = "llsub"
 ROWS = 32
-"""Processes of a node that --dry-run lists."""
+"""Most processes of a node that --dry-run lists."""
 EPILOG = f"""\
 the triple
   [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS] or [NODES,PROCESSES_PER_NODE],
-  without blanks. Whole nodes; each process has cores, a GPU and a log of its
-  own. zsh takes brackets for itself: quote them there, '[1,8,5]'.
+  without blanks. The job gets whole nodes; each process has its own cores, GPU
+  and log. In zsh, quote the brackets: '[1,8,5]'.
 
 examples
   llsub ./train.sh [1,8,5]          8 processes on one node, 5 threads each
   llsub ./train.sh [2,24] --share-gpu=mem=4G
-                                    24 on each of 2 nodes, each with at most
-                                    4 GiB of GPU memory
+                                    24 processes on each of 2 nodes, each with
+                                    at most 4 GiB of GPU memory
   llsub ./train.sh [1,8] --tasks files.txt
                                     train.sh LINE for every line, 8 at a time
-  llsub [1,16] --tasks cmds.txt     a command a line, 16 at a time
+  llsub [1,16] --tasks cmds.txt     the command in each line, 16 at a time
   llsub ./sim.sh [4,48,1] --ntasks 100000 -- -v
                                     sim.sh -v, 100000 times
                                     ({ENV_TASK}=0 to 99999)
   llsub [1,auto,4] --pack --tasks mix.txt
-                                    unlike commands, each on the GPU that has
-                                    room for it, as many at once as fit
+                                    commands of different sizes, each on a GPU
+                                    with room for it, as many at once as fit
   llsub ./train.sh [1,auto] --tasks files.txt
                                     the number of processes is found by trials
   llsub --spmd prog.py [2,8]        16 ranks of a Python program, which send
                                     messages to each other
-  llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
-                                    --retries, --oom-retries, --max-failures,
-                                    --env, --options
-  llsub ./job.sh -s 4 -g volta:1    no triple: an ordinary job, 4 cores, a GPU
-  llsub -i                          a shell on a node; -i full: on a whole one
-  llsub ./train.sh [1,2] --local    here and now, without Slurm
+  llsub --resume LLSUB.3            the unfinished tasks of LLSUB.3; valid with
+                                    -q, -T, --retries, --oom-retries,
+                                    --max-failures, --env, --options
+  llsub ./job.sh -s 4 -g volta:1    without a triple: an ordinary job with
+                                    4 cores and a GPU
+  llsub -i                          a shell on a core; -i full: on a whole node
+  llsub ./train.sh [1,2] --local    on this machine, without Slurm
 
-  A script's #SBATCH lines count more than llsub's options, its #LLSUB lines
-  (#LLSUB --pack --gpu-mem=6G) less; nodes and tasks are the triple's.
-  The run's folder LLSUB.<n> has all logs:
+  #SBATCH lines of a script override the options of llsub, and these override
+  its #LLSUB lines (#LLSUB --pack --gpu-mem=6G). The triple always sets the
+  numbers of nodes and tasks. The logs are in the run's folder:
   LLSUB.<n>/p<first>-p<last>_<node>/<script>.log.<number>
 
 exit codes
-  0 submitted (--wait, --local: every task is done), 1 not everything is done,
-  2 it cannot be as asked, 130 interrupted
+  0 submitted (--wait, --local: every task is done), 1 not every task is done,
+  2 invalid request, 130 interrupted
 """
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "--options" in message and "expected one argument" in message:
-            message = "--options: what begins with a dash is written behind a =, as in --options='--nice=5'"
+            message = "--options: write a value that begins with a dash after a =, as in --options='--nice=5'"
         super().error(message)
 
 
@@ -101,53 +102,60 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     version.add_to(top)
-    top.add_argument("words", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
+    top.add_argument("positional", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
     job = top.add_argument_group("the job")
     job.add_argument(
-        "-s", "--slots", type=llsub_options.positive, metavar="K", help="cores (of a job without a triple)"
+        "-s", "--slots", type=llsub_options.positive, metavar="K", help="number of cores (only without a triple)"
     )
-    job.add_argument("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs of each node: volta:2, 2")
-    job.add_argument("-q", "-p", "--partition", metavar="NAME", help="partition")
-    job.add_argument("-T", "--time", metavar="TIME", help="time limit, as sbatch takes it: 30, 2:00:00, 1-12")
-    job.add_argument("-J", "--job-name", metavar="NAME", help="name (default: the script's)")
-    job.add_argument("-o", "--output", metavar="FILE", help="file of the job's output; with a triple, the launchers'")
-    job.add_argument("--constraint", metavar="FEATURES", help="kind of nodes")
-    job.add_argument("--qos", metavar="NAME")
-    job.add_argument("--reservation", metavar="NAME")
-    job.add_argument("--account", metavar="NAME")
-    job.add_argument("--options", metavar="WORDS", default="", help="further options of sbatch, as one word")
+    job.add_argument("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs on each node, such as volta:2 or 2")
+    job.add_argument("-q", "-p", "--partition", metavar="NAME", help="partition, or several separated by commas")
+    job.add_argument("-T", "--time", metavar="TIME", help="time limit in a form of sbatch: 30, 2:00:00, 1-12")
+    job.add_argument("-J", "--job-name", metavar="NAME", help="name of the job (default: name of the script)")
+    job.add_argument("-o", "--output", metavar="FILE", help="file for the job's output (with a triple: the launchers')")
+    job.add_argument("--constraint", metavar="FEATURES", help="features that nodes must have")
+    job.add_argument("--qos", metavar="NAME", help="quality of service")
+    job.add_argument("--reservation", metavar="NAME", help="reservation to use")
+    job.add_argument("--account", metavar="NAME", help="account to charge")
+    job.add_argument(
+        "--options", metavar="OPTIONS", default="", help="further options of sbatch, quoted as one argument"
+    )
     job.add_argument(
         "--share-gpu",
         metavar="SETTINGS",
-        help=f"{names.OPTION_FORM}; with a triple settings alone will do (mem=8G), N is then the processes of a GPU",
+        help=f"{names.OPTION_FORM}; with a triple, settings alone are enough (mem=8G): N is then the number of "
+        "processes per GPU",
     )
     llsub_options.add_work(top)
     llsub_options.add_packing(top)
     llsub_spmd.add_option(top)
-    how = top.add_argument_group("how")
+    how = top.add_argument_group("how to run")
     how.add_argument(
         "-i",
         "--interactive",
         nargs="?",
         const="core",
         choices=("core", "full"),
-        help="a shell on a core; full: on a node",
+        help="start a shell on one core; full: on a whole node",
     )
-    how.add_argument("--dry-run", action="store_true", help="show what would be submitted; make and submit nothing")
-    how.add_argument("--local", action="store_true", help="run it on this machine, now, without Slurm")
-    how.add_argument("--wait", action="store_true", help="submit, then watch to the end; the exit code is the run's")
-    how.add_argument("--resume", metavar="LLSUB.n", help="submit again what this run has not finished")
+    how.add_argument("--dry-run", action="store_true", help="show the submission, but create and submit nothing")
+    how.add_argument("--local", action="store_true", help="run now on this machine, without Slurm")
+    how.add_argument(
+        "--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done"
+    )
+    how.add_argument("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
     how.add_argument(
         "--env",
         choices=("recorded", "current"),
-        help="with --resume: the environment of the submission (default), or this shell's",
+        help="with --resume: use the environment of the submission (default) or of this shell",
     )
-    how.add_argument("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest here)")
+    how.add_argument(
+        "--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest in this folder)"
+    )
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    """Run the command; return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     return enter(PROGRAM, lambda: _begin(given))
 
@@ -161,15 +169,15 @@ def _begin(argv: Sequence[str]) -> int:
 
 
 def _check_text(argv: Sequence[str]) -> None:
-    """Raises UsageError for names that run.json and Slurm's records cannot hold, and for a folder that is gone."""
+    """Raise UsageError for arguments that are not UTF-8, which run.json requires, and for a missing working folder."""
     try:
         cwd = str(Path.cwd())
     except OSError as error:
-        raise UsageError(f"this folder is not there any more ({error.strerror}); go to another one") from error
+        raise UsageError(f"the working folder no longer exists ({error.strerror}); change to another one") from error
     for argument in (*argv, cwd):
         if not argument.isascii() and argument != argument.encode("utf-8", "replace").decode():
-            where = "the folder's name" if argument == cwd else "the word"
-            raise UsageError(f"{where} {shown(argument)} is not UTF-8, and the run's files and Slurm's are; rename it")
+            where = "the folder's name" if argument == cwd else "the argument"
+            raise UsageError(f"{where} {shown(argument)} is not UTF-8, which the files of a run require; rename it")
 
 
 def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> int:
@@ -181,18 +189,18 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(submitting.find_own_folder(arguments.resume), wishes, arguments)
     if arguments.env is not None:
-        raise UsageError("--env goes with --resume: a new run takes this shell's environment; leave it away")
+        raise UsageError("--env needs --resume: a new run uses the environment of this shell; remove it")
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
-        pack_options.refuse_sm_tried(wishes.share, "and a shell is no task; leave it away")
+        pack_options.refuse_sm_tried(wishes.share, "and a shell is not a task; remove it")
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
     if arguments.pack is not None:
-        word = next((word for word in arguments.words if word.partition(",")[0] in POLICIES), None)
-        if word is not None and not Path(word).exists():
-            raise UsageError(f"{shown(word)} stands apart from --pack; write --pack={shown(word)}, with an equals sign")
-    argument, triple = submission.split_arguments(arguments.words)
+        policy = next((one for one in arguments.positional if one.partition(",")[0] in POLICIES), None)
+        if policy is not None and not Path(policy).exists():
+            raise UsageError(f"{shown(policy)} must follow --pack with an equals sign: --pack={shown(policy)}")
+    argument, triple = submission.split_arguments(arguments.positional)
     if triple is None:
-        pack_options.refuse_sm_tried(wishes.share, "on the tasks of a triple; write a triple and --pack too")
+        pack_options.refuse_sm_tried(wishes.share, "which needs a triple and --pack; write both")
         return _ordinary(argument, wishes, arguments, script_arguments)
     return _triple(argument, triple, wishes, arguments, script_arguments)
 
@@ -202,19 +210,9 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
         options = tuple(shlex.split(arguments.options))
     except ValueError as error:
         raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
+    others = set(submission.Wishes.__struct_fields__) - {"share", "options"}
     return submission.Wishes(
-        partition=arguments.partition,
-        time=arguments.time,
-        job_name=arguments.job_name,
-        output=arguments.output,
-        slots=arguments.slots,
-        gpus=arguments.gpus,
-        share=arguments.share_gpu,
-        constraint=arguments.constraint,
-        qos=arguments.qos,
-        reservation=arguments.reservation,
-        account=arguments.account,
-        options=options,
+        share=arguments.share_gpu, options=options, **{name: getattr(arguments, name) for name in others}
     )
 
 
@@ -224,23 +222,22 @@ INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu
 
 
 def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:
-    """Raise UsageError for arguments that would have no effect beside this option."""
-    if arguments.words or extra:
-        argument = shown((*arguments.words, *extra)[0])
-        raise UsageError(f"{option} takes no script, no triple and no arguments; leave {argument} away")
-    top = parser()
-    for action in top._actions:
-        if action.dest in ("help", "version", "words", *taken) or option in action.option_strings:
+    """Raise UsageError for arguments, except `taken`, that have no effect with `option`."""
+    if arguments.positional or extra:
+        argument = shown((*arguments.positional, *extra)[0])
+        raise UsageError(f"{option} takes no script, no triple and no arguments; remove {argument}")
+    for action in parser()._actions:
+        if action.dest in ("help", "version", "positional", *taken) or option in action.option_strings:
             continue
         if getattr(arguments, action.dest) != action.default:
-            raise UsageError(f"{action.option_strings[0]} has no effect beside {option}; leave it away")
+            raise UsageError(f"{action.option_strings[0]} has no effect with {option}; remove it")
 
 
 def _watch(folder: Path, job: int | None = None) -> int:
-    """Show the progress of the run's last job until it ends; return 0 if every task is done, else 1, or the code that a
-    rank gave to abort().
+    """Show the progress of a run's job (None: its last one) until it ends; return 0 if every task is done, else 1, or
+    the code that a rank gave to abort().
 
-    Raises UsageError for a run that has no job.
+    Raises UsageError for a run without a job.
     """
     run = run_folder.read_run(folder)
     job = follow.find_job(folder) if job is None else job
@@ -249,7 +246,7 @@ def _watch(folder: Path, job: int | None = None) -> int:
         follow.follow(folder, run, job, line.show)
     except KeyboardInterrupt:
         line.end()
-        print(f"job {job} runs on: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
+        print(f"job {job} continues: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
         return EXIT_INTERRUPTED
     line.end()
     is_done, sentence = follow.read_outcome(folder, run, job)
@@ -264,20 +261,20 @@ def _ordinary(
     argument: str | None, wishes: submission.Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
 ) -> int:
     if argument is None:
-        raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
+        raise UsageError("there is no script: write one, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
                     "progress", "window", "spmd", *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
             raise UsageError(
-                f"--{name.replace('_', '-')} goes with a triple: llsub {shown(argument)} {rule_triple.FORM} ..."
+                f"--{name.replace('_', '-')} needs a triple: llsub {shown(argument)} {rule_triple.FORM} ..."
             )
     script = script_reader.read_script(argument, to_execute=False)
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
     _say_notes(notes)
     if script.own_lines:
-        _note(f"{script.name} has {OWN_MAGIC} lines, which count with a triple only: left aside")
+        _note(f"{script.name} has {OWN_MAGIC} lines, which need a triple: ignored")
     _show_command(argv)
     if not arguments.dry_run:
         print(f"job {submit.submit(argv, launchers=False, say=_pass_on)}")
@@ -329,7 +326,7 @@ def _triple(
     folder, job = submitting.submit_new(plan, wishes, OUTPUT)
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
-    print(f"llsub --watch {folder.name} shows how far it is, llkill {job} ends it")
+    print(f"llsub --watch {folder.name} shows its progress, llkill {job} ends it")
     return _watch(folder, job) if arguments.wait else names.EXIT_OK
 
 
@@ -338,7 +335,7 @@ def _how_many(run: Run) -> str:
         if run.pack.is_tuned:
             where = "the node" if run.triple.nodes == 1 else "each node"
             return (
-                f"{submission.counted(run.tasks, 'task')}, as many at once as {where} does most with, at most "
+                f"{submission.counted(run.tasks, 'task')}, as many at once as are fastest on {where}, at most "
                 f"{run.triple.per_node}"
             )
         return (
@@ -351,7 +348,7 @@ def _how_many(run: Run) -> str:
 
 
 def _show_command(argv: Sequence[str]) -> None:
-    """Raises UsageError where nobody can read it: who does not see the job's number loses the job."""
+    """Print a command. Raises UsageError if that fails, because the user would not see the job id either."""
     try:
         print(shlex.join(argv), flush=True)
     except OSError as error:
@@ -369,7 +366,7 @@ def _say_notes(notes: Sequence[str]) -> None:
 
 
 def _pass_on(text: str) -> None:
-    """Print what sbatch and its plugins say, unchanged."""
+    """Print messages of sbatch and its plugins unchanged."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -395,20 +392,20 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
 
 
 def _show_ranks(run: Run) -> None:
-    """Print what each rank of a run is, where its ranks send messages to each other."""
+    """Print the number and the command of the ranks of a run with --spmd."""
     if run.together:
         print(f"{_how_many(run)}, each: {shlex.join(run.command)}")
 
 
 def _show_packing(run: Run, preview: DryRun, notes: Sequence[str] = ()) -> None:
-    """Print what is known of the tasks of a packed run, and its first placements."""
+    """Print the expected sizes of a packed run's tasks, and its first placements."""
     _say_notes((*notes, *preview.notes))
     for line in llsub_dry_run.lines_of(run, preview):
         print(line)
 
 
 def _layout(plan: planning.Plan) -> list[str]:
-    """Return rank, cores and GPU of each process of a node, for the nodes of the first kind."""
+    """Return lines with the GPU, cores and threads of each process, on a node of the first candidate kind."""
     triple = plan.run.triple
     assert triple is not None
     first = f"process i of node k (from 0) is rank k x {triple.per_node} + i"
@@ -448,13 +445,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, *,
 
 
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
-    asked = submitting.Resume(
-        retries=arguments.retries,
-        oom_retries=arguments.oom_retries,
-        max_failures=arguments.max_failures,
-        env=arguments.env,
-        dry_run=arguments.dry_run,
-    )
+    asked = submitting.Resume(**{name: getattr(arguments, name) for name in submitting.Resume.__struct_fields__})
     found = submitting.resume(folder, wishes, asked, OUTPUT)
     print(found.sentence if found.job is None else f"job {found.job}: {found.sentence}")
     if found.launcher_environ is not None and not arguments.dry_run:

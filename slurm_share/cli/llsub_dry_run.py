@@ -8,11 +8,11 @@ from ..core.text import gib_range_text, gib_text
 from ..triples import DryRun, Run, submission
 
 TASKS_SHOWN = 12
-"""Tasks of a GPU, or of a remark, that are listed by number."""
+"""Most tasks that a line lists by number."""
 
 
 def lines_of(run: Run, found: DryRun) -> Iterator[str]:
-    """Yield the lines."""
+    """Yield the lines of the preview of a run."""
     assert run.triple is not None
     nodes = submission.counted(run.triple.nodes, "node")
     gpus = _gpus(found, ", on each " if run.triple.nodes > 1 else ", ")
@@ -38,7 +38,7 @@ def lines_of(run: Run, found: DryRun) -> Iterator[str]:
     if found.preview.whole:
         many = [f"task {task} wants {gpus} GPUs" for task, gpus in found.preview.whole[:TASKS_SHOWN]]
         more = len(found.preview.whole) - len(many)
-        yield f"not packed: {', '.join(many)}{f' and {more} more tasks' if more > 0 else ''}: whole ones"
+        yield f"not packed: {', '.join(many)}{f' and {more} more tasks' if more > 0 else ''}: they get whole GPUs"
     for task, why in found.preview.given_up[:TASKS_SHOWN]:
         yield f"cannot run: task {task}: {why}"
     if len(found.preview.given_up) > TASKS_SHOWN:

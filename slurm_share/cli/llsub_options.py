@@ -1,11 +1,12 @@
-"""The options of llsub that say what the tasks are and how they are packed, on the command line and in a script."""
+"""The options of llsub for tasks and packing, on the command line and in #LLSUB lines of a script."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from ..core.errors import UsageError, shown
@@ -20,104 +21,124 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--tasks",
         metavar="FILE",
-        help="a line a task: an argument of SCRIPT, or a command; - is stdin; in FILE.jsonl a JSON object a task",
+        help="run one task per line of FILE: an argument of SCRIPT or, without SCRIPT, a command; in FILE.jsonl each "
+        "line is a JSON object; - is standard input",
     )
-    work.add_argument("--ntasks", type=positive, metavar="M", help="the script M times")
+    work.add_argument("--ntasks", type=positive, metavar="M", help="run the script M times")
     work.add_argument(
-        "--distribution", choices=DISTRIBUTIONS, help="who gets which task (default: dynamic, whoever is free)"
+        "--distribution",
+        choices=DISTRIBUTIONS,
+        help="how tasks are assigned to processes; dynamic: a free process gets the next task (default: dynamic)",
     )
-    work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
+    work.add_argument("--retries", type=_count, metavar="K", help="run a failed task again, up to K times (default: 0)")
     work.add_argument(
         "--max-failures",
         metavar="K|P%",
-        help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
+        help="start no further tasks once K tasks, or P%% of all tasks, have failed; running tasks go on",
     )
     work.add_argument(
         "--logs",
         choices=("task", "rank"),
-        help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
+        help="write a log for each task or for each process (default: task; rank above "
+        f"{submission.LOGS_PER_TASK_MAX} tasks)",
     )
     work.add_argument(
         "--progress",
         type=_pattern,
         metavar="REGEX",
-        help=r"the number in a task's log that says how much it has done, in one group: 'step (\d+)' (a task may also "
-        "write it into the file $LLSUB_PROGRESS)",
+        help=r"regular expression for progress in a task's log, with one group for the number, such as 'step (\d+)'; a "
+        "task may also write the number into the file $LLSUB_PROGRESS",
     )
     work.add_argument(
-        "--window", type=_window, metavar="SECONDS", help="over which the rates of tasks are measured (default: 30)"
+        "--window",
+        type=_window,
+        metavar="SECONDS",
+        help="length of the windows in which rates are measured (default: 30)",
     )
     work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
 
 
 def add_packing(parser: argparse.ArgumentParser) -> None:
     """Add the options of packing, `PackOptions`."""
-    pack = parser.add_argument_group("unlike tasks (each goes to a GPU that has room for it when it starts)")
+    pack = parser.add_argument_group("packing (each task gets a GPU with room for it when it starts)")
     pack.add_argument(
         "--pack",
         nargs="?",
         const=pack_options.DEFAULT_POLICY,
         metavar="POLICY",
-        help=f"pack tasks onto the GPUs; --pack=POLICY is one of {', '.join(POLICIES)}, and behind a comma book, "
-        f"smact_max=RATIO, free_min=SIZE (default: {POLICIES[0]}); P of the triple may then be auto",
+        help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {POLICIES[0]}); conditions follow "
+        "after commas: book, smact_max=RATIO, free_min=SIZE; P of the triple may then be auto",
     )
     pack.add_argument("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
-    pack.add_argument("--gpus-per-task", type=_gpus, metavar="K", help="more than 1: whole idle GPUs (default: 1)")
-    pack.add_argument("--name", metavar="NAME", help="tasks of one name are of one kind, whatever their script")
-    pack.add_argument("--oom-retries", type=_count, metavar="K", help="tries after out of GPU memory (default: 2)")
+    pack.add_argument(
+        "--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)"
+    )
+    pack.add_argument(
+        "--name", metavar="NAME", help="tasks with the same name are of one kind, also with other scripts"
+    )
+    pack.add_argument(
+        "--oom-retries", type=_count, metavar="K", help="further attempts after out of GPU memory (default: 2)"
+    )
     pack.add_argument("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")
-    pack.add_argument("--order", choices=pack_options.ORDERS, help="which task goes first (default: fifo)")
+    pack.add_argument("--order", choices=pack_options.ORDERS, help="order in which tasks start (default: fifo)")
     pack.add_argument(
         "--memory-guard",
         choices=pack_options.GUARDS,
-        help="hard: no task gets more memory than is booked for it (default: soft)",
+        help="whether a task may use more memory than is booked for it: soft: yes, hard: no (default: soft)",
     )
     pack.add_argument(
-        "--estimate", choices=pack_options.ESTIMATES, help="where sizes come from besides --gpu-mem (default: history)"
+        "--estimate", choices=pack_options.ESTIMATES, help="source of sizes without --gpu-mem (default: history)"
     )
     pack.add_argument(
         "--compare-sharing",
         action="store_true",
-        help="equal tasks, without --pack: try one at a time, time-slicing and MPS, and go on with the best",
+        help="for equal tasks, without --pack: try one task per GPU, time-slicing and MPS, and go on with the fastest",
     )
-    pack.add_argument("--hang", choices=pack_options.HANGS, help="what to do about a task that hangs (default: say)")
+    pack.add_argument(
+        "--hang", choices=pack_options.HANGS, help="what to do with a task that hangs: log it or end it (default: say)"
+    )
     pack.add_argument(
         "--undo",
         choices=pack_options.UNDOS,
-        help="what to do about tasks that together do less than one at a time: never again such a pair (ban, the "
-        "default), or also stop one of the two for a while (pause)",
+        help="what to do with two tasks that are slower together than one after the other: do not place such a pair "
+        "again (ban), or also pause one of the two (pause) (default: ban)",
     )
     pack.add_argument(
         "--checkpoint-signal",
         metavar="SIGNAL",
-        help="tasks save their state and end on this signal, such as USR1: --undo=pause may move them to another GPU",
+        help="signal, such as USR1, on which tasks save their state and end; --undo=pause may then move them to "
+        "another GPU",
     )
-    pack.add_argument("--min-speed", metavar="RATIO", help="no task is to keep less of its speed alone (default: 0.4)")
     pack.add_argument(
-        "--keep-going", action="store_true", help="try all tasks of a kind of which several need more than a GPU"
+        "--min-speed", metavar="RATIO", help="least speed of a task relative to its speed alone, or none (default: 0.4)"
+    )
+    pack.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="run all tasks of a kind, even after several of them needed more memory than a GPU has",
     )
 
 
 def with_value(argv: Sequence[str]) -> list[str]:
-    """Write the default policy behind a --pack without one. The word after it is the script, or the triple."""
+    """Return the arguments with the default policy added to a bare --pack, which is followed by script or triple."""
     return [f"--pack={pack_options.DEFAULT_POLICY}" if word == "--pack" else word for word in argv]
 
 
 class _LineParser(argparse.ArgumentParser):
-    """Parses the #LLSUB lines of a script."""
+    """A parser for #LLSUB lines that raises UsageError."""
 
     where = ""
+    """Prefix of errors: line and script."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.where}: {message}")
 
 
 def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bool = False) -> tuple[str, ...]:
-    """Take the options of a script's #LLSUB lines for those that the command line does not have, and return notes.
+    """Set `arguments` that the command line does not have from a script's #LLSUB lines, and return notes.
 
-    is_auto: the triple has `auto`, with which those of packing count also without --pack.
-
-    Raises UsageError, with the line's number, for a line that is not made of such options.
+    is_auto: the triple has `auto`, so that options of packing are valid without --pack. Raises UsageError, with the
+    line's number, for a line with anything but such options.
     """
     lines = _LineParser(prog="llsub", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
     add_work(lines)
@@ -126,15 +147,15 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
     for number, text in script.own_lines:
         lines.where = f"line {number} of {script.name}, {OWN_MAGIC} {shown(text)}"
         try:
-            words = shlex.split(text, comments=True)
+            options = shlex.split(text, comments=True)
         except ValueError as error:
             lines.error(str(error))
-        _, unknown = lines.parse_known_args(with_value(words), read)
+        _, unknown = lines.parse_known_args(with_value(options), read)
         if unknown:
             known = [option for action in lines._actions for option in action.option_strings]
             close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
-            lines.error(f"{shown(unknown[0]) or repr('')} is no option of such a line{hint}")
+            hint = f"; did you mean {close[0]}?" if close else f"; the options are {', '.join(known)}"
+            lines.error(f"{shown(unknown[0]) or repr('')} is not an option of such a line{hint}")
         try:
             pack_options.request(PackOptions(pack=read.pack or pack_options.DEFAULT_POLICY, gpu_mem=read.gpu_mem), 0)
             if read.checkpoint_signal is not None:
@@ -152,27 +173,31 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
             setattr(arguments, name, value)
         elif pack_options.is_written(value):
             idle.append(name)
-    options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
-    return (f"{script.name} has {OWN_MAGIC} lines that count with --pack only: {options} left aside",) if idle else ()
+    ignored = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+    return (f"{script.name} has {OWN_MAGIC} lines that need --pack: {ignored} ignored",) if idle else ()
+
+
+@contextmanager
+def _as_type_error() -> Iterator[None]:
+    """Translate a UsageError into the error of an argument's type, for which argparse names the option."""
+    try:
+        yield
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _pattern(text: str) -> str:
-    try:
-        log_counts.parse_pattern(text, "the expression")
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+    with _as_type_error():
+        return log_counts.parse_pattern(text, "the expression").pattern
 
 
 def _window(text: str) -> float:
-    try:
+    with _as_type_error():
         return log_counts.parse_window(text, "the window")
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive(text: str) -> int:
-    """Return the number from 1 on that an option has. Raises ArgumentTypeError."""
+    """Return the value of an option that is a number from 1 on. Raises ArgumentTypeError."""
     return _count(text, least=1)
 
 

@@ -1,4 +1,4 @@
-"""`llsub --spmd`: a run whose processes are ranks of one program, which send messages to each other."""
+"""`llsub --spmd`: a run of ranks of one program that send messages to each other."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ PYTHON_ENDING = ".py"
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Add --spmd."""
+    """Add --spmd to a parser."""
     spmd = parser.add_argument_group("ranks (processes that send messages to each other: slurm_share.spmd, pPython)")
     spmd.add_argument(
         "--spmd",
         action="store_true",
-        help="the processes are ranks of one program and start together; when one fails the others are ended, unless "
-        f"there is --keep-going. A {PYTHON_ENDING} file that is not executable runs in ${rank_python.ENV_PYTHON}, or "
-        "the python3 of your PATH",
+        help="run the processes as ranks of one program that start together; when a rank fails, the others are ended "
+        f"(with --keep-going they go on). A {PYTHON_ENDING} file that is not executable runs with "
+        f"${rank_python.ENV_PYTHON}, or the python3 in your PATH",
     )
 
 
 def read_script(given: str, *, is_spmd: bool) -> Script:
-    """Return the script. With --spmd a Python program need not be executable. Raises UsageError."""
+    """Return the script. With --spmd, a Python program need not be executable. Raises UsageError."""
     return script_reader.read_script(given, to_execute=not (is_spmd and _is_python(given)))
 
 
 def _is_python(given: str) -> bool:
-    """Return whether a Python runs this program: its name ends in .py, and it is not executable."""
+    """Return whether a program needs a Python to run it: its name ends in .py, and it is not executable."""
     return given.endswith(PYTHON_ENDING) and not os.access(given, os.X_OK)
 
 
@@ -48,10 +48,12 @@ def with_ranks(
     note: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
 ) -> planning.Work:
-    """Return what is asked for as a run of ranks. `note` shows the user a sentence that is no error. Raises UsageError
-    for what does not go with --spmd, and for a Python without our package."""
+    """Return the work of a run of ranks. `note` prints a note for the user.
+
+    Raises UsageError for options that conflict with --spmd, and for a Python without our package.
+    """
     if script is None:
-        raise UsageError(f"--spmd goes with a program: llsub --spmd PROG {triple}")
+        raise UsageError(f"--spmd needs a program: llsub --spmd PROG {triple}")
     options = ("tasks", "ntasks", "distribution", "retries", "max_failures", *PackOptions.__struct_fields__)
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)
     if not arguments.local:

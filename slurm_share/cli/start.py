@@ -1,82 +1,61 @@
-"""The entry point of every command: makes Ctrl-C safe, and only then imports the command.
+"""The entry points of all commands. They make Ctrl-C safe before they import a command.
 
-A command imports for 0.1 to 0.3 s before it reaches `core.command`, which turns an interrupt into exit code 130. Until
-then, and while the interpreter ends, SIGINT has the system's default effect: the process ends without a traceback, and
-a shell shows 130.
+The import of a command takes 0.1 to 0.3 s before `core.command` turns an interrupt into exit code 130. Until then, and
+while the interpreter ends, SIGINT has the system's default effect: the process ends without a traceback, and a shell
+shows 130.
 """
 
 from __future__ import annotations
 
 import signal
 
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
 EXIT_NOT_DONE = 3
-"""Exit code of a failed `slurm-share doctor`, whose 1 and 2 are findings (see cli/doctor.py; a test compares)."""
+"""Exit code of a failed `slurm-share doctor`, for which 1 and 2 are findings (see cli/doctor.py; a test compares)."""
 EXIT_USAGE = 2
 HOSTS = ("ClusterShell", "h11", "httpx", "msgspec", "prometheus_client", "pynvml", "rich")
-"""What the extra `hosts` installs, by the names that are imported; a test compares with pyproject.toml."""
+"""Modules of the extra `hosts`, by their import names; a test compares them with pyproject.toml."""
 PACKAGED = "/opt/slurm-share/lib/python3/site-packages/"
-"""Where the packages have it all: what is missing there was lost."""
+"""Folder of the .deb and .rpm, which contain all modules: a missing one was removed."""
 SYSTEM_COMMANDS = "/usr/bin"
 
 
-def llsub() -> int:
-    """Run `llsub`."""
-    return _run("slurm_share.cli.llsub")
+def _command(module: str) -> Callable[[], int]:
+    """Return the entry point of the command in a module of `slurm_share.cli`."""
+    return lambda: _run(f"slurm_share.cli.{module}")
 
 
-def llmapreduce() -> int:
-    """Run `llmapreduce`."""
-    return _run("slurm_share.cli.llmapreduce")
-
-
-def llstat() -> int:
-    """Run `llstat`."""
-    return _run("slurm_share.cli.llstat")
-
-
-def llkill() -> int:
-    """Run `llkill`."""
-    return _run("slurm_share.cli.llkill")
-
-
-def llfree() -> int:
-    """Run `llfree`."""
-    return _run("slurm_share.cli.llfree")
-
-
-def llload() -> int:
-    """Run `llload`."""
-    return _run("slurm_share.cli.llload")
-
-
-def llload_tui() -> int:
-    """Run `llload-tui`."""
-    return _run("slurm_share.cli.llload_tui")
-
-
-def slurm_share() -> int:
-    """Run `slurm-share`."""
-    return _run("slurm_share.cli.main")
+llsub = _command("llsub")
+llmapreduce = _command("llmapreduce")
+llstat = _command("llstat")
+llkill = _command("llkill")
+llfree = _command("llfree")
+llload = _command("llload")
+llload_tui = _command("llload_tui")
+slurm_share = _command("main")
 
 
 def _run(module: str) -> int:
     """Import the module and run its `main`; return the exit code.
 
-    A caller that ignores SIGINT (`nohup`, a background job of a shell script) keeps it ignored.
+    Keeps SIGINT ignored if the caller ignores it (`nohup`, a background job of a shell script).
     """
-    heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    if heard:
+    is_heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    if is_heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import importlib
 
     try:
         main = importlib.import_module(module).main
-    except Exception as error:  # noqa: BLE001  (whatever a module that is torn does: there is nobody above)
+    except Exception as error:  # noqa: BLE001  (a damaged module may raise anything)
         return _broken(error)
     try:
-        if heard:
+        if is_heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return int(main())
     except (ImportError, SyntaxError) as error:
@@ -84,12 +63,12 @@ def _run(module: str) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     finally:
-        if heard:
+        if is_heard:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _broken(error: Exception) -> int:
-    """Say which module cannot be imported, and return the exit code. Nothing of ours is imported: it may be torn."""
+    """Print which module cannot be imported; return the exit code. Imports no module of ours, which may be damaged."""
     import os
     import sys
 
@@ -105,17 +84,17 @@ def _broken(error: Exception) -> int:
     what = " ".join(f"{type(error).__name__}: {error}".split())
     where = f" ({file})" if file and file not in what else ""
     name = f"{program} doctor" if is_doctor else program
-    said = f"its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew"
+    sentence = f"its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew"
     if without_hosts:
         ours = f"{SYSTEM_COMMANDS}/{program}"
         is_other = os.access(ours, os.X_OK) and os.path.realpath(ours) != os.path.realpath(sys.argv[0])
         there = f"; this host's own is {ours}" if is_other else ""
-        said = (
+        sentence = (
             f"{missing} is not installed in {sys.prefix}: commands need the extra `hosts` "
             f"(pip install 'slurm-share[hosts]'){there}"
         )
     if sys.stderr is not None:
-        print(f"{name}: {said}", file=sys.stderr)
+        print(f"{name}: {sentence}", file=sys.stderr)
     if is_doctor:
         return EXIT_NOT_DONE
     return EXIT_USAGE if without_hosts else EXIT_FAILED

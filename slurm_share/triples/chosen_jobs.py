@@ -1,4 +1,4 @@
-"""Find the jobs of the queue that a user names: by number, by the folder of a run, or by user."""
+"""Find jobs in the queue by job id, by the folder of a run, or by user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import run_folder
 
 
 def find_run(argument: str) -> Path | None:
-    """Return the folder of the run that the argument names; None: it names jobs by number."""
+    """Return the folder of a run if the argument is one; None: the argument is a list of job ids."""
     folder = Path(argument)
     is_number = argument[:1].isdecimal() and "/" not in argument and not (folder / run_folder.RUN).exists()
     return None if is_number or not folder.is_dir() else folder
@@ -25,20 +25,20 @@ def find_run(argument: str) -> Path | None:
 def _user_id(name: str) -> int:
     uid = processes.read_user_id(name)
     if uid is None:
-        raise UsageError(f"there is no user {shown(name) or repr(name)} here; write a user's name, or its number")
+        raise UsageError(f"there is no user {shown(name) or repr(name)} on this host; write a user name or a uid")
     return uid
 
 
-# ---- To be shown ----
+# ---- For llstat ----
 
 
 def read_to_show(
     named: str | None, users: str | None, *, everybody: bool
 ) -> tuple[ClusterName, list[QueuedJob], list[str]]:
-    """Return the Slurm that answered, the jobs in order, and arguments without a job.
+    """Return the cluster's name, the jobs in order, and a sentence start for each argument without a job.
 
-    `named`: numbers, or the folder of a run; `users`: `alice,bob`. With neither they are the caller's jobs. Raises
-    UsageError, SlurmShareError, CommandError.
+    `named`: job ids, or the folder of a run. `users`: `alice,bob`. Neither: the caller's jobs. Raises UsageError,
+    SlurmShareError, CommandError.
     """
     cluster: ClusterName | None
     found: Sequence[QueuedJob]
@@ -72,7 +72,7 @@ def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[st
 
 
 def _check_is_run(folder: Path) -> None:
-    """Raises UsageError for a folder that is not one of a run."""
+    """Raise UsageError if the folder is not the folder of a run."""
     try:
         run_folder.read_run(folder)
     except StateError as error:
@@ -83,11 +83,11 @@ def _submitted(folder: Path) -> list[queue.Target]:
     return [queue.Target(str(job), job) for job in run_folder.read_jobs(folder)]
 
 
-# ---- To be ended ----
+# ---- For llkill ----
 
 
 def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
-    """Return a user's number and jobs; without a name the caller's. Raises UsageError, CommandError."""
+    """Return the uid and jobs of a user; None: of the caller. Raises UsageError, CommandError."""
     uid = os.geteuid() if name is None else _user_id(name)
     _, jobs = slurm_jobs.read_queue(users=[str(uid)])
     chosen = {one.id: one for job in jobs for one in queue.choose(queue.Target(job.id, job.job_id), [job])}
@@ -95,7 +95,7 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
 
 
 def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
-    """Return the jobs to cancel, and what is wrong with the other arguments.
+    """Return the jobs to cancel, and a sentence for each argument without a job.
 
     Raises UsageError, SlurmShareError, CommandError.
     """
@@ -121,12 +121,12 @@ def _targets(argument: str) -> list[queue.Target]:
     _check_is_run(folder)
     me = os.geteuid()
     owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
-    if owner is not None:  # its list of jobs says what somebody else wants to be ended
+    if owner is not None:  # another user could have written any job id into the run's list of jobs
         raise UsageError(
-            f"{terminal.safe(argument)} is {processes.read_user_name(owner)}'s run, or a file in it is; write the "
-            "numbers of your own jobs: llstat shows them"
+            f"{terminal.safe(argument)}, or a file in it, belongs to {processes.read_user_name(owner)}; write the ids "
+            "of your own jobs, which llstat shows"
         )
     targets = _submitted(folder)
     if not targets:
-        raise SlurmShareError(f"no job was submitted from {terminal.safe(argument)}: nothing to end")
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(argument)}: there is nothing to end")
     return targets

@@ -1,4 +1,4 @@
-"""Follow a run while it waits and runs: one line with its progress."""
+"""Follow a run while it waits and runs: one line of progress."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .rules.progress import line as progress_line
 
 PAUSE_S = 1.0
 QUEUE_EVERY_S = 5.0
-"""Slurm is asked no oftener: its controller serves everybody."""
+"""Least seconds between two queries to Slurm, to limit the load of its controller."""
 POLL_S = 0.25
 POLL_MOST_S = 3.0
-"""A map: soon at first, for short runs; then seldom enough for a controller that many wait for."""
+"""The queries for a map begin every POLL_S, for short runs, and slow down to this."""
 SILENT_S = 60.0
-"""A network file system may show new contents of a file that late."""
+"""Seconds without progress after which a node counts as silent: a network file system may show a file that late."""
 DAY_S = 86400
 
 
 def find_job(folder: Path) -> int:
-    """Return the number of the run's last job. Raises UsageError for a run that has none."""
+    """Return the id of the run's last job. Raises UsageError for a run without a job."""
     jobs = run_folder.read_jobs(folder)
     if not jobs:
-        raise UsageError(f"{folder.name} was not given to the scheduler; there is nothing to watch")
+        raise UsageError(f"{folder.name} was not submitted to Slurm; there is nothing to watch")
     return jobs[-1]
 
 
 def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
-    """Return whether every task is done, now that the job is over, and the sentence that says so."""
+    """Return whether every task of a run is done after its job has ended, and a sentence."""
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
-        return True, f"{folder.name}: {all_done(run.tasks)}"  # only then its last job takes the folder away
+        return True, f"{folder.name}: {all_done(run.tasks)}"  # the last job removes the folder only on success
     done = len(result_files.read_done(folder, run))
     if done >= run.tasks:
         return True, f"{folder.name}: {all_done(run.tasks)}"
@@ -50,23 +50,22 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
 
 
 def _log_text(folder: Path, run: Run, job: int) -> str:
-    """Where the job's own output is: with -o FILE not in the run's folder."""
+    """Return a clause on where the job's output is, which -o can put outside the run's folder."""
     try:
         file = submission.output_file(run_folder.read_scheduler_command(folder), job, run.cwd)
     except (StateError, UsageError):
         file = str(folder / (run_folder.LAUNCH_LOG + str(job)))
     if file is None:
-        return f"what became of the others is in the output of job {job}, where -o put it"
+        return f"see the output of job {job} (-o) for the others"
     if not Path(file).exists():
-        return f"there is no {file}: the job has not started, or its output could not be written"
-    return f"what became of the others is in {file}"
+        return f"{file} does not exist: the job has not started, or its output could not be written"
+    return f"see {file} for the others"
 
 
 def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> None:
-    """Show how far the job is until Slurm no longer has it: `show` is given a line about once a second.
+    """Show the progress of a job until it leaves the queue: `show` gets a line about once a second.
 
-    Slurm is asked in another thread, so that a controller that does not answer does not stop the reading of the run's
-    folder.
+    Slurm is queried in another thread, so a controller that does not answer does not delay reading the run's folder.
     """
     reader = TaskCountsReader(folder, run, job)
     asked = float("-inf")
@@ -90,20 +89,23 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
                 silent_since = silent_since or asked
             asking = None
         rate = None if task_counts is None else task_counts.per_s
-        said = progress_line(task_counts, None if known is None else _state(known), rate, reader.silent(now))
-        if said and run.together and known is not None and _state(known).is_running:
+        state = None if known is None else state_of(known, time.time())
+        line = progress_line(task_counts, state, rate, reader.silent(now))
+        if line and run.together and state is not None and state.is_running:
             waits = together.waits_text(run_folder.read_waits(folder, run), time.time())
-            said += f"; {waits}" if waits else ""
+            line += f"; {waits}" if waits else ""
         if silent_since is not None:
-            said += f"; Slurm does not answer, its word is {span_text(now - silent_since)} old"
-        if said:
-            show(said)
+            line += f"; Slurm does not answer, its last answer is {span_text(now - silent_since)} old"
+        if line:
+            show(line)
         time.sleep(PAUSE_S)
 
 
 def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str], None]) -> None:
-    """Show how far a map and its reducer are until Slurm has none of their jobs; one that does not answer is asked
-    again. `jobs`: the map's, and the reducer's."""
+    """Show the progress of a map and its reducer until their jobs leave the queue.
+
+    `jobs`: the ids of map and reducer. Queries again if Slurm does not answer.
+    """
     pause = POLL_S
     reader = TaskCountsReader(folder, run, jobs[0])
     while True:
@@ -128,21 +130,17 @@ def _in_queue(job: int) -> QueuedJob | None:
     return found[0] if found else None
 
 
-def _state(job: QueuedJob) -> JobState:
-    return state_of(job, time.time())
-
-
 def state_of(job: QueuedJob, now: float) -> JobState:
-    """Return a job's state as `task_counts` takes it. `now`: Unix time."""
+    """Return the state of a job for a line of progress. `now`: Unix time, seconds."""
     start = ""
     if "PENDING" in job.states and job.start is not None and job.start > now:
-        there = time.localtime(job.start)
-        start = time.strftime("%H:%M:%S" if job.start - now < DAY_S else "%Y-%m-%d %H:%M", there)
+        local = time.localtime(job.start)
+        start = time.strftime("%H:%M:%S" if job.start - now < DAY_S else "%Y-%m-%d %H:%M", local)
     return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start)
 
 
 class TaskCountsReader:
-    """Reads how far a run's job is from the files that its launchers write."""
+    """Reads the progress of a run's job from the files of its launchers."""
 
     def __init__(self, folder: Path, run: Run, job: int) -> None:
         self._folder, self._run, self._job = folder, run, str(job)
@@ -151,10 +149,10 @@ class TaskCountsReader:
         self._before = 0
         """Tasks done before that start."""
         self._news: dict[str, tuple[float, float]] = {}
-        """Node -> (its launcher's last time, when we first saw that)."""
+        """Node -> (time stamp of its last progress, when that was first read)."""
 
     def read(self) -> TaskCounts | None:
-        """Return how far the job is since its last start, with what was done before; None: no launcher has begun."""
+        """Return the counts since the job's last start plus tasks done before; None: no launcher has started."""
         parts = [one for one in run_folder.read_progress(self._folder, self._run) if self._is_ours(one)]
         if not parts:
             return None
@@ -182,15 +180,14 @@ class TaskCountsReader:
         return one.job.partition(".")[0] == self._job
 
     def silent(self, now: float) -> list[str]:
-        """Return the nodes whose launchers have written nothing for a while; they write once a second."""
+        """Return the nodes without new progress for SILENT_S. Launchers write it once a second."""
         return sorted(node for node, (_, seen) in self._news.items() if now - seen > SILENT_S)
 
 
 def _per_s(parts: Sequence[Progress]) -> float | None:
-    """Return how many tasks ended in a second since the launchers began.
+    """Return the tasks ended per second since the launchers began, by the launchers' clocks; None: not known.
 
-    By their own clocks: whoever watches sees several ends at once in a file that is written once a second, and has
-    often just begun to watch.
+    The watcher's own clock would not do: it has often just begun, and sees the ends of a whole second at once.
     """
     ended = sum(one.done + one.failed for one in parts)
     seconds = max(one.at for one in parts) - min(one.began for one in parts)

@@ -11,24 +11,23 @@ from msgspec import Struct
 from ..core.errors import UsageError
 
 LIST_MAX_BYTES = 256 * 1024 * 1024
-"""A million lines of 256 characters; more is data that was taken for a list."""
+"""Most bytes of a list: a million lines of 256 characters. A larger file is probably data."""
 
 
 class Files(Struct, frozen=True):
-    """The input files that a folder has for a map."""
+    """The input files of a map in a folder."""
 
     files: tuple[str, ...]
     """Paths below the folder, sorted by the bytes of their names."""
     outside: tuple[str, ...] = ()
-    """Links that would be inputs, and lead to nothing that can be seen."""
+    """Broken links that would otherwise be inputs."""
 
 
 def files_below(folder: str, recursive: bool, extension: str | None, leave_out: str) -> Files:
-    """Return the files of `folder`; with `recursive` those of its subfolders too, but never those of `leave_out`,
-    under whatever name: a second run is not to map the outputs of the first.
+    """Return the files of `folder`, with `recursive` also of its subfolders. Raises UsageError.
 
-    Names that begin with a dot are not inputs, and links to folders are not followed: they can lead in a circle.
-    `extension`: only files whose names end so. Raises UsageError.
+    Skips the folder `leave_out` under any name (a second run must not map the outputs of the first), names that begin
+    with a dot, and links to folders, which may form a loop. `extension`: only files with this extension.
     """
     found: list[str] = []
     outside: list[str] = []
@@ -37,25 +36,18 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
 
     def refuse(error: OSError) -> None:
         raise UsageError(
-            f"cannot read the input folder {error.filename or folder} ({error.strerror}); see its name and rights"
+            f"cannot read the input folder {error.filename or folder} ({error.strerror}); check name and permissions"
         ) from error
 
     for path, folders, names in os.walk(folder, onerror=refuse):
         below = os.path.relpath(path, folder)
-        folders[:] = (
-            [
-                name
-                for name in folders
-                if not name.startswith(".") and os.path.normpath(f"{real}/{below}/{name}") != real_out
-            ]
-            if recursive
-            else []
-        )
+        visible = [name for name in folders if recursive and not name.startswith(".")]
+        folders[:] = [name for name in visible if os.path.normpath(f"{real}/{below}/{name}") != real_out]
         for name in names:
             if name.startswith(".") or not (ending is None or name.endswith(ending)):
                 continue
             file = f"{path}/{name}"
-            if os.path.isfile(file):  # noqa: PTH113  # Path.is_file raises where a link leads into a closed folder
+            if os.path.isfile(file):  # noqa: PTH113  # Path.is_file raises for a link into an inaccessible folder
                 found.append(name if below == "." else f"{below}/{name}")
             elif not os.path.exists(file):  # noqa: PTH110
                 outside.append(name if below == "." else f"{below}/{name}")
@@ -63,7 +55,7 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
 
 
 def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:
-    """Return the first output that is one of the sources: the same file, whatever its name or links."""
+    """Return the first output that is the same file as one of the sources, also through links; None: there is none."""
     there = {found: output for output in outputs if (found := _identity(output)) is not None}
     if not there:
         return None
@@ -71,7 +63,7 @@ def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether two paths lead to the same file or folder; False if either does not exist."""
+    """Return whether two paths are the same file or folder; False if one does not exist."""
     found = _identity(one)
     return found is not None and found == _identity(other)
 
@@ -89,10 +81,13 @@ def lines_of(file: str) -> tuple[str, ...]:
     try:
         size = Path(file).stat().st_size
         if size > LIST_MAX_BYTES:
-            raise UsageError(f"the list {file} has {size} bytes, which is no list of inputs; name a text file")
+            raise UsageError(
+                f"the list {file} has {size} bytes, but a list has at most {LIST_MAX_BYTES}; write the name of a text "
+                "file with an input on each line"
+            )
         text = Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read the list {file} ({error.strerror}); see its name and rights") from error
+        raise UsageError(f"cannot read the list {file} ({error.strerror}); check its name and permissions") from error
     if b"\0" in text:
-        raise UsageError(f"the list {file} is no text; --input is a folder of files, or a text file that lists them")
+        raise UsageError(f"the list {file} is not text; --input is a folder of files, or a text file that lists inputs")
     return tuple(line.removesuffix("\r") for line in text.decode("utf-8", "surrogateescape").split("\n"))

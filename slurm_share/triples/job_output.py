@@ -1,4 +1,4 @@
-"""Find the output files of a job and read their end; paths and contents are untrusted."""
+"""Find the output files of a job and read their end. Paths and contents are untrusted."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .records import Run
 
 TIMEOUT_S = 30.0
 LOGS_MOST = 50
-"""Logs of one node that are offered, the newest."""
+"""Most logs of one node that are offered, the newest first."""
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
 TAIL_BYTES = 256 * 1024
-"""Bytes read from the end of a file, and from its growth between two reads."""
+"""Most bytes of one read from the end of a file."""
 RUN_BYTES = 64 * 1024
-"""Most bytes of a run.json: a longer one was not written by llsub."""
+"""Most bytes of a run.json; llsub writes less."""
 
 
 class JobFiles(Struct, frozen=True, kw_only=True):
-    """A job's files, as Slurm reports them."""
+    """The files of a job, as Slurm reports them."""
 
     user: str
     uid: int
     stdout: str
-    """Empty: none, as of a job that has a terminal."""
+    """Empty: none, for a job with a terminal."""
     stderr: str
-    """Empty: the same."""
+    """Empty: none."""
     script: str
     folder: str
-    """Where the job began."""
+    """Working directory of the job."""
 
 
 class LogFile(Struct, frozen=True):
@@ -47,7 +47,7 @@ class LogFile(Struct, frozen=True):
     path: str
 
 
-# --- Slurm's word -----------------------------------------------------------------------------------------------------
+# --- Slurm's answer ---------------------------------------------------------------------------------------------------
 
 
 class _Job(msgspec.Struct):
@@ -66,12 +66,12 @@ class _Answer(msgspec.Struct):
 
 
 def show_job_argv(job_id: int) -> list[str]:
-    """Return the command that shows one job as JSON; in scontrol's text, a job's name may look like a line of it."""
+    """Return the command that prints a job as JSON. (In scontrol's text, a job's name can imitate other fields.)"""
     return ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
 
 
 def parse_files(text: str, job_id: int) -> JobFiles | None:
-    """Return the files in scontrol's JSON; None: it does not know the job. Raises CommandError for another answer."""
+    """Return the files of a job from scontrol's JSON; None: Slurm does not know the job. Raises CommandError."""
     try:
         jobs = msgspec.json.decode(text, type=_Answer).jobs
     except msgspec.DecodeError as error:
@@ -90,18 +90,20 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
 
 
 def read_files(job_id: int) -> JobFiles:
-    """Return a job's output files. Raises SlurmShareError where Slurm has forgotten the ended job, CommandError where
-    Slurm does not answer."""
+    """Return the output files of a job.
+
+    Raises SlurmShareError if Slurm no longer knows the job, CommandError if Slurm does not answer.
+    """
     argv = show_job_argv(job_id)
     text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
     found = parse_files(text, job_id)
     if found is None:
-        raise SlurmShareError(f"Slurm knows job {job_id} no longer, and nobody else says where it wrote to")
+        raise SlurmShareError(f"Slurm no longer knows job {job_id}, so its output files are not known")
     return found
 
 
 def _expanded(path: str, job: _Job) -> str:
-    """scontrol puts in the job's patterns; of the first node's name 24.11 leaves %N to slurmstepd."""
+    """Return a path with %N replaced: scontrol expands the other patterns, and 24.11 leaves %N to slurmstepd."""
     if not job.batch_host or "%N" not in path:
         return path
     return re.sub(r"%%|%N", lambda found: job.batch_host if found[0] == "%N" else found[0], path)
@@ -113,10 +115,9 @@ def _expanded(path: str, job: _Job) -> str:
 def choose(
     files: JobFiles, *, node: str = "", local: int | None = None, owner: int | None = None
 ) -> tuple[LogFile, ...]:
-    """Return the log files of a job, the likeliest first: for a run of llsub and a node those of its processes there.
+    """Return the log files of a job, the likeliest first; with `node`, also the logs of a run's processes there.
 
-    `local`: which of the node's processes is meant, from 0; `owner`: as of Tail. Raises nothing: what is not there is
-    not offered.
+    `local`: number of the process on the node, from 0. `owner`: as for Tail. Logs that do not exist are left out.
     """
     found = [] if not node else _run_logs(files, node, local, owner)
     if files.stdout:
@@ -129,7 +130,7 @@ def choose(
 def _run_logs(files: JobFiles, node: str, local: int | None, owner: int | None) -> list[LogFile]:
     if not _NODE.fullmatch(node):
         return []
-    # The script of such a job lies in the folder of its run; where sbatch copied it, its output does.
+    # The script, or the output, of a job of llsub is in the folder of its run.
     for folder in dict.fromkeys(Path(path).parent for path in (files.script, files.stdout) if path.startswith("/")):
         try:
             the_run = _read_run(str(folder / run_folder.RUN), owner)
@@ -140,11 +141,11 @@ def _run_logs(files: JobFiles, node: str, local: int | None, owner: int | None) 
 
 
 def _read_run(path: str, owner: int | None) -> Run:
-    """The run.json of somebody else's folder: whatever lies there, neither a wait nor more than a little memory."""
+    """Return a run from an untrusted run.json, without waiting for a pipe and with at most RUN_BYTES of memory."""
     file = open_plain(path, owner)
     try:
         if os.fstat(file).st_size > RUN_BYTES:
-            raise StateError(path, f"this is not the file of a run (more than {RUN_BYTES} bytes)")
+            raise StateError(path, f"this is not a run.json (more than {RUN_BYTES} bytes)")
         return run_folder.parse_run(os.pread(file, RUN_BYTES, 0), path)
     finally:
         os.close(file)
@@ -173,49 +174,52 @@ def _logs_in(folders: list[Path], name: str, local: int | None) -> list[LogFile]
 
 
 class Piece(Struct, frozen=True):
-    """What one read of a file returned."""
+    """The result of one read of a file."""
 
     data: bytes
     anew: bool = False
-    """True: it stands for all that was shown before (the file was made anew, or shortened)."""
+    """True: it replaces all earlier data (the file is new, or was truncated)."""
     left_out: bool = False
-    """True: something before it is not shown, because it is too much."""
+    """True: data before it was skipped, because there was too much."""
 
 
 def open_plain(path: str, owner: int | None = None) -> int:
-    """Open an untrusted path for reading and return the descriptor. First without opening it (O_PATH), since
-    that alone does something to a device or waits for a pipe; then that very file and no other. `owner`: the file has
-    to be this user's, by number. Raises SlurmShareError for what is no such file, OSError."""
+    """Open an untrusted path for reading and return the descriptor. `owner`: the uid that the file must have.
+
+    Checks the file with O_PATH first, because opening can affect a device or wait for a pipe, and then opens exactly
+    that file. Raises SlurmShareError for anything but a regular file of the owner, OSError.
+    """
     if not path or "\0" in path:
-        raise SlurmShareError("there is no path to it")
+        raise SlurmShareError("Slurm reports no valid path")
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         found = os.fstat(place)
         if not stat.S_ISREG(found.st_mode):
-            raise SlurmShareError(f"{path} is {_kind(found.st_mode)}; there is nothing to show of it")
+            raise SlurmShareError(f"{path} is {_kind(found.st_mode)}, not a file; it cannot be shown")
         if owner is not None and found.st_uid != owner:
-            raise SlurmShareError(f"{path} is not a file of the job's user; as root it is not shown")
+            raise SlurmShareError(f"{path} does not belong to the job's user; it is not shown to root")
         return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
         os.close(place)
 
 
 class Tail:
-    """The end of a file that may still grow. Opened with the rights of the one who looks; never waits for a pipe, never
-    touches a device. Use from one thread."""
+    """The end of a file that may still grow. Never waits for a pipe and never opens a device. Use from one thread."""
 
     def __init__(self, path: str, owner: int | None = None) -> None:
-        """`owner`: the file has to be this user's, by number. Root's dashboard reads what a job calls its output, and
-        that must not be the way to somebody else's file."""
+        """`owner`: the uid that the file must have.
+
+        A job's user chooses the path of its output, which must not give root's dashboard access to other users' files.
+        """
         self._path = path
         self._owner = owner
         self._fd = -1
         self._at = 0
 
     def read(self) -> Piece:
-        """Return what was written since the last call; the first call returns the end of the file.
+        """Return the data written since the last call; the first call returns the end of the file.
 
-        Raises SlurmShareError, which says why, if it cannot be read; a later call tries again.
+        Raises SlurmShareError, with the reason, if the file cannot be read; a later call tries again.
         """
         try:
             return self._read()
@@ -224,7 +228,7 @@ class Tail:
             raise SlurmShareError(f"{self._path}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
+        """Close the file; the next read begins anew. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -246,7 +250,7 @@ class Tail:
         data = os.pread(self._fd, max(0, size - begin), begin)
         self._at = begin + len(data)
         if left_out:
-            # From the middle of a line on nobody can read it.
+            # Begin with a whole line.
             data = data.partition(b"\n")[2] if b"\n" in data[:-1] else data
         return Piece(data, anew or left_out, left_out)
 
@@ -254,7 +258,7 @@ class Tail:
         try:
             now = os.stat(self._path)  # noqa: PTH116 - any text may be the path
         except OSError:
-            return False  # removed: what is open can still be read
+            return False  # removed: the open file can still be read
         known = os.fstat(self._fd)
         return (now.st_dev, now.st_ino) != (known.st_dev, known.st_ino)
 

@@ -1,6 +1,6 @@
-"""Report which inputs of a map failed, and where their logs are.
+"""Report the failed inputs of a map with their logs.
 
-Said by `--wait`, by `--local`, and at the end of map.sh (cli/llmapreduce_failures.py).
+Printed by `--wait`, by `--local`, and at the end of map.sh (cli/llmapreduce_failures.py).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .records import Ended, Run
 from .result_files import ResultFiles
 
 MOST = 10
-"""Inputs that are named; more of them fail for the same reason, or are looked at in summary.json."""
+"""Most inputs that are listed; summary.json has all."""
 LINE_MAX = 200
 TAIL_BYTES = 16 * 1024 * 1024
-"""Bytes read from the end of a log."""
+"""Most bytes read from the end of a log."""
 _BEGINNING = rb"--- task (?:[0-9]+)(?:, attempt [0-9]+)?\n"
 """The launcher's line before each task's output, in the log of a process."""
 
 
 def failures(folder: Path) -> list[str]:
-    """Return a line for each of the first tasks that failed: input, log, what was seen, and the last line it printed.
+    """Return a line for each of the first failed tasks: input, log, reason, and the last line of its output.
 
-    None where nothing failed. Raises StateError for a folder that is not that of a run.
+    Empty: no task failed. Raises StateError if the folder is not the folder of a run.
     """
     run = run_folder.read_run(folder)
     results = ResultFiles(folder, run)
@@ -49,11 +49,11 @@ def failures(folder: Path) -> list[str]:
 
 def _input(lines: list[str], task: int) -> str:
     if task >= len(lines):
-        return f"task {task}"  # a full disk, or somebody, has cut the file off
+        return f"task {task}"  # the tasks file is incomplete
     item = msgspec.json.decode(lines[task], type=tuple[str, ...])
     source, output = item[0], item[-1]
     if len(item) == 2 and output.startswith("/") and PurePath(source).name in PurePath(output).name:
-        item = (source,)  # the other one is the output, which says no more
+        item = (source,)  # the other argument is the output, which repeats the name
     return terminal.shortened(shlex.join(item), LINE_MAX)
 
 
@@ -66,14 +66,14 @@ def _where(folder: Path, run: Run, ended: Ended) -> str:
 
 
 def _log(folder: Path, run: Run, ended: Ended) -> Path | None:
-    """Of an earlier submission there may be another folder with this process on this node: the one written last."""
+    """Return the newest log of a process on a node, as earlier submissions may have left others; None: no log."""
     name = run_folder.log_name(run, ended.rank, ended.task)
     found = (folder / run.log_folder).glob(f"p*-p*_{glob.escape(ended.node)}/{glob.escape(name)}")
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _last_line(log: Path, task: int) -> str:
-    """Return the last non-blank line that a task's last attempt printed; empty where there is none."""
+    """Return the last non-blank line of a task's last attempt; empty: there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))

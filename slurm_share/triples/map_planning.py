@@ -1,4 +1,4 @@
-"""Plan a run of llmapreduce: its inputs, its number of processes, and the nodes that have room."""
+"""Plan a run of llmapreduce: inputs, number of processes, and the nodes with room."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from ..core import gpu_option, names
 from ..core.errors import CommandError, UsageError, shown
 from ..core.records import ShareRequest
+from ..core.text import counted
 from ..share import option
 from ..slurm import cpu_limits
 from ..slurm import jobs as slurm_jobs
@@ -22,9 +23,9 @@ from .rules.fitting import Sharing
 from .rules.mapreduce import Item, Naming, Split, Wish
 
 PREFIX = "MAPRED"
-"""Beginning of the run folder's name."""
+"""Prefix of the run folder's name."""
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
-"""One of these: a task's environment."""
+"""Variables of a task: with one of them, llmapreduce was called by a task."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,26 +62,25 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[Item, ...]
     folders: tuple[str, ...]
-    """Below the output folder, to be made."""
+    """Folders to be made below the output folder."""
     pairs: tuple[str, ...]
-    """--apptype=mimo: the text of each start's file of inputs and outputs."""
+    """--apptype=mimo: for each start, the text of its file of inputs and outputs."""
     split: Split
     share: ShareRequest | None
-    is_share_computed: bool = False
+    is_share_computed: bool
     """As in records.Run."""
     options: tuple[str, ...] | None
-    """What sbatch is told of the map, but for where logs and script are; None: it runs here."""
+    """Options of sbatch for the map, without the paths of logs and script; None: it runs here."""
     reduce: tuple[str, ...] | None
 
     @property
     def starts(self) -> int:
-        """Return how many mapper processes start."""
+        """Return the number of starts of the mapper."""
         return self.split.tasks(len(self.items))
 
 
 def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
-    """Return what is to run, and how. `note` is given sentences that are worth a look. Raises UsageError for what
-    cannot be."""
+    """Return the plan of a map. `note` gets sentences for the user. Raises UsageError for an invalid request."""
     inside = any(name in os.environ for name in INSIDE)
     items, folders = _items(request, note)
     reduce = (
@@ -88,32 +88,25 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
         if request.reducer is None
         else mapreduce.reducer_command(request.reducer, request.output, request.redout, request.redargs)
     )
+    is_computed = False
+    options: tuple[str, ...] | None = None
     if request.local or inside:
         split, share = _here(request, len(items), inside, note)
-        return MapPlan(
-            items=items,
-            folders=folders,
-            pairs=_pairs(items, split),
-            split=split,
-            share=share,
-            options=None,
-            reduce=reduce,
-        )
-    kinds = _read_kinds()
-    split = _split(request, len(items), *_room(request, kinds), note)
-    is_computed = False
-    if split.triple is None:
-        written = request.wish.share
-        share = None if written is None else option.parse(written)
-        plugin = written is not None and slurm_jobs.read_has_share_option()
-        options = mapreduce.map_options(request.wish, split.processes, plugin)
     else:
-        sharing, options = _triple_options(request, split.triple, kinds, note)
-        share, is_computed = sharing.request, sharing.is_computed
+        kinds = _read_kinds()
+        split = _split(request, len(items), *_room(request, kinds), note)
+        if split.triple is None:
+            written = request.wish.share
+            share = None if written is None else option.parse(written)
+            plugin = written is not None and slurm_jobs.read_has_share_option()
+            options = mapreduce.map_options(request.wish, split.processes, plugin)
+        else:
+            sharing, options = _triple_options(request, split.triple, kinds, note)
+            share, is_computed = sharing.request, sharing.is_computed
     return MapPlan(
         items=items,
         folders=folders,
-        pairs=_pairs(items, split),
+        pairs=tuple(mapreduce.pairs_text(items, group) for group in split.groups or ()),
         split=split,
         share=share,
         is_share_computed=is_computed,
@@ -122,35 +115,30 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
     )
 
 
-def _pairs(items: Sequence[Item], split: Split) -> tuple[str, ...]:
-    return () if split.groups is None else tuple(mapreduce.pairs_text(items, group) for group in split.groups)
-
-
 def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, ...], tuple[str, ...]]:
-    """What the mapper is called with, input by input, and the folders below the output folder that this needs."""
+    """Return the mapper's arguments for each input, and the folders to be made below the output folder."""
     source = request.input
     if Path(source).is_dir():
         found = inputs.files_below(source, request.subdir, request.extension, request.output)
         files, outside = found.files, found.outside
         if outside:
-            links = "1 link" if len(outside) == 1 else f"{len(outside)} links"
             more = ", ..." if len(outside) > 1 else ""
-            note(f"{links} in {source} to nothing that can be seen left out: {shown(outside[0])}{more}")
+            note(f"{counted(len(outside), 'broken link')} in {source} ignored: {shown(outside[0])}{more}")
         if not files:
             which = "" if request.extension is None else f" that end in .{request.extension.removeprefix('.')}"
-            deeper = "" if request.subdir else "; for those of its sub-folders write --subdir=true"
-            raise UsageError(f"the input folder {source} has no files{which} in it{deeper}")
+            deeper = "" if request.subdir else "; to search its sub-folders, write --subdir=true"
+            raise UsageError(f"the input folder {source} contains no files{which}{deeper}")
         items = mapreduce.items_of_files(files, source, request.output, request.naming)
         _refuse_overwriting(request, items)
         if inputs.is_same(source, request.output):
             raise UsageError(
-                "--output: this is the input folder, and outputs in it would be inputs of the next run; name another "
+                "--output: this is the input folder, and its outputs would be inputs of the next run; write another "
                 "folder"
             )
         below = {file.rpartition("/")[0] for file in files} - {""}
         return items, tuple(f"{request.output}/{folder}" for folder in sorted(below))
     if not Path(source).exists():
-        raise UsageError(f"--input: there is no folder or list {source}; see its name")
+        raise UsageError(f"--input: there is no folder or list {source}; check its name")
     items = mapreduce.items_of_list(inputs.lines_of(source), source, request.output, request.naming)
     if not items:
         raise UsageError(f"the list {source} is empty; write an input on each line")
@@ -159,29 +147,31 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
 
 
 def _refuse_overwriting(request: Request, items: Sequence[Item]) -> None:
-    """Raises UsageError where an output would be written over an input. What a list's line of several words has the
-    mapper write is not known."""
+    """Raise UsageError if an output would overwrite an input, except for list lines with several arguments.
+
+    The outputs of such lines are not known.
+    """
     sources = [request.input, *(item[0] for item in items)]
     below = f"{request.output}/"
     file = inputs.overwritten((item[1] for item in items if len(item) == 2 and item[1].startswith(below)), sources)
     if file is not None:
-        raise UsageError(f"--output: this would overwrite the inputs ({shown(file, 200)}); name another folder")
+        raise UsageError(f"--output: this would overwrite the inputs ({shown(file, 200)}); write another folder")
     if request.reducer is not None and inputs.overwritten([request.redout], sources) is not None:
-        raise UsageError(f"--redout: this would overwrite the input {shown(request.redout, 200)}; name another file")
+        raise UsageError(f"--redout: this would overwrite the input {shown(request.redout, 200)}; write another file")
 
 
 def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> Split:
     gpus = request.wish.gpus
     if gpus is not None and not isinstance(request.np, Triple) and mapreduce.gpu_text(gpus)[1] > 1:
         raise UsageError(
-            f"--gpuNameCount={gpus}: each process is given one GPU; write a count of 1, or a triple, whose count is "
-            "of a node"
+            f"--gpuNameCount={gpus}: each process gets one GPU; write a count of 1, or a triple, for which the count "
+            "is per node"
         )
     split = mapreduce.split(
         count,
         request.np,
         request.ndata,
-        request.distribution,  # type: ignore[arg-type]  # looked at in _request
+        request.distribution,  # type: ignore[arg-type]  # checked in llmapreduce_options.read
         request.apptype,  # type: ignore[arg-type]
         room,
         where,
@@ -192,7 +182,7 @@ def _split(request: Request, count: int, room: int | None, where: str, note: Cal
 
 
 def _here(request: Request, count: int, inside: bool, note: Callable[[str], None]) -> tuple[Split, ShareRequest | None]:
-    """Plan for this machine: as many processes as asked for, else as many as cores."""
+    """Plan for this machine: as many processes as requested, else as many as there are cores."""
     cores = max(len(os.sched_getaffinity(0)) // request.wish.map_slots, 1)
     room = cores if request.np is None and request.ndata is None else None
     split = _split(request, count, room, "this machine", note)
@@ -204,7 +194,7 @@ def _here(request: Request, count: int, inside: bool, note: Callable[[str], None
     if request.wish.share is not None:
         return split, option.parse(request.wish.share)
     if inside and os.environ.get(names.ENV_VISIBLE_DEVICES, "NoDevFiles") not in ("", "NoDevFiles"):
-        # The caller's GPU has a daemon already, where there is to be one: these are its clients like their caller.
+        # The caller's GPU already has a daemon if it needs one, and these processes become its clients too.
         return split, ShareRequest(min(split.processes, names.SHARE_MAX), mps=False)
     return split, None
 
@@ -214,18 +204,18 @@ def _read_kinds() -> tuple[NodeKind, ...]:
         return slurm_jobs.read_node_kinds()
     except CommandError as error:
         if isinstance(error.__cause__, OSError):
-            raise UsageError(f"{error}; submit where Slurm is, or run this here with --local") from error
-        return ()  # a controller that is busy: sbatch waits for it
+            raise UsageError(f"{error}; submit on a host with Slurm, or run this here with --local") from error
+        return ()  # the controller is busy: sbatch waits for it
 
 
 def _partition(request: Request) -> str | None:
-    """Return the partition that sbatch will take; None: the default one."""
+    """Return the partition that sbatch will use; None: the default partition."""
     return request.wish.partition or os.environ.get("SBATCH_PARTITION")
 
 
 def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]:
     partition = _partition(request)
-    fitting.of_partition(kinds, partition if kinds else None)  # refuses a name that there is not
+    fitting.of_partition(kinds, partition if kinds else None)  # raises UsageError for an unknown name
     named = partition or next((kind.partition for kind in kinds if kind.is_default), None)
     room = mapreduce.room(kinds, partition, request.wish)
     if request.np is None and request.ndata is None:
@@ -238,7 +228,7 @@ def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]
 def _triple_options(
     request: Request, triple: Triple, kinds: Sequence[NodeKind], note: Callable[[str], None]
 ) -> tuple[Sharing, tuple[str, ...]]:
-    """Return the share of a triple's job, and sbatch's options, as llsub does."""
+    """Return the share of a triple's job and the options of sbatch, as llsub plans them."""
     try:
         sharing, options, notes = _as_llsub(request, triple, kinds)
     except UsageError as error:
@@ -277,7 +267,7 @@ def _as_llsub(
 
 
 def bare_run(request: Request) -> Run:
-    """Return the run as far as the command line alone determines it."""
+    """Return the run with the fields that the command line determines."""
     return Run(
         kind="llmapreduce",
         name=Path(request.mapper).name,

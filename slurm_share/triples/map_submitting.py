@@ -23,26 +23,26 @@ from .rules.mapreduce import Folder, Item
 from .submitting import Output
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
-"""Beginnings of what a task knows of the job around it, which is not the place of the runs that it makes itself."""
+"""Prefixes of a task's variables about its job, which are removed for a run that the task starts itself."""
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of a map."""
+    """The folders that were made for a map."""
 
     folder: Folder
     outputs: tuple[Path, ...]
-    """Folders that were not there before."""
+    """New folders for outputs."""
     run: Run
     command: list[str] | None = None
-    """What submits the map; None: it runs here."""
+    """The command that submits the map; None: it runs here."""
 
 
 def make(request: Request, plan: MapPlan) -> Made:
-    """Make the folders of a map and fill them. Raises UsageError, with all of it gone again, where that cannot be."""
+    """Make and fill the folders of a map. Raises UsageError, after removing them again, if that fails."""
     outputs = mapreduce_folder.make_output_folders(request.output, plan.folders)
     try:
         if plan.reduce is not None and not os.access(Path(request.redout).parent, os.W_OK):
-            raise UsageError(f"--redout: {request.redout} cannot be written; name a file in a folder of yours")
+            raise UsageError(f"--redout: {request.redout} cannot be written; write a file in a folder of yours")
         made = Made(folder=_folder(request, len(plan.pairs)), outputs=outputs, run=as_run(request, plan))
     except UsageError:
         mapreduce_folder.unmake(outputs)
@@ -55,7 +55,7 @@ def make(request: Request, plan: MapPlan) -> Made:
 
 
 def unmake(made: Made) -> None:
-    """Take back what `make` made. What others put there stays."""
+    """Remove everything that `make` made. Other files stay."""
     mapreduce_folder.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
     mapreduce_folder.unmake(made.outputs)
 
@@ -87,14 +87,14 @@ def _folder(request: Request, pairs: int) -> Folder:
     taken = mapreduce.taken(there, pairs > 0)
     if taken:
         raise UsageError(
-            f"--tempdir: {request.tempdir} has {', '.join(taken[:3])} of another run in it; remove that, or name "
-            "another folder"
+            f"--tempdir: {request.tempdir} contains {', '.join(taken[:3])} of another run; remove these files, or "
+            "write another folder"
         )
     return Folder(request.tempdir, is_new, request.keep, pairs)
 
 
 def as_run(request: Request, plan: MapPlan) -> Run:
-    """Return the run as it is planned."""
+    """Return the planned run."""
     return msgspec.structs.replace(
         bare_run(request),
         triple=plan.split.triple,
@@ -120,9 +120,7 @@ def _lines(items: Sequence[Item]) -> list[str]:
     try:
         return [msgspec.json.encode(item).decode() for item in items]
     except UnicodeEncodeError as error:
-        raise UsageError(
-            f"an input's name is not text in UTF-8 ({shown(str(error.object))}); give it another name"
-        ) from error
+        raise UsageError(f"an input's name is not UTF-8 ({shown(str(error.object))}); rename it") from error
 
 
 def _log(folder: Folder, name: str) -> str:
@@ -145,7 +143,7 @@ def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
 
 
 def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
-    """Return the command that submits the reducer, which waits for the map's `job`."""
+    """Return the command that submits the reducer, which depends on the map's `job`."""
     return [
         "sbatch",
         "--parsable",
@@ -160,8 +158,10 @@ def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
 
 
 def submit_map(made: Made, output: Output) -> int:
-    """Submit the map; return its job. Raises UsageError where sbatch refuses, SlurmShareError where nobody knows
-    whether there is a job now."""
+    """Submit the map; return its job id.
+
+    Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
+    """
     assert made.command is not None
     path = Path(made.folder.path)
     output.command(made.command)
@@ -169,30 +169,30 @@ def submit_map(made: Made, output: Output) -> int:
     try:
         run_files.note_job(path, job)
     except OSError as error:
-        output.note(f"job {job} is submitted, but cannot be noted in {path / run_folder.JOBS} ({error.strerror})")
+        output.note(f"job {job} is submitted, but {path / run_folder.JOBS} cannot be written ({error.strerror})")
     return job
 
 
 def submit_reduce(request: Request, made: Made, job: int, output: Output) -> int:
-    """Submit the reducer, which waits for the map's `job`; return its own. Raises SlurmShareError."""
+    """Submit the reducer, which depends on the map's `job`; return its job id. Raises SlurmShareError."""
     command = reduce_command(request, made.folder, str(job))
     output.command(command)
     try:
         return submit(command, say=output.sbatch)
     except SlurmShareError as error:
         raise SlurmShareError(
-            f"{error}\nThe map job {job} is submitted all the same; scancel {job} takes it back, or reduce later "
-            f"with sbatch {Path(made.folder.path) / mapreduce.REDUCE_SCRIPT}"
+            f"{error}\nThe map job {job} is submitted nevertheless; cancel it with scancel {job}, or reduce later with "
+            f"sbatch {Path(made.folder.path) / mapreduce.REDUCE_SCRIPT}"
         ) from error
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a map whose jobs are over, and its reducer, went well: their folder says so, or is gone."""
+    """Return whether an ended map and its reducer succeeded: their folder is marked as finished, or was removed."""
     return (folder / mapreduce.FINISHED).exists() or not (folder / run_folder.RUN).exists()
 
 
 def read_unfinished(folder: Path) -> tuple[str, list[str]]:
-    """Return the sentence that says how a map is finished that is not, and lines about the tasks that failed."""
+    """Return a sentence on how to finish a map, and a line for each failed task."""
     resume = ""
     if not (folder / mapreduce.MAPPED).exists():
         resume = f"; llsub --resume {folder} runs what is unfinished"
@@ -202,15 +202,17 @@ def read_unfinished(folder: Path) -> tuple[str, list[str]]:
     try:
         return sentence, failures(folder)
     except SlurmShareError:
-        return sentence, []  # a folder that others have taken away meanwhile
+        return sentence, []  # the folder was removed in the meantime
 
 
 # ---- Without a scheduler ----
 
 
 def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, note: Callable[[str], None]) -> int:
-    """Run a map and its reducer in the foreground; return the first exit code that is not 0. `note` is given the
-    reducer's."""
+    """Run a map and its reducer in the foreground; return the first exit code that is not 0.
+
+    `note` gets a sentence about a reducer that failed.
+    """
     path = Path(folder.path)
     launcher = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", folder.path]
     code = attend(launcher, env=_environment(os.environ))
@@ -231,10 +233,13 @@ def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, not
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """For a launcher that is to know nothing of the job it is in. The GPU it may use is in CUDA_VISIBLE_DEVICES."""
+    """Return the variables for a launcher inside a job or task, without those of the job.
+
+    CUDA_VISIBLE_DEVICES names the GPU that it may use.
+    """
     found = {name: value for name, value in environ.items() if not name.startswith(OUTER)}
     if any(name in environ for name in INSIDE):
-        found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU is not to find the node's
+        found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU must not use the node's GPUs
     if found.get(names.ENV_THREADS) == str(len(os.sched_getaffinity(0))):
-        del found[names.ENV_THREADS]  # the outer launcher's, for one process on all of these cores
+        del found[names.ENV_THREADS]  # set by the outer launcher for one process on all of these cores
     return found

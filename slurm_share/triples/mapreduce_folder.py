@@ -1,4 +1,4 @@
-"""The folders of a map: where its outputs go, and the temporary one with scripts and logs."""
+"""The folders of a map: the output folder, and the temporary folder with scripts and logs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..core.errors import UsageError
 
 
 def make_output_folders(output: str, folders: Iterable[str]) -> tuple[Path, ...]:
-    """Make the output folder and those below it; return the new ones, each after its parent.
+    """Make the output folder and the folders below it; return the new ones, parents first.
 
-    Raises UsageError for what cannot be made, or not be written; what was made by then is gone again.
+    Raises UsageError, after removing the new folders, if one cannot be made or written.
     """
     made: list[Path] = []
     try:
@@ -37,18 +37,18 @@ def _make(folder: Path, made: list[Path]) -> None:
             try:
                 path.mkdir()
             except FileExistsError:
-                if not path.is_dir():  # else somebody has made it just now
+                if not path.is_dir():  # otherwise another process has just made it
                     raise
             else:
                 made.append(path)
     except FileExistsError as error:
-        raise UsageError(f"--output: {folder} is there, and is no folder; name another one") from error
+        raise UsageError(f"--output: {folder} exists and is not a folder; write another one") from error
     except OSError as error:
         raise UsageError(
-            f"cannot make the output folder {folder} ({error.strerror}); name one that you may write to"
+            f"cannot make the output folder {folder} ({error.strerror}); write a folder in which you may create files"
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"the output folder {folder} is not yours to write; name one that is")
+        raise UsageError(f"you may not write to the output folder {folder}; write a folder to which you may")
 
 
 def unmake(folders: Sequence[Path]) -> None:
@@ -59,22 +59,22 @@ def unmake(folders: Sequence[Path]) -> None:
 
 
 def take(folder: str) -> tuple[bool, tuple[str, ...]]:
-    """Make the folder of --tempdir; return whether it is new, and what is in it otherwise. Raises UsageError."""
+    """Make the folder of --tempdir; return whether it is new, and the names in an existing one. Raises UsageError."""
     try:
         Path(folder).mkdir(parents=True)
         return True, ()
     except FileExistsError:
         pass
     except OSError as error:
-        raise UsageError(f"cannot make {folder} ({error.strerror}); name another one with --tempdir") from error
+        raise UsageError(f"cannot make {folder} ({error.strerror}); write another folder with --tempdir") from error
     try:
         return False, tuple(path.name for path in Path(folder).iterdir())
     except OSError as error:
-        raise UsageError(f"--tempdir: {folder} cannot be used as a folder ({error.strerror}); name another") from error
+        raise UsageError(f"--tempdir: {folder} cannot be used as a folder ({error.strerror}); write another") from error
 
 
 def fill(folder: Path, files: Mapping[str, str], logs: str) -> None:
-    """Write further files, and make the folder of the logs. Raises UsageError."""
+    """Write the files (text by name), and make the folder `logs`. Raises UsageError."""
     try:
         (folder / logs).mkdir(exist_ok=True)
         for name, text in files.items():
@@ -83,11 +83,11 @@ def fill(folder: Path, files: Mapping[str, str], logs: str) -> None:
                 if text.startswith("#!"):
                     os.fchmod(file.fileno(), 0o755)
     except OSError as error:
-        raise UsageError(f"cannot write to {folder} ({error.strerror}); make room, or name another folder") from error
+        raise UsageError(f"cannot write to {folder} ({error.strerror}); free space, or write another folder") from error
 
 
 def clear(folder: Path, ours: Iterable[str], and_itself: bool) -> None:
-    """Remove what a run has put there, and the folder, if it was made for the run and nothing else is in it."""
+    """Remove the files `ours` of a run, and with `and_itself` the folder, if it is then empty."""
     for name in ours:
         path = folder / name
         if path.is_dir() and not path.is_symlink():
@@ -101,5 +101,5 @@ def clear(folder: Path, ours: Iterable[str], and_itself: bool) -> None:
 
 
 def mark(folder: Path, name: str) -> None:
-    """Create an empty file. Raises OSError."""
+    """Create the empty file `name`. Raises OSError."""
     (folder / name).touch()

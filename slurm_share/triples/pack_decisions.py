@@ -1,4 +1,4 @@
-"""What the journals of a packed run say about one task, and what its groups of tasks did, as sentences."""
+"""Explain a packed run: the decisions on one task from the journals, and the measured groups of tasks, as sentences."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from .. import packing
 from ..core.errors import StateError, UsageError
 from ..packing import DECISIONS, GROUPS, group_text, read_groups, read_journal
 from . import run_folder
+from .records import Run
 from .result_files import ResultFiles
 from .rules.account import OUTCOME_TEXTS
 
 
 def explain_groups(folder: Path) -> Iterator[str]:
-    """Yield a line for each group of tasks whose speeds were measured, in the order in which they began on each node.
+    """Yield a line for each group of tasks with measured speeds, node by node in the order of time.
 
     Raises UsageError for a run that is not packed, StateError for a folder that cannot be read.
     """
-    run = run_folder.read_run(folder)
-    if run.pack is None:
-        raise UsageError(f"{folder}: its tasks were not packed; there are groups of llsub --pack only")
-    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{GROUPS}")) if file.is_file()]
+    run = _read_packed(folder, "groups")
     is_empty = True
-    for file in files:
-        node = file.parent.name.partition("_")[2]
-        where = f"{node}: " if len(files) > 1 else ""
+    for file, where in _files(folder, run, GROUPS):
         try:
             groups = sorted(read_groups(file), key=lambda one: (one.from_s, one.gpu))
         except OSError as error:
@@ -36,30 +32,25 @@ def explain_groups(folder: Path) -> Iterator[str]:
             yield f"{where}{group_text(group)}"
     if is_empty:
         yield (
-            "no group of tasks was measured: that takes progress of each of them, three windows together, and their "
-            "rates alone"
+            "no group of tasks was measured: each of its tasks must report progress, for three windows together, and "
+            "have a known rate alone"
         )
 
 
 def explain_task(folder: Path, task: int) -> Iterator[str]:
-    """Yield lines about a task of a run, in the order of time: why it waited, where it started, how it ended.
+    """Yield lines about a task, in the order of time: why it waited, where it started, how it ended.
 
-    Raises UsageError for a run without that task, or that is not packed, StateError for a folder that cannot be read.
+    Raises UsageError for a run without that task or that is not packed, StateError for a folder that cannot be read.
     """
-    run = run_folder.read_run(folder)
-    if run.pack is None:
-        raise UsageError(f"{folder}: its tasks were not packed; there are decisions of llsub --pack only")
+    run = _read_packed(folder, "decisions")
     if not 0 <= task < run.tasks:
         raise UsageError(f"{folder}: there is no task {task}; its tasks are 0 to {run.tasks - 1}")
     lines: list[tuple[float, str]] = []
-    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{DECISIONS}")) if file.is_file()]
-    for file in files:
+    for file, where in _files(folder, run, DECISIONS):
         try:
             data = file.read_bytes()
         except OSError as error:
             raise StateError(str(file), str(error.strerror)) from error
-        node = file.parent.name.partition("_")[2]
-        where = f"{node}: " if len(files) > 1 else ""
         for unix_s, said in packing.explain_task(read_journal(data), task):
             lines += [(unix_s, f"{where}{sentence}") for sentence in said]
     results = ResultFiles(folder, run)
@@ -70,6 +61,19 @@ def explain_task(folder: Path, task: int) -> Iterator[str]:
                 lines.append((ended.started + ended.seconds, f"{OUTCOME_TEXTS[ended.outcome]}{why}"))
     lines.sort(key=lambda line: line[0])
     if not lines:
-        yield f"task {task}: no decision has looked at it yet"
+        yield f"task {task}: it was part of no decision yet"
     for at, line in lines:
         yield f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {line}"
+
+
+def _read_packed(folder: Path, what: str) -> Run:
+    run = run_folder.read_run(folder)
+    if run.pack is None:
+        raise UsageError(f"{folder}: its tasks were not packed; only runs with llsub --pack have {what}")
+    return run
+
+
+def _files(folder: Path, run: Run, name: str) -> list[tuple[Path, str]]:
+    """Return the files of that name of each node, with a prefix for sentences if there are several nodes."""
+    files = [file for file in sorted((folder / run.log_folder).glob(f"p*_*/{name}")) if file.is_file()]
+    return [(file, f"{file.parent.name.partition('_')[2]}: " if len(files) > 1 else "") for file in files]

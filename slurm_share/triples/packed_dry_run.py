@@ -1,4 +1,4 @@
-"""Say before a packed run is submitted what its tasks' sizes are by the user's history, and the first starts."""
+"""Preview a packed run before its submission: sizes of tasks from the user's history, and the first starts."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from .rules.packed import CLIENTS
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
-"""Tasks that are previewed: a key and an estimate of each take a second or two together."""
-UNSIZED = "for Slurm does not say how large a GPU is, and your history has none; the launcher reads that on the node"
-UNREAD = "for the GPUs cannot be read here; the launcher will say why"
+"""Most tasks that are previewed, which takes a second or two."""
+UNSIZED = "because Slurm does not report GPU sizes and your history has none; the launcher reads them on the node"
+UNREAD = "because the GPUs cannot be read here; the launcher will print why"
 
 
 class DryRun(Struct, frozen=True, kw_only=True):
-    """A preview, and what it rests on."""
+    """A preview with its assumptions."""
 
     preview: Preview
     tasks: int
-    """The tasks that were previewed."""
+    """Number of tasks that were previewed."""
     gpus: tuple[GpuFacts, ...]
-    """Of a node; empty: not known."""
+    """The GPUs of a node; empty: not known."""
     assumed: str = ""
-    """Which GPUs were assumed, and why; empty: these are the real ones."""
+    """How the GPUs were assumed; empty: they are the real ones."""
     why_no_gpus: str = ""
     """Why `gpus` is empty."""
     notes: tuple[str, ...] = ()
-    """What is wrong with the history."""
+    """Problems of the history."""
 
 
 def preview_plan(plan: Plan) -> DryRun:
-    """Return the preview of a planned run, on a node of the first kind that it may get.
+    """Return the preview of a planned run on a node of its first candidate kind.
 
-    Such a node's GPUs are taken to be as large as those of the newest run in the user's history.
+    The sizes of its GPUs are assumed from the newest run in the user's history.
     """
     kind = plan.kinds[0] if plan.kinds else None
     settings = planning.read_settings(None if kind is None else kind.partition)
@@ -73,7 +73,7 @@ def preview_here(here: LocalPlan, tasks: Tasks) -> DryRun:
 def _preview(
     run: Run, tasks: Tasks, gpus: Sequence[Gpu], kind: NodeKind | None, count: int, settings: Settings
 ) -> DryRun:
-    """Return the preview. `gpus`: of this machine; none: the node has `count` GPUs as sinfo names them in `kind`."""
+    """Return the preview. `gpus`: of this machine; empty: the node has `count` GPUs of the types in `kind`."""
     assert run.pack is not None
     wants_history = run.pack.estimate != "none"
     history = read_history() if wants_history else None
@@ -128,7 +128,7 @@ def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
 def _assumed(
     runs: Sequence[TaskRun], kind: NodeKind | None, count: int, settings: Settings
 ) -> tuple[tuple[GpuFacts, ...], str]:
-    """Return GPUs such as those of the newest run on a GPU of the type that sinfo names, or on any GPU."""
+    """Return GPUs like those of the newest run on a GPU type of `kind`, or on any GPU, and how they were assumed."""
     seen = [run for run in reversed(runs) if run.gpu_total_mib and run.gpu_model]
     types = [_letters(name) for name, _ in (() if kind is None else kind.gpus) if name]
     alike = [run for run in seen if any(name in _letters(run.gpu_model) for name in types)]
@@ -141,5 +141,5 @@ def _assumed(
 
 
 def _letters(text: str) -> str:
-    """Return a name as gres.conf and the driver can be compared by: a100_80gb is in NVIDIA A100 80GB PCIe."""
+    """Return a normalized name, so that gres.conf's a100_80gb is contained in the driver's NVIDIA A100 80GB PCIe."""
     return "".join(character for character in text.casefold() if character.isalnum())

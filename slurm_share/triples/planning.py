@@ -1,4 +1,4 @@
-"""Plan a run of llsub: what to run by the command line, and which nodes have room for it."""
+"""Plan a run of llsub: the run from the command line, and the nodes with room for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .rules.task_files import Tasks
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """The command line's description of the tasks."""
+    """The options of the command line that describe the tasks."""
 
     tasks: str | None
     """The file of --tasks; `-`: standard input."""
@@ -44,13 +44,13 @@ class Work(Struct, frozen=True, kw_only=True):
     bind: bool
     logs: Literal["task", "rank"] | None
     called: tuple[str, ...]
-    """All words of the command line."""
+    """All arguments of the command line."""
     progress: str | None = None
     """As in records.Run."""
     window_s: float | None = None
     pack: PackOptions = PackOptions()
     python: str | None = None
-    """With `together`: the Python that runs the script; None: the script itself is executed."""
+    """With `together`: the Python that runs the script; None: the script is executed itself."""
     together: bool = False
     keep_going: bool = False
     """Both as in records.Run."""
@@ -69,33 +69,31 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class LocalPlan(Struct, frozen=True):
-    """A run as it is on this machine, without Slurm."""
+    """A planned run on this machine, without Slurm."""
 
     run: Run
     gpu_limit: int | None
-    """How many of its GPUs are used; None: all."""
+    """Number of GPUs to use; None: all."""
     gpus: tuple[Gpu, ...] = ()
-    """Of a packed run: those GPUs; empty: not known."""
+    """In a packed run: these GPUs; empty: not known."""
     notes: tuple[str, ...] = ()
 
 
 def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tasks]:
-    """Return the run, and what its tasks' file says. Raises UsageError for what does not go together.
+    """Return the run and the contents of its tasks file. Raises UsageError for options that conflict.
 
-    The processes of an `auto` triple are counted later, by `plan_run` or `plan_here`.
+    `plan_run` or `plan_here` set the number of processes of an `auto` triple later.
     """
     pack = pack_options.request(asked.pack, asked.retries, is_auto=triple.is_auto)
     _check_pack(triple, asked, pack)
     if pack is not None and asked.window_s is not None:
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
     if asked.tasks is not None and asked.ntasks is not None:
-        raise UsageError("--tasks and --ntasks both say what the tasks are; write one of them")
+        raise UsageError("--tasks and --ntasks both define the tasks; write one of them")
     if script is None and asked.tasks is None:
-        raise UsageError(
-            f"{triple} says how many and not what: write a script before it, or --tasks FILE with commands"
-        )
+        raise UsageError(f"{triple} has no program to run: write a script before it, or --tasks FILE with commands")
     if script is None and asked.arguments:
-        raise UsageError("arguments behind -- are a script's, and there is none; write them into the commands")
+        raise UsageError("arguments after -- need a script, and there is none; write them into the commands")
     _check_processes(triple)
     processes = triple.nodes * triple.per_node
     found = Tasks()
@@ -108,11 +106,11 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
             is_json=asked.tasks.endswith(task_files.JSON_ENDING),
         )
     elif asked.distribution and asked.ntasks is None:
-        raise UsageError("--distribution is for more work than processes; write --tasks FILE or --ntasks M too")
+        raise UsageError("--distribution is for more tasks than processes; write --tasks FILE or --ntasks M too")
     tasks = len(found.lines) or asked.ntasks or processes
     further = bool(found.lines) or asked.ntasks is not None or pack is not None
     run = Run(
-        name=script.name if script is not None else _name_of(asked.tasks or "-"),
+        name=script.name if script is not None else "tasks" if asked.tasks == "-" else Path(asked.tasks or "").name,
         command=(script.path, *asked.arguments) if script is not None else (),
         cwd=str(Path.cwd()),
         triple=triple,
@@ -137,38 +135,35 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
 
 
 def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
-    """Raise UsageError for what goes with --pack only, or not with it."""
+    """Raise UsageError for options that conflict with packing or trials."""
     if triple.is_auto and asked.tasks is None and asked.ntasks is None:
         raise UsageError(
-            f"{triple} says that as many run at once as there is room for, and not how many tasks there are; write "
-            "--tasks FILE or --ntasks M too"
+            f"{triple} does not set the number of tasks, only that as many as possible run at once; write --tasks FILE "
+            "or --ntasks M too"
         )
     if _is_tried(pack) and asked.tasks is None and asked.ntasks is None:
         raise UsageError(
-            "--compare-sharing tries ways of sharing on the run's own tasks, and there is one for each process only; "
-            "write --tasks FILE or --ntasks M too"
+            "--compare-sharing needs more tasks than processes for its trials; write --tasks FILE or --ntasks M too"
         )
     if pack is not None and asked.distribution not in (None, "dynamic"):
         raise UsageError(
-            f"--distribution={asked.distribution} says before the run which process has which task, and "
-            f"{'a run with trials' if _is_tried(pack) else '--pack'} chooses when a task starts; leave one of them away"
+            f"--distribution={asked.distribution} assigns tasks to processes before the run, but "
+            f"{'a run with trials' if _is_tried(pack) else '--pack'} places tasks when they start; remove one of them"
         )
 
 
 def _is_tried(pack: PackRequest | None) -> bool:
-    """Return whether a run finds its number of tasks, or its way of sharing, by trials. Processes are then not bound to
-    cores: a level with fewer of them has all cores, too."""
+    """Return whether trials find the number of tasks or the sharing method.
+
+    Processes are then not bound to cores, so that few processes use all cores too.
+    """
     return pack is not None and (pack.is_tuned or pack.is_compared)
 
 
-def _name_of(tasks: str) -> str:
-    return "tasks" if tasks == "-" else Path(tasks).name
-
-
 def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wishes: Wishes) -> Plan:
-    """Look at the cluster, and plan the run there; where sinfo does not answer, sbatch decides.
+    """Plan a run on the cluster. If sinfo does not answer, sbatch decides whether it fits.
 
-    Raises UsageError for what cannot be.
+    Raises UsageError for a run that cannot start.
     """
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
@@ -176,20 +171,20 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
     partition = said.get("partition") or wishes.partition or os.environ.get("SBATCH_PARTITION")
     gpus = _asked_gpus(said, wishes)
     pack_options.refuse_sm_tried(
-        said.get(names.OPTION), "which the plugin cannot do; write it behind llsub, not in the script's #SBATCH lines"
+        said.get(names.OPTION), "which the plugin cannot do; write it as option of llsub, not in #SBATCH lines"
     )
     written, run = _take_sm_tried(said.get(names.OPTION, wishes.share), run)
     notes: list[str] = []
-    why_unknown = "no partition is the default one; name one with -q"
+    why_unknown = "there is no default partition; write one with -q"
     try:
         kinds = fitting.of_partition(slurm_jobs.read_node_kinds(), partition)
     except CommandError as error:
-        kinds, why_unknown = (), f"cannot look at the cluster ({error})"
-        notes.append(f"{why_unknown}; sbatch will say whether this fits")
+        kinds, why_unknown = (), f"the cluster's nodes cannot be read ({error})"
+        notes.append(f"{why_unknown}; sbatch will decide whether this fits")
     if run.pack is not None:
         with_gpus = packed.with_gpus(kinds)
         if len(with_gpus) < len(kinds) and not set(said) & submission.GPU_OPTIONS and gpus is None:
-            gpus = (("", min(kind.gpu_count for kind in with_gpus)),)  # else the job may get a node without one
+            gpus = (("", min(kind.gpu_count for kind in with_gpus)),)  # otherwise the job may get a node without GPUs
         kinds = with_gpus
     kinds = fitting.candidates(kinds, triple, gpus or ())
     kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
@@ -209,7 +204,7 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
         run = replace(_with_triple(run, triple), pack=pack)
         notes += packed.sm_notes(settings.sm, sharing.request)
     if sharing.request is not None and not plugin:
-        notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
+        notes.append("this site has no --share-gpu: the launchers share the GPUs by themselves, as far as possible")
     run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
     asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
     notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
@@ -224,18 +219,16 @@ def plan_run(run: Run, triple: Triple, tasks: Tasks, script: Script | None, wish
 
 
 def _take_sm_tried(written: str | None, run: Run) -> tuple[str | None, Run]:
-    """Return --share-gpu= without sm=auto, and the run with it. Raises UsageError where the run is not packed."""
+    """Return --share-gpu= without sm=auto, and the run with it. Raises UsageError if the run is not packed."""
     if run.pack is None:
-        pack_options.refuse_sm_tried(
-            written, "where the GPU of a task is chosen at its start; write --pack too, or sm=free"
-        )
+        pack_options.refuse_sm_tried(written, "which needs --pack; write --pack too, or sm=free")
         return written, run
     left, is_tried = pack_options.take_sm_tried(written)
     return left, replace(run, pack=replace(run.pack, is_sm_tried=True)) if is_tried else run
 
 
 def _with_triple(run: Run, triple: Triple) -> Run:
-    """Return the run with the processes of that triple."""
+    """Return the run with a triple and its number of processes."""
     _check_processes(triple)
     return replace(run, triple=triple, processes=triple.nodes * triple.per_node)
 
@@ -243,11 +236,13 @@ def _with_triple(run: Run, triple: Triple) -> Run:
 def _check_processes(triple: Triple) -> None:
     processes = triple.nodes * triple.per_node
     if processes > submission.TASKS_MAX:
-        raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
+        raise UsageError(
+            f"{triple} has {processes} processes, but a run has at most {submission.TASKS_MAX}; write fewer"
+        )
 
 
 def read_settings(partition: str | None) -> Settings:
-    """Return the site's settings as far as this host has them: a login node may have no file of them."""
+    """Return the site's settings; the defaults on a host without a valid settings file, such as a login node."""
     try:
         return config.load().of(partition)
     except ConfigError:
@@ -255,9 +250,9 @@ def read_settings(partition: str | None) -> Settings:
 
 
 def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPlan:
-    """Return the run as it is on this machine. Raises UsageError for what cannot be here."""
+    """Plan a run on this machine. Raises UsageError for a run that cannot start here."""
     if triple.nodes != 1:
-        raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
+        raise UsageError(f"--local runs on this machine only, but {triple} has {triple.nodes} nodes; write "
                          f"{replace(triple, nodes=1)}")  # fmt: skip
     gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
     written, run = _take_sm_tried(wishes.share, run)
@@ -279,8 +274,8 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
 
 
 def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that a launcher on this machine would use, at most `most`; none where they are not known."""
-    from ..node.gpus import binding  # on a login node nothing of the driver is needed
+    """Return the GPUs that a launcher on this machine would use, at most `most`; empty: not known."""
+    from ..node.gpus import binding  # imported here: not needed on a login node
 
     try:
         found = visible_gpus(os.environ.get(names.ENV_VISIBLE_DEVICES), binding.read_driver().gpus)
@@ -290,13 +285,13 @@ def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
 
 
 def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:
-    """Return the GPUs asked for; None: none were, or in a form that is left to Slurm."""
+    """Return the requested GPUs; None: none, or in a form that only Slurm parses."""
     text = said.get("gres") or said.get("gpus-per-node")
     if text is not None:
         try:
             return gpu_option.parse_gpus(text)
         except UsageError:
-            return None  # `gpu:2,shard:1`, `lustre`: correct for sbatch, and no number of GPUs for us
+            return None  # such as `gpu:2,shard:1` or `lustre`, valid for sbatch
     return None if wishes.gpus is None else gpu_option.parse_gpus(wishes.gpus)
 
 
@@ -307,7 +302,7 @@ def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[No
 
 
 def gpus_of_a_node(plan: Plan) -> int:
-    """Return how many GPUs the run has on a node of the first kind that it may get; 0: none, or not known."""
+    """Return the number of GPUs that the run has on a node of its first candidate kind; 0: none, or not known."""
     return sum(count for _, count in plan.grant.gpus) or (plan.kinds[0].gpu_count if plan.kinds else 0)
 
 
@@ -317,7 +312,7 @@ def scheduler_command(plan: Plan, folder: str, wishes: Wishes) -> list[str]:
 
 
 def launch_script(plan: Plan, folder: str, argv: Sequence[str]) -> str:
-    """Return the script of the run's job; `argv`: what submits it."""
+    """Return the script of the run's job. `argv`: the command that submits it."""
     carried = [str(directive) for directive in plan.directives if directive.name not in submission.LEFT_OUT]
     gpus = gpu_option.gres(plan.grant.gpus)
     return submission.launch_script(plan.run, folder, sys.executable, argv, carried, gpus)

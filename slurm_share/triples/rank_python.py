@@ -1,4 +1,4 @@
-"""Find the Python that runs a program of ranks, and see whether it has our package."""
+"""Find the Python for the ranks of `llsub --spmd`, and check that it has our package."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ..spmd.names import VERSION
 from .rules import together
 
 ENV_PYTHON = "LLSUB_PYTHON"
-"""Path or name of the Python of programs that `llsub --spmd` starts."""
+"""Variable with the path or name of the Python for programs of `llsub --spmd`."""
 OUR_PREFIX = "/opt/slurm-share"
-"""The packages' own Python: it is not for users' programs."""
+"""Prefix of the packages' own Python, which is not for users' programs."""
 INSTALL = "slurm-share pip-line"
-"""Prints the line that installs the package."""
+"""Command that prints the line that installs the package."""
 CHECK_S = 20.0
-"""For a Python on a file server that is slow; more, and the ranks will say themselves what is missing."""
+"""Most seconds of the check, for a Python on a slow file server. After that, the ranks report what is missing."""
 _CHECK = "from slurm_share.spmd.names import VERSION; print('version', VERSION)"
 
 
 def find(environ: Mapping[str, str]) -> str:
     """Return the absolute path of the user's Python: LLSUB_PYTHON, else the first python3, else python, of PATH.
 
-    Links are not followed: a virtual environment's Python is a link. Raises UsageError where there is none.
+    Links are not resolved, because a virtual environment's Python is a link. Raises UsageError if there is none.
     """
     asked = environ.get(ENV_PYTHON)
     if asked:
         found = shutil.which(Path(asked).expanduser(), path=environ.get("PATH", os.defpath))
         if found is None:
             raise UsageError(
-                f"{ENV_PYTHON}={shown(asked, 200)} is no program that can be executed; write the path of a Python"
+                f"{ENV_PYTHON}={shown(asked, 200)} is not an executable program; write the path of a Python"
             )
-        return os.path.abspath(found)  # noqa: PTH100  # not through links
+        return os.path.abspath(found)  # noqa: PTH100  # does not resolve links
     folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if not _is_ours(folder)]
     for name in ("python3", "python"):
         found = shutil.which(name, path=os.pathsep.join(folders))
@@ -50,14 +50,14 @@ def _is_ours(folder: str) -> bool:
 
 
 def check(python: str, environ: Mapping[str, str]) -> str:
-    """Check that a Python has our package in this release; return a sentence where that cannot be found out, else "".
+    """Check that a Python has our package in this release; return a sentence if the check fails, else "".
 
-    Raises UsageError where the package is missing or of another release, with the line that installs it.
+    Raises UsageError, with the line that installs the package, if it is missing or of another release.
     """
     try:
         done = finish([python, "-c", _CHECK], timeout_s=CHECK_S, env=environ)
     except CommandError as error:
-        return f"cannot see whether {python} has {together.MODULE} ({error}); the ranks will say so"
+        return f"cannot check whether {python} has {together.MODULE} ({error}); the ranks will report if it is missing"
     word, _, version = done.stdout.strip().rpartition("\n")[2].partition(" ")
     if done.code == 0 and word == "version":
         if version != str(VERSION):

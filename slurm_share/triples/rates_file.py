@@ -1,9 +1,9 @@
-"""The rates of a launcher's tasks, for llload and the dashboard: a file on the node that only its user can change.
+"""The rates of a launcher's tasks, for llload and the dashboard, in a file on the node that only its user can change.
 
-`<tmp>/slurm-share-<uid>/rates/<job>.<pid>`, written whole about every 5 s while tasks run, and removed at the end. Its
-launcher holds a lock (flock) on it, so that a file whose launcher is gone can be told, and is passed over. Whoever
-looks may be root or an operator, and the folders are a user's own: what is a link, somebody else's, open to others or
-larger than a launcher makes it is passed over, too. A reader changes and removes nothing.
+`<tmp>/slurm-share-<uid>/rates/<job>.<pid>` is replaced about every 5 s while tasks run, and removed at the end. The
+launcher holds a lock (flock) on it; a file without a lock is from a dead launcher and is ignored. Readers may be root
+or operators, and the folders belong to users. So readers also ignore links, files of other users, files that others can
+write, and files larger than launchers make. A reader changes and removes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..packing import NodeRates
 
 FOLDER = "rates"
 MOST_FILES = 64
-"""Of one user on a node: more launchers than anybody runs there."""
+"""Most files read of one user: more than anybody's launchers on a node."""
 MOST_NAMES = 1024
-"""Of those, files of dead launchers too, which lie there until the next one starts."""
+"""Most names examined, including files of dead launchers, which the next launcher removes."""
 MOST_BYTES = 1024 * 1024
 VERSION = 1
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -37,14 +37,14 @@ class RatesFile:
     """The file of one launcher."""
 
     def __init__(self, tmp: Path, job: str) -> None:
-        """Open nothing yet. `tmp`: the node's folder for temporary files."""
+        """Set the names, without opening anything. `tmp`: the node's folder for temporary files."""
         self._tmp = tmp
         self._names = (own_folders.user_folder(os.getuid()), FOLDER)
         self._name = own_folders.file_name(f"{job}.{os.getpid()}")
         self._folder = self._file = -1
 
     def write(self, rates: NodeRates) -> None:
-        """Replace the file. A disk that takes nothing is no error: the file is only for display."""
+        """Replace the file. Errors are ignored: the file is only for display."""
         data = msgspec.json.encode(rates)
         if len(data) > MOST_BYTES:
             return
@@ -54,7 +54,7 @@ class RatesFile:
                 _remove_left(self._folder)
             self._write(data)
         except FileNotFoundError:
-            self._close()  # another launcher has removed the empty folder; the next write makes it anew
+            self._close()  # another launcher has removed the empty folder; the next write makes it again
         except (OSError, StateError):
             pass
 
@@ -63,7 +63,7 @@ class RatesFile:
         own_folders.remove_file(self._folder, new)
         fd = os.open(new, _NEW, 0o600, dir_fd=self._folder)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it is there by its name
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before the file gets its name
             if os.write(fd, data) != len(data):
                 raise OSError(28, "No space left on device")
             os.rename(new, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -76,12 +76,12 @@ class RatesFile:
         self._file = fd
 
     def remove(self) -> None:
-        """Remove the file, and the folders around it where nothing else is in them."""
+        """Remove the file, and its folders if they are empty."""
         try:
             if self._file >= 0:
                 own_folders.remove_file(self._folder, self._name)
         except OSError:
-            pass  # without its lock it is passed over, and the next launcher removes it
+            pass  # without a lock it is ignored, and the next launcher removes it
         if self._folder >= 0:
             own_folders.remove_empty(self._tmp, self._names)
         self._close()
@@ -94,7 +94,7 @@ class RatesFile:
 
 
 def read_rates(tmp: Path, uids: Iterable[int]) -> dict[int, tuple[NodeRates, ...]]:
-    """Return the rates of the launchers of these users that are alive, by user; users without any are left out."""
+    """Return uid -> rates of the user's living launchers, for users who have any."""
     found = {}
     for uid in uids:
         try:
@@ -143,7 +143,7 @@ def _read(folder: int, name: str, uid: int) -> NodeRates | None:
 
 
 def _is_locked(fd: int) -> bool:
-    """Return whether the launcher that has written the file lives."""
+    """Return whether the launcher that wrote the file is alive."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -152,7 +152,7 @@ def _is_locked(fd: int) -> bool:
 
 
 def _remove_left(folder: int) -> None:
-    """Remove the files of launchers that are dead."""
+    """Remove the files of dead launchers."""
     for name in os.listdir(folder):
         try:
             fd = os.open(name, _READ, dir_fd=folder)

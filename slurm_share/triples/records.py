@@ -1,7 +1,7 @@
 """Records of triples mode: the run, the place of each process, and how each task ended.
 
-A *run* is one use of llsub or llmapreduce. It has `processes` workers over all its nodes and `tasks` pieces of work;
-where the user named no further work, every process has the one task of its own number.
+A *run* is one use of llsub or llmapreduce. It has `processes` workers on all its nodes, and `tasks` tasks. Without
+--tasks, --ntasks or inputs, every process has one task, with its own number.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from ..node.records import Gpu
 from ..packing import PackRequest, RateSource
 from ..share import Assignment, Slot
 
-# --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
+# --- Variables of a task (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") --------------------
 ENV_RANK = "LLSUB_RANK"
-"""From 0. Up to one task a process: the task's number. With more tasks: that of the process over all nodes
-(triples/rules/deal.py, rank_of)."""
+"""With at most one task per process: the number of the task. With more tasks: the number of the process over all nodes,
+from 0 (triples/rules/deal.py, rank_of)."""
 ENV_SIZE = "LLSUB_SIZE"
-"""Processes of the run."""
+"""Number of processes of the run."""
 ENV_TASK = "LLSUB_TASK"
-"""The number of the task, from 0; equal to its rank unless there are more tasks than processes."""
+"""Number of the task, from 0; equal to its rank unless there are more tasks than processes."""
 ENV_TASKS = "LLSUB_TASKS"
 ENV_ATTEMPT = "LLSUB_ATTEMPT"
-"""1 at first, 2 at the first retry."""
+"""Number of the attempt: 1, then 2 at the first retry."""
 ENV_PROGRESS = "LLSUB_PROGRESS"
-"""A file, into which the task may write how much it has done: a number (slurm_share/progress.py)."""
+"""File into which the task may write a number, the amount of work done (slurm_share/progress.py)."""
 ENV_FOLDER = "LLSUB_DIR"
 """The run's folder."""
 ENV_JOB_TASKS = "LLSUB_JOB_TASKS_PER_NODE"
-"""From launch.sh to the launchers of a job without a triple: the job's SLURM_TASKS_PER_NODE. Their own step has one
-task on each node, and srun overwrites the variable with that."""
+"""The job's SLURM_TASKS_PER_NODE, from launch.sh to the launchers of a job without a triple. srun sets that variable to
+one task per node in the launchers' step."""
 
 Distribution = Literal["block", "cyclic", "dynamic"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("block", "cyclic", "dynamic")
 
 TaskKind = Literal["rank", "command", "input", "arguments"]
-"""How a line of the tasks file becomes a program. rank: no file, every process runs the command. command: the line is
-for /bin/sh. input: the line is the command's one further argument. arguments: the line is a JSON array of further
-arguments."""
+"""How a line of the tasks file becomes a program. rank: there is no file; every process runs the command. command: the
+line is a command for /bin/sh. input: the line is one further argument of the command. arguments: the line is a JSON
+array of further arguments."""
 
 
 class Triple(Struct, frozen=True):
@@ -53,7 +53,8 @@ class Triple(Struct, frozen=True):
     threads: int | None = None
     """Threads of each process; None: as many as it has cores, floor(cores / NPPN)."""
     is_auto: bool = False
-    """`auto` was written for NPPN. `per_node` is then what the smallest node has cores for; 1 until that is known."""
+    """True: `auto` was written for NPPN. `per_node` is then the number that fits on the smallest node; 1 before that is
+    known."""
 
     def __str__(self) -> str:
         per_node = "auto" if self.is_auto else self.per_node
@@ -65,9 +66,9 @@ class Place(Struct, frozen=True):
     """The cores and the GPU of one process of a node."""
 
     local: int
-    """0 to NPPN-1 on this node."""
+    """Number of the process on this node, 0 to NPPN - 1."""
     gpu: int | None
-    """Position in the node's list of GPUs; None: the node has none."""
+    """Position in the node's list of GPUs; None: no GPU."""
     cpus: tuple[int, ...]
     threads: int
 
@@ -77,17 +78,17 @@ class Layout(Struct, frozen=True):
 
     places: tuple[Place, ...]
     notes: tuple[str, ...] = ()
-    """What the user should know: cores left idle, cores shared, with a triple that would fit."""
+    """Warnings about idle or shared cores, with a triple that would fit."""
 
 
 class Worker(Struct, frozen=True):
-    """A process of a node with all that its tasks are given: place, slot, variables."""
+    """A process of a node with the resources of its tasks: cores, GPU, slot, variables."""
 
     rank: int
-    """The number of the process over all nodes; the rank of its first attempt where there is one task a process."""
+    """Number of the process over all nodes."""
     place: Place
     slot: int | None = None
-    """Its slot of the job's share on this node; None: the launcher assigns the GPUs itself."""
+    """Number of its slot in the Prolog's plan on this node; None: the launcher assigns the GPUs."""
     gpu: Gpu | None = None
     gpu_slot: Slot | None = None
     """The slot with its caps; None: no GPU."""
@@ -96,59 +97,61 @@ class Worker(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """A run as submitted: the file `run.json` of its folder; `llsub --resume --retries` writes
-    it again, with another number of retries (also `--oom-retries`, `--max-failures`)."""
+    """A run as submitted: the file `run.json` in its folder.
+
+    `llsub --resume` rewrites it for changed --retries, --oom-retries or --max-failures.
+    """
 
     version: int = 1
     kind: Literal["llsub", "llmapreduce"] = "llsub"
     name: str
-    """Base name of the script: the beginning of its logs' names."""
+    """Base name of the script, with which the names of its logs begin."""
     command: tuple[str, ...]
-    """Program and arguments; the program absolute. Empty for tasks of kind `command`."""
+    """Program (absolute path) and arguments. Empty for tasks of kind `command`."""
     cwd: str
     triple: Triple | None
-    """None: processes are where Slurm put the job's tasks (SLURM_TASKS_PER_NODE)."""
+    """None: one process for each Slurm task of the job (SLURM_TASKS_PER_NODE)."""
     processes: int
     tasks: int
     task_kind: TaskKind = "rank"
     distribution: Distribution = "block"
     per_process: int | None = None
-    """With `block`: exactly this many tasks for each process, the rest for the last (llmapreduce --ndata)."""
+    """With `block`: exactly this many tasks for each process, the rest for the last one (llmapreduce --ndata)."""
     retries: int = 0
     max_failures: int | None = None
-    """This many failed tasks stop the run: nothing more starts, running tasks go on. None: no limit."""
+    """Number of failed tasks that stops the run: nothing more starts, running tasks go on. None: no limit."""
     share: ShareRequest | None = None
-    """What was written after --share-gpu; where the node has no plan, the launcher sees to it as far as it can."""
+    """The value of --share-gpu. On a node without a plan, the launcher implements it as far as possible."""
     is_share_computed: bool = False
-    """True: the share's number is ceil(NPPN / GPUs) of the nodes with the fewest. On a node with more GPUs the launcher
-    gives each process the part that is left by as many as there really are."""
+    """True: the share's number is ceil(NPPN / GPUs) for nodes with the fewest GPUs. On a node with more GPUs, the
+    launcher divides each GPU by the number of processes that it really has."""
     bind: bool = True
-    """Each process on cores of its own."""
+    """True: each process has cores of its own."""
     logs: Literal["task", "rank"] = "task"
-    """A log for every task, or one for all tasks of a process."""
+    """One log for each task, or one for all tasks of a process."""
     log_folder: str = ""
-    """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
+    """Folder below the run's folder that contains the nodes' folders; empty: the run's folder itself."""
     called: tuple[str, ...] = ()
-    """The arguments of llsub, with which it can be called again; empty: not recorded."""
+    """The arguments of llsub; empty: not recorded."""
     progress: str = ""
-    """A regular expression with one group: a number in a task's log that says how much it has done (--progress)."""
+    """Regular expression with one group, the amount of work done in a task's log (--progress)."""
     rate_window_s: float = 30.0
-    """The length of one window in which the rates of tasks are measured (--window)."""
+    """Length of a window in which the rates of tasks are measured (--window)."""
     pack: PackRequest | None = None
-    """The tasks are packed: each gets its GPU when it starts. None: each process has a GPU of its own."""
+    """Packing request: each task gets its GPU when it starts. None: each process has a fixed GPU."""
     together: bool = False
-    """The tasks are ranks that send messages to each other (--spmd): one for each process, all start at once, and the
-    end of one with a code or a signal ends the others."""
+    """True: the tasks are ranks that send messages to each other (--spmd). There is one for each process, all start at
+    once, and a rank that fails ends the others."""
     keep_going: bool = False
-    """With `together`: such an end ends no other rank."""
+    """With `together`: a rank that fails does not end the others."""
 
 
 Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "unfinished"]
-"""done: exit code 0. failed: another code. signal: ended by one that we did not send. gpu memory, host memory: out of
-it. disturbed: of a packed run, ended by a neighbour on its GPU that outgrew its memory or failed, or by the GPU itself.
-not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, on the
-scheduler's or the user's word, or because its launcher died; also with exit code 0, which is what a program ends with
-that was told to and has saved its state: to run it again costs less than to lose it."""
+"""done: exit code 0. failed: another code. signal: ended by a signal that we did not send. gpu memory, host memory: out
+of memory. disturbed: in a packed run, ended by another task on its GPU that exceeded its memory or failed, or by the
+GPU. not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, for the
+scheduler or the user, or because its launcher was killed. Also with exit code 0: a program that saves its state when it
+is told to end may exit with 0, and running it again costs less than losing its work."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -156,12 +159,12 @@ class Ended(Struct, frozen=True, kw_only=True):
 
     task: int
     rank: int
-    """The LLSUB_RANK that it had."""
+    """Its LLSUB_RANK."""
     attempt: int
     outcome: Outcome
     node: str
     job: str
-    """Slurm's job id, with `.N` after its N-th requeue; `local-` and a name of its own outside Slurm."""
+    """Slurm's job id, with `.N` after the N-th requeue; outside Slurm `local-` and a unique name."""
     started: float
     """Unix time, seconds."""
     seconds: float
@@ -169,32 +172,32 @@ class Ended(Struct, frozen=True, kw_only=True):
     signal: int | None = None
     slot: int | None = None
     gpu: int | None = None
-    """NVML index."""
+    """NVML index of its GPU."""
     gpu_uuid: str | None = None
     cpus: str = ""
-    """As the kernel writes it: 0-3,8."""
+    """Its CPUs as the kernel writes them: 0-3,8."""
     peak_gpu_mib: int | None = None
-    """The largest sum over the task's processes that was seen, once a second; None: not seen, or not known."""
+    """Peak of the sum over its processes, sampled once a second; None: not known."""
     gpu_cap_mib: int | None = None
-    """The cap of GPU memory in force; None: none, or not known."""
+    """Its cap of GPU memory; None: no cap, or not known."""
     gpu_booked_mib: int | UnsetType = UNSET
-    """Of a packed run: what was booked for it on each of its GPUs when it started."""
+    """In a packed run: memory booked for it on each of its GPUs when it started."""
     gpu_needs_mib: int | UnsetType = UNSET
-    """Of a packed run: it ran out of GPU memory, and is known to need at least so much."""
+    """In a packed run: least need of GPU memory, known after it ran out of it."""
     units: float | UnsetType = UNSET
-    """How much it has done, as its program says."""
+    """Amount of work done, as its program reports it."""
     rate_per_s: float | UnsetType = UNSET
-    """Units a second, the mean over the measured windows of the attempt."""
+    """Units per second, the mean over the measured windows of the attempt."""
     rate_source: str | UnsetType = UNSET
-    """`packing.RateSource` of these two."""
+    """The `packing.RateSource` of `units` and `rate_per_s`."""
     speed_ratio: float | UnsetType = UNSET
-    """Of a packed run: `rate_per_s` over the rate of its command alone on such a GPU."""
+    """In a packed run: `rate_per_s` over the rate of its command alone on such a GPU."""
     peak_rss_mib: int | None = None
-    """Peak of the largest of its processes (getrusage(2), ru_maxrss); None: not above the launcher's own, which a new
-    process starts from."""
+    """Peak memory of the largest of its processes (getrusage(2), ru_maxrss); None: not more than the launcher's own
+    peak, from which the counter of a new process starts."""
     cpu_seconds: float | None = None
     why: str = ""
-    """Why it is not done, as observed."""
+    """Reason of an outcome other than done."""
 
 
 def best(attempts: Sequence[Ended]) -> Ended:
@@ -203,19 +206,19 @@ def best(attempts: Sequence[Ended]) -> Ended:
 
 
 class WorkRate(Struct, frozen=True, kw_only=True):
-    """How much several running tasks do together, where they count the same."""
+    """The sum of the rates of running tasks that count the same units."""
 
     per_s: float
-    """Units of work a second; with the source `output`, lines."""
+    """Units of work per second; lines per second for the source `output`."""
     tasks: int
-    """Those that are measured."""
+    """Number of measured tasks."""
     source: RateSource
     kind: str | None = None
-    """What tasks have in common which count the same units; None: not known."""
+    """Name shared by tasks that count the same units; None: not known."""
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far one launcher is: `progress.json` of its node's folder, written anew about once a second."""
+    """The progress of one launcher: `progress.json` in its node's folder, replaced about once a second."""
 
     node: str
     job: str
@@ -223,24 +226,24 @@ class Progress(Struct, frozen=True, kw_only=True):
     running: int
     done: int
     failed: int
-    """Tasks that have no attempt left."""
+    """Failed tasks without attempts left."""
     waiting_for_memory: int = 0
     left: int | None
-    """Tasks that this node has still to start; None: nodes share a queue, what is left is known of all together."""
+    """Tasks that this node has still to start; None: nodes share a queue."""
     at: float
-    """Unix time, seconds."""
+    """Time of this record, Unix time, seconds."""
     began: float = 0.0
-    """When the launcher began with its tasks, Unix time, seconds; 0: not told."""
+    """When the launcher began to start tasks, Unix time, seconds; 0: not known."""
     ended: bool = False
     work: WorkRate | None = None
-    """None: no running task is measured, or they count different things."""
+    """None: no running task is measured, or they count different units."""
 
 
 class Wait(Struct, frozen=True):
-    """A rank that waits for a message, or in a collective call."""
+    """A rank that waits for a message or in a collective call."""
 
     rank: int
     what: str
-    """Behind "waits ": `for (3, 'x')`, `in barrier`."""
+    """Text after "waits ": `in recv for (3, 'x')`, `in barrier`."""
     since: float
     """Unix time, seconds."""

@@ -1,10 +1,9 @@
-"""The folder `rendezvous` of a run of ranks on several nodes: its key, and where the nodes find each other.
+"""The folder `rendezvous` of a run of ranks on several nodes: its key, and the addresses of the nodes.
 
-`slurm_share.spmd.key_folder` says what is in it. The key is made at the submission, minutes before a node reads it (a
-network file system may show a new file late), and goes at the end of the run with the launcher of node 0. A requeue
-makes a new one in a folder of its own, `rendezvous.1`, because a start that was cut off has left its folder behind.
-Only who has the key, and means the same start of the job, is let into the run: ranks of the start before, on a node
-that was cut off, are refused.
+`slurm_share.spmd.key_folder` defines its contents. The key is made at submission, well before a node reads it, because
+a network file system may show a new file late. The launcher of node 0 removes it at the end of the run. A requeue makes
+a new key in a new folder, `rendezvous.1`, because an interrupted start leaves its folder behind. A rank may join only
+with the key of the present start, so ranks of an earlier start, on a node that lost contact, are refused.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ FOLDER = "rendezvous"
 
 
 def folder_of(folder: Path, job: str = "") -> Path:
-    """Return the folder of a run's rendezvous. `job`: as in records.Ended, "4711.1" after the first requeue."""
+    """Return the rendezvous folder of a run. `job`: as in records.Ended, "4711.1" after the first requeue."""
     restart = job.partition(".")[2]
     return folder / (f"{FOLDER}.{restart}" if restart else FOLDER)
 
 
 def make(folder: Path) -> None:
-    """Make the folder and the key at a run's submission. Raises UsageError, with nothing left of them."""
+    """Make the folder and the key at submission. Raises UsageError, after removing them, if that fails."""
     try:
         key_folder.make_folder(str(folder_of(folder)))
     except OSError as error:
@@ -37,7 +36,7 @@ def make(folder: Path) -> None:
 
 
 def make_anew(place: Path) -> None:
-    """Make the folder and the key of a start after a requeue, and remove those of the starts before. Raises OSError."""
+    """Make the folder and the key after a requeue, and remove those of earlier starts. Raises OSError."""
     for old in place.parent.glob(f"{FOLDER}*"):
         if old != place:
             remove(old)
@@ -46,7 +45,7 @@ def make_anew(place: Path) -> None:
 
 
 def remove(place: Path) -> None:
-    """Remove the folder and what is in it. What cannot be removed stays."""
+    """Remove the folder and its files, as far as possible."""
     with contextlib.suppress(OSError):
         for file in place.iterdir():
             with contextlib.suppress(OSError):

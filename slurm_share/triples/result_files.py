@@ -1,5 +1,7 @@
-"""The results of a run, in `results.jsonl` of each node: appended by its launcher, and read as a stream, for a run may
-have a million of them, on hundreds of nodes."""
+"""The results of a run: `results.jsonl` of each node, appended by its launcher.
+
+They are read as a stream, because a run may have a million results on hundreds of nodes.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,16 @@ from .records import Ended, Run
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 BLOCK_BYTES = 1 << 20
-"""Read at once while all results are gone through."""
+"""Bytes per read when all results are read."""
 WINDOW_BYTES = 1 << 16
 WINDOWS_MOST = 256
-"""Together with WINDOW_BYTES at most 16 MiB, for lines that are read again: the order of the tasks is nearly that of
-the lines in each file."""
+"""Most windows that are kept, 16 MiB with WINDOW_BYTES. Lines are read again in the order of tasks, which is nearly the
+order of lines in each file."""
 _OFFSET_BITS = 44
-"""Low bits of a place: offsets up to 16 TiB in a file, and half a million files above them."""
+"""Bits of the offset in a place: up to 16 TiB in a file. The bits above hold the number of the file."""
 _OFFSET = (1 << _OFFSET_BITS) - 1
 
 _decode = msgspec.json.Decoder(Ended).decode
-_NOT_A_RESULT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 # --- Writing --------------------------------------------------------------------------------------------------------
@@ -37,14 +38,13 @@ _NOT_A_RESULT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Results:
     """The results file of one launcher.
 
-    They are written as they come, those that come together in one write: what is written outlives the launcher, and
-    with `settle` the machine. The file is locked: two launchers of one run on one node would run its tasks twice.
-
-    A full disk is not the end: lines are kept and tried again, and `lost` says what never found room.
+    Results are written at once, so they survive the launcher; after `settle` they survive a power loss. The file is
+    locked, because two launchers of one run on one node would run tasks twice. If the disk is full, lines are kept and
+    written later; `lost` returns lines that were never written.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the file. Raises OSError if it cannot be opened, BlockingIOError if another launcher has it."""
+        """Open and lock the file. Raises OSError if it cannot be opened, BlockingIOError if it is locked."""
         self.file = folder / run_folder.RESULTS
         self._fd = os.open(self.file, _FLAGS, 0o644)
         try:
@@ -57,11 +57,13 @@ class Results:
         self._kept = b"\n" if _ends_in_half_a_line(self.file) else b""
         self._unsettled = False
         self.write_error: OSError | None = None
-        """Why something could not be written when it came."""
+        """The last error of a write."""
 
     def _lock(self) -> None:
-        """flock, for this node alone: on NFS without a lock server, where it fails or counts on one machine only, that
-        is enough. It is held as long as any process has the open file, guard or loop."""
+        """Lock the file with flock, against other launchers on this node. Held until guard and loop have closed it.
+
+        On NFS without a lock server, flock is local to the node, which is enough, or fails, which is ignored.
+        """
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -70,7 +72,7 @@ class Results:
             return
 
     def write(self, *ended: Ended) -> None:
-        """Append one or several results, in one write."""
+        """Append results in one write."""
         self._put(self._kept + b"".join(map(run_folder.render_ended, ended)))
 
     def _put(self, data: bytes) -> None:
@@ -82,7 +84,7 @@ class Results:
         self._unsettled = True
 
     def settle(self) -> None:
-        """Write again what the disk had no room for, and sync the file."""
+        """Try again to write kept lines, and fsync the file."""
         if self._kept and self._kept != b"\n":
             self._put(self._kept)
         if self._unsettled:
@@ -94,17 +96,17 @@ class Results:
 
     @property
     def lost(self) -> bytes:
-        """Return the lines that could not be written until now."""
+        """Return the lines that are not written."""
         return self._kept.lstrip(b"\n")
 
     def close(self) -> None:
-        """Try a last time to write, and close the file."""
+        """Write kept lines if possible, and close the file."""
         self.settle()
         os.close(self._fd)
 
 
 def _ends_in_half_a_line(file: Path) -> bool:
-    """Return whether a crash or a full disk has left half a line at the end."""
+    """Return whether the file ends with an incomplete line, after a crash or on a full disk."""
     size = file.stat().st_size
     if size == 0:
         return False
@@ -117,28 +119,26 @@ def _ends_in_half_a_line(file: Path) -> bool:
 
 
 class ResultFiles:
-    """The files `results.jsonl` of a run's nodes, in the order of their names."""
+    """The `results.jsonl` of all nodes of a run, in the order of their paths."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self._files = sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
         self._tasks = run.tasks
         self._only: str | None = None
-        """The start (records.Ended.job) whose attempts count; None: those of all starts."""
+        """The only start (records.Ended.job) that counts; None: all starts count."""
         if run.together:
             self._only = self._last_start()
         self._windows: dict[int, tuple[int, bytes]] = {}
-        """File -> (offset, bytes), the one used last at the end."""
+        """Number of a file -> (offset, bytes), the most recent last."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     def of_file(self, number: int) -> Iterator[tuple[int, Ended]]:
-        """Yield every attempt in a file, by its number from 0, with its place, in the order in which they were written.
+        """Yield (place, attempt) for every attempt in file `number`, in the order of the file.
 
-        Of ranks that start together only the attempts of the last start: what an earlier one has done counts no more.
-        Lines that are no results, cut off by a crash or a full disk, are left out, and so are tasks that the run does
-        not have. Raises StateError for a file that cannot be read: without its results, its tasks would run
-        again.
+        For ranks that start together, yields only attempts of the last start. Skips incomplete lines and tasks that the
+        run does not have. Raises StateError for a file that cannot be read, because its tasks would run again.
         """
         file = self._files[number]
         place, rest, tasks, only = number << _OFFSET_BITS, b"", self._tasks, self._only
@@ -151,26 +151,26 @@ class ResultFiles:
                             ended = _decode(line)
                             if 0 <= ended.task < tasks and only in (None, ended.job):
                                 yield place, ended
-                        except _NOT_A_RESULT:
+                        except run_folder.NOT_JSON:
                             pass
                         place += len(line) + 1
         except OSError as error:
             raise StateError(str(file), str(error.strerror)) from error
         try:
             ended = _decode(rest)
-        except _NOT_A_RESULT:
+        except run_folder.NOT_JSON:
             return
         if 0 <= ended.task < tasks and only in (None, ended.job):
             yield place, ended
 
     def _last_start(self) -> str | None:
-        """Return the start of the latest attempt; None: there is none. Raises StateError."""
+        """Return the start (records.Ended.job) of the latest attempt; None: there is no attempt. Raises StateError."""
         ends = (ended for number in range(len(self)) for _, ended in self.of_file(number))
         last = max(ends, key=lambda ended: ended.started, default=None)
         return None if last is None else last.job
 
     def lines(self, places: Iterable[int]) -> Iterator[bytes]:
-        """Yield the lines at places that `of_file` gave, without their ends. Raises StateError."""
+        """Yield the lines at places from `of_file`, without line ends. Raises StateError."""
         current, start, data = -1, 0, b""
         for place in places:
             number, offset = place >> _OFFSET_BITS, place & _OFFSET
@@ -186,7 +186,7 @@ class ResultFiles:
             yield data[offset - start : end]
 
     def _window(self, number: int, offset: int) -> bytes:
-        """Read and keep a part of a file from an offset on, at least one whole line."""
+        """Read and keep at least one whole line of a file, from an offset on."""
         self._windows.pop(number, None)
         if len(self._windows) >= WINDOWS_MOST:
             del self._windows[next(iter(self._windows))]
@@ -212,7 +212,7 @@ class ResultFiles:
 
 
 class DoneTasks:
-    """The set of tasks of a run that are done; a byte for each task."""
+    """The set of tasks that are done, with a byte for each task of the run."""
 
     def __init__(self, is_done: bytearray) -> None:
         self._is_done = is_done
@@ -227,7 +227,7 @@ class DoneTasks:
 def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> DoneTasks:
     """Return the tasks that are done. Raises StateError.
 
-    `before_start`, a job with its requeues as in records.Ended: leave out what that one has done.
+    `before_start`: a job with its requeues, as in records.Ended; tasks done by it do not count.
     """
     found = bytearray(run.tasks)
     if run.together and before_start is not None:
@@ -241,8 +241,10 @@ def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> Don
 
 
 def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
-    """Return the tasks that are done, and of those whose last attempt ran out of GPU memory that attempt. None of ranks
-    that start together: all of them run again. Raises StateError."""
+    """Return the tasks that are done, and task -> its last attempt if that ran out of GPU memory. Raises StateError.
+
+    Both are empty for ranks that start together, which all run again.
+    """
     done = bytearray(run.tasks)
     if run.together:
         return DoneTasks(done), {}

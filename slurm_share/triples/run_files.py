@@ -1,4 +1,4 @@
-"""Make and fill the folder of a run, as `run_folder` describes it, at submission."""
+"""Create the folder of a run and its files at submission (`run_folder` describes them)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from . import run_folder
 from .records import Run
 
 _MODES = {run_folder.LAUNCH_SCRIPT: 0o777, run_folder.ENVIRONMENT: 0o600}
-"""Before the umask; 0666 for all others. An environment holds passwords and tokens."""
+"""File modes before the umask; 0666 for all others. The environment may contain passwords and tokens."""
 CLAIM = "resuming"
-"""Who is submitting this run anew at this moment; gone afterwards."""
+"""File that exists while a process resumes the run, with its identity."""
 _CLAIM = re.compile(r"pid ([0-9]{1,10}) start ([0-9]{1,19}) in (\S{1,40}) on (\S{1,64})\n", re.ASCII)
 LOCK_S, LOCK_PAUSE_S = 1.0, 0.01
-"""For the lock of a claim that is looked at, which is held for less than a millisecond."""
+"""Most seconds to wait for the lock of a stale claim, which others hold for less than a millisecond."""
 
 
 def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
-    """Make a new folder `PREFIX.<n>` in `parent`, one more than the highest, and return it.
+    """Make the folder `PREFIX.<n>` with the next free number in `parent`, and return it. Raises UsageError.
 
-    mkdir(2) is atomic, on NFS too: two at the same moment never get the same. Raises UsageError where none can be made.
+    mkdir(2) is atomic, on NFS too, so two processes never get the same folder.
     """
     try:
         number = max((_number(path.name, prefix) for path in parent.iterdir()), default=0)
@@ -44,8 +44,8 @@ def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
             return folder
     except OSError as error:
         raise UsageError(
-            f"cannot make a folder for the run in {parent} ({error.strerror}); go to one that you may write to, "
-            "with space left, and submit from there"
+            f"cannot make a folder for the run in {parent} ({error.strerror}); submit from a folder to which you may "
+            "write and that has free space"
         ) from error
 
 
@@ -64,12 +64,11 @@ def write(
     environ: Mapping[str, str] | None = None,
     specs: Sequence[TaskSpec] = (),
 ) -> None:
-    """Fill a new folder: tasks (where there are lines of them), what each of them asks for (where it is not the same
-    for all), launch.sh, the scheduler command, the environment for `llsub --resume` (readable by its owner alone; None:
-    not recorded), and run.json last.
+    """Write the files of a new folder, run.json last. Each file appears complete or not at all.
 
-    Each file appears whole or not at all. Raises UsageError where one cannot be written, with the folder gone again if
-    nothing else is in it.
+    `specs`: the requests of each task, if they differ. `environ`: the environment for `llsub --resume`, readable only
+    by its owner; None: not recorded. Raises UsageError, after removing the files and the empty folder, if one cannot be
+    written.
     """
     files = {
         run_folder.LAUNCH_SCRIPT: script.encode("utf-8", "surrogateescape"),
@@ -89,15 +88,15 @@ def write(
     except OSError as error:
         remove(folder)
         raise UsageError(
-            f"cannot write {folder / name} ({error.strerror}); nothing was submitted: make room, or submit from "
+            f"cannot write {folder / name} ({error.strerror}); nothing was submitted: free space, or submit from "
             "another folder"
         ) from error
 
 
 def rewrite_run(folder: Path, run: Run) -> None:
-    """Replace a run's run.json. Only with the run `claimed` and no job of it in the queue.
+    """Replace run.json. Call it only with the run `claimed` and without a job of it in the queue.
 
-    Raises UsageError where it cannot be written; the old one is then still there.
+    Raises UsageError if it cannot be written; the old file is kept then.
     """
     file = folder / run_folder.RUN
     try:
@@ -109,7 +108,7 @@ def rewrite_run(folder: Path, run: Run) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove what `write` made, for a run that was not submitted. Other files stay."""
+    """Remove the files of `write`, for a run that was not submitted. Other files stay."""
     names = (run_folder.TASKS, run_folder.SPECS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT)
     for name in (*names, run_folder.RUN):
         for path in (folder / name, _temporary(folder / name)):
@@ -120,9 +119,9 @@ def remove(folder: Path) -> None:
 
 
 def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Write a file beside `path` and rename it. fsync, because a file system may notice only then that it is full.
+    """Write a temporary file, fsync it (which may report a full file system), and rename it to `path`.
 
-    The file is always a new one: secrets are never written into a file that others may have open.
+    The temporary file is always new, so secrets are never written into a file that others have open.
     """
     part = _temporary(path)
     with contextlib.suppress(FileNotFoundError):
@@ -139,17 +138,17 @@ def _temporary(path: Path) -> Path:
 
 
 def note_job(folder: Path, job_id: int) -> None:
-    """Add a submission to `jobs`. Raises OSError."""
+    """Append a job id to the file `jobs`. Raises OSError."""
     with open(folder / run_folder.JOBS, "ab") as file:
         file.write(f"{job_id} {time.time():.0f}\n".encode())
 
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the claim to resubmit this run within the context.
+    """Hold the claim to resume a run within the context. Raises UsageError if another process holds it.
 
-    A file made with O_EXCL, which NFS (from version 3 on) does atomically. It names its process, so that the file of
-    one that was killed is taken over on the same host. Raises UsageError where another one has it.
+    The claim is a file created with O_EXCL, which is atomic on NFS from version 3 on. It contains the identity of its
+    process, so that the claim of a killed process can be taken over on the same host.
     """
     claim = folder / CLAIM
     fd = _make_claim(claim)
@@ -158,7 +157,7 @@ def claimed(folder: Path) -> Iterator[None]:
             with open(fd, "wb") as file:
                 file.write(_myself().encode())
         except OSError as error:
-            raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted: make room") from error
+            raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted: free space") from error
         yield
     finally:
         claim.unlink(missing_ok=True)
@@ -171,8 +170,8 @@ def _make_claim(claim: Path) -> int:
         except FileExistsError as error:
             if not _remove_if_stale(claim):
                 raise UsageError(
-                    f"{claim.parent.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, where "
-                    f"it was killed, remove {claim} and write this again"
+                    f"{claim.parent.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, if it "
+                    f"was killed, remove {claim} and try again"
                 ) from error
         except OSError as error:
             raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted") from error
@@ -185,7 +184,10 @@ def _myself() -> str:
 
 
 def _pid_namespace() -> str:
-    """Return the PID namespace: containers of one host may share its name and number processes from 1."""
+    """Return the PID namespace, because containers may share the host's name and have the same pids.
+
+    Read by hand: psutil does not report namespaces.
+    """
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -195,7 +197,7 @@ def _pid_namespace() -> str:
 def _remove_if_stale(claim: Path) -> bool:
     """Remove the claim of a process of this host that has ended. True: try again; False: it may still run.
 
-    Two at once: only the one that holds the stale file's lock removes it, and only while it is still in the folder.
+    Of several processes, only the one that holds the lock of the stale file removes it, and only if it is still there.
     """
     try:
         fd = os.open(claim, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -221,7 +223,7 @@ def _remove_if_stale(claim: Path) -> bool:
 
 
 def _is_gone(text: str) -> bool:
-    """Return whether the process that a claim names was on this host and has ended."""
+    """Return whether the process of a claim was on this host and has ended."""
     match = _CLAIM.fullmatch(text)
     if match is None or (match[3], match[4]) != (_pid_namespace(), os.uname().nodename):
         return False
@@ -232,10 +234,10 @@ def _is_gone(text: str) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return False  # another user's, which hidepid hides
+        return False  # a process of another user, hidden by hidepid
     except (OSError, OverflowError):
         return True
-    return True  # a zombie: it ends
+    return True  # a zombie
 
 
 def _by_whom(claim: Path) -> str:

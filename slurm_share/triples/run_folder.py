@@ -1,29 +1,29 @@
-"""The folder of a run: the paths in it, and reading and writing its records.
+"""The folder of a run: its paths, and reading and writing its records.
 
 ::
 
     LLSUB.3/
-        run.json                               what is to run (Run)
-        tasks                                  a line a task, where there is further work than one task a process
-        specs.jsonl                            what each task asks for (TaskSpec), of a packed run of unlike tasks
-        launch.sh                              the script given to the scheduler
-        submit.json                            the scheduler command, a list of words
-        environment                            the environment at the submission, NAME=VALUE with a NUL after each; 0600
-        jobs                                   a line a submission: job id, time
-        llsub-triple-mode-launch.log-4711      what launchers and scheduler said
-        p0-p23_n1/                             a node's first and last process, and its name
-            train.sh.log.0 ...                 a process's or a task's output
-            results.jsonl                      how each attempt ended (Ended), one line each, appended
-            progress.json                      how far it is (Progress)
-            waits.json                         of ranks: which of them wait for messages (a list of Wait)
-            decisions.jsonl                    of a packed run: what each decision saw and did (packing/journal.py)
-            sizes.jsonl                        of a packed run on several nodes: sizes of running tasks, for the others
-        queue/4711/                            of dynamic distribution: which node took which tasks
-        rendezvous/, rendezvous.<restart>/     of ranks on several nodes: their secret (rendezvous_files.py)
-        summary.json                           every task's last attempt
-        exit_code                              of ranks whose run was ended: its exit code
+        run.json                               the run (Run)
+        tasks                                  one line per task, with --tasks or inputs
+        specs.jsonl                            packed run with unlike tasks: the request of each task (TaskSpec)
+        launch.sh                              the script of the job
+        submit.json                            the scheduler command, a list of arguments
+        environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
+        jobs                                   one line per submission: job id, time
+        llsub-triple-mode-launch.log-4711      output of launchers and scheduler
+        p0-p23_n1/                             first and last process of a node, and its name
+            train.sh.log.0 ...                 output of a process or a task
+            results.jsonl                      the end of each attempt (Ended), one line each, appended
+            progress.json                      the progress of the launcher (Progress)
+            waits.json                         ranks: those that wait for messages (list of Wait)
+            decisions.jsonl                    packed run: input and result of each decision (packing/journal.py)
+            sizes.jsonl                        packed run on several nodes: sizes of running tasks, for other nodes
+        queue/4711/                            dynamic distribution: chunks of tasks that were claimed
+        rendezvous/, rendezvous.<restart>/     ranks on several nodes: their key (rendezvous_files.py)
+        summary.json                           the attempt that counts for each task
+        exit_code                              ranks: the exit code of a run that had to end
 
-The names of folder and logs are LLSC's.
+The names of the folders and logs are LLSC's.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ..core.errors import StateError
+from ..core.text import counted
 from ..packing import TaskSpec
 from .records import Ended, Progress, Run, Wait
 
@@ -50,7 +52,7 @@ SUMMARY = "summary.json"
 EXIT_CODE = "exit_code"
 TASKS = "tasks"
 SPECS = "specs.jsonl"
-"""What the user wrote about each task of a packed run, a `TaskSpec` a line; missing: all are as `Run.pack.spec`."""
+"""The requests of each task of a packed run, one `TaskSpec` per line; missing: all are as in `Run.pack.spec`."""
 JOBS = "jobs"
 LAUNCH_SCRIPT = "launch.sh"
 RUN = "run.json"
@@ -58,15 +60,18 @@ SUBMIT = "submit.json"
 QUEUE = "queue"
 ENVIRONMENT = "environment"
 _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
-"""No program starts with more: the kernel takes 6 MiB of arguments and environment at most (exec.c, _STK_LIM)."""
+"""Most bytes of the file. The kernel limits arguments and environment of a program to 6 MiB (exec.c, _STK_LIM)."""
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of msgspec for text that is not a record."""
 
+T = TypeVar("T")
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(TaskSpec)
 
 
 def node_folder(folder: Path, run: Run, first: int, last: int, node: str) -> Path:
-    """Return the folder of a node's logs and results."""
+    """Return the folder with the logs and results of a node."""
     return folder / run.log_folder / f"p{first}-p{last}_{node}"
 
 
@@ -81,7 +86,7 @@ def render_run(run: Run) -> bytes:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run of a folder. Raises StateError for a folder that holds none."""
+    """Return the run of a folder. Raises StateError if the folder is not the folder of a run."""
     file = folder / RUN
     try:
         return parse_run(file.read_bytes(), str(file))
@@ -90,10 +95,10 @@ def read_run(folder: Path) -> Run:
 
 
 def parse_run(data: bytes, file: str) -> Run:
-    """Return the run from the contents of run.json. Raises StateError, which names `file`, for anything else."""
+    """Return the run from the contents of run.json. Raises StateError, which names `file`."""
     try:
         run = msgspec.json.decode(data, type=Run)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise StateError(file, f"this is not the folder of a run ({error})") from error
     if run.version != 1:
         raise StateError(file, f"it was made by another release of slurm-share (version {run.version}, not 1)")
@@ -115,9 +120,9 @@ def render_specs(specs: Sequence[TaskSpec]) -> bytes:
 
 
 def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
-    """Return what each task of a packed run asks for; empty: all ask for `Run.pack.spec`.
+    """Return the request of each task of a packed run; empty: all are as in `Run.pack.spec`.
 
-    Raises StateError for a file that has not one for each task.
+    Raises StateError for a file that does not have one request for each task.
     """
     file = folder / SPECS
     try:
@@ -125,16 +130,20 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
         specs = tuple(_spec.decode(line) for line in data.split(b"\n")[:-1])
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *NOT_JSON) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise StateError(str(file), f"cannot tell what the tasks ask for ({why}); submit the run anew") from error
+        raise StateError(
+            str(file), f"the requests of the tasks cannot be read ({why}); submit the run again"
+        ) from error
     if len(specs) != run.tasks:
-        raise StateError(str(file), f"it is of {len(specs)} tasks, and the run has {run.tasks}; submit the run anew")
+        raise StateError(
+            str(file), f"it has {counted(len(specs), 'line')}, but the run has {run.tasks} tasks; submit it again"
+        )
     return specs
 
 
 def read_jobs(folder: Path) -> list[int]:
-    """Return the job ids of a run's submissions, oldest first; none before the first. Raises StateError."""
+    """Return the job ids of a run's submissions, oldest first. Raises StateError."""
     file = folder / JOBS
     try:
         lines = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
@@ -146,41 +155,40 @@ def read_jobs(folder: Path) -> list[int]:
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:
-    """Return the command that submitted the run.
+    """Return the command that submitted the run. Raises StateError if there is none, or if it is not sbatch.
 
-    Raises StateError for a folder whose run was never given to a scheduler, and for words that are no sbatch command:
-    these are started.
+    The check matters because the command is executed.
     """
     file = folder / SUBMIT
     try:
         argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *NOT_JSON) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise StateError(str(file), f"there is no scheduler command ({why})") from error
     if argv[:1] != ("sbatch",):
-        raise StateError(str(file), "this is no command of sbatch; submit the script anew")
+        raise StateError(str(file), "this is not an sbatch command; submit the script again")
     return argv
 
 
 def render_environment(environ: Mapping[str, str]) -> bytes:
-    """Return the file `environment`. Names and values may be any bytes but NUL, a shell function's text among them.
+    """Return the contents of the file `environment`. Names and values may contain any bytes but NUL.
 
-    It always ends with a NUL: so one that was cut off, or emptied, can be told from a whole one.
+    The contents always end with a NUL, so that an incomplete or empty file can be detected.
     """
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()) or b"\0"
 
 
 def parse_environment(data: bytes) -> dict[str, str]:
-    """Return the variables in the contents of the file `environment`."""
+    """Return the variables from the contents of the file `environment`."""
     pairs = (os.fsdecode(one).partition("=") for one in data.split(b"\0"))
     return {name: value for name, equals, value in pairs if name and equals}
 
 
 def read_environment(folder: Path) -> dict[str, str] | None:
-    """Return the environment at a run's submission; None: it was not recorded.
+    """Return the environment at submission; None: it was not recorded.
 
-    Raises StateError for a file that cannot be read, or is not what `render_environment` made: a part of an environment
-    would run the tasks in another one without a word. Also for a file that others may read or change.
+    Raises StateError for a file that cannot be read, is incomplete (the tasks would silently run in another
+    environment), or that others may read or change.
     """
     file = folder / ENVIRONMENT
     try:
@@ -193,92 +201,88 @@ def read_environment(folder: Path) -> dict[str, str] | None:
         return None
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-        raise StateError(str(file), f"{why}; --env=current does without it") from error
+        raise StateError(str(file), f"{why}; use --env=current instead") from error
     if not is_file or not data.endswith(b"\0") or len(data) > _ENVIRONMENT_MAX_BYTES:
-        raise StateError(str(file), "this is not the whole environment of a submission; --env=current does without it")
+        raise StateError(str(file), "this is not a complete environment; use --env=current instead")
     if mode & 0o077:
         raise StateError(
             str(file),
-            f"others may read or change it (mode {stat.S_IMODE(mode):04o}), and it holds secrets and decides what the "
-            f"tasks run; if nobody has changed it, chmod 600 {shlex.quote(str(file))}; --env=current does without it",
+            f"others may read or change it (mode {stat.S_IMODE(mode):04o}), but it may contain secrets and affects "
+            f"the tasks; if nobody has changed it, run chmod 600 {shlex.quote(str(file))}, else use --env=current",
         )
     return parse_environment(data)
 
 
 def read_foreign_owner(folder: Path, uid: int) -> int | None:
-    """Who other than `uid` owns the folder of a run, or a file in it that says what is run or which jobs are its; None:
-    nobody. Such a folder is somebody else's word: it may be read and not acted on."""
+    """Return another owner than `uid` of a run's folder, or of a file in it that determines commands or jobs.
+
+    None: `uid` owns all of them. A folder with another owner may be read, but not acted on.
+    """
     owners = []
     with contextlib.suppress(FileNotFoundError):
         owners.append(folder.stat().st_uid)
     for name in (RUN, SUBMIT, JOBS, TASKS, SPECS, LAUNCH_SCRIPT, ENVIRONMENT):
         with contextlib.suppress(FileNotFoundError):
-            owners.append((folder / name).lstat().st_uid)  # of a link too: its owner chose where it leads
+            owners.append((folder / name).lstat().st_uid)  # for a link, the owner of the link
     return next((owner for owner in owners if owner != uid), None)
 
 
 def render_ended(ended: Ended) -> bytes:
-    """Return one line of results.jsonl."""
+    """Return a line of results.jsonl, with its line end."""
     return _encoder.encode(ended) + b"\n"
 
 
 def parse_results(data: bytes) -> Iterator[Ended]:
-    """Return the attempts in a results.jsonl.
+    """Yield the attempts in a results.jsonl.
 
-    A line that was cut off by a crash, or by a full disk, is left out: its task then counts as never ended.
+    Skips lines that a crash or a full disk has left incomplete; their attempts count as never ended.
     """
     for line in data.split(b"\n"):
         if line:
             try:
                 yield _ended.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except NOT_JSON:
                 continue
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    """Write a node's progress.json whole. A full or absent disk is no error: the file is only for display."""
-    file = folder / PROGRESS
-    new = file.with_suffix(".new")
+    """Replace a node's progress.json. Errors are ignored: the file is only for display."""
     try:
-        new.write_bytes(_encoder.encode(progress))
-        new.replace(file)
+        _replace(folder / PROGRESS, progress)
     except OSError:
-        new.unlink(missing_ok=True)
+        (folder / PROGRESS).with_suffix(".new").unlink(missing_ok=True)
+
+
+def _replace(file: Path, record: Progress | Sequence[Wait]) -> None:
+    new = file.with_suffix(".new")
+    new.write_bytes(_encoder.encode(record))
+    new.replace(file)
 
 
 def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progress]:
-    """Return the progress of each node, of one job if given. Missing and damaged files are left out."""
-    found = []
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{PROGRESS}")):
-        try:
-            progress = msgspec.json.decode(file.read_bytes(), type=Progress)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        if job is None or progress.job == job:
-            found.append(progress)
-    return found
+    """Return the progress of each node, of one `job` if given, without missing and damaged files."""
+    return [one for one in _read_each(folder, run, PROGRESS, Progress) if job is None or one.job == job]
+
+
+def _read_each(folder: Path, run: Run, name: str, kind: type[T]) -> Iterator[T]:
+    """Yield the records in the files of that name, of all nodes, without missing and damaged files."""
+    for file in sorted((folder / run.log_folder).glob(f"p*_*/{name}")):
+        with contextlib.suppress(OSError, *NOT_JSON):
+            yield msgspec.json.decode(file.read_bytes(), type=kind)
 
 
 def write_waits(folder: Path, waits: Sequence[Wait]) -> None:
-    """Write whole which ranks of a node wait for messages. Raises OSError."""
-    new = (folder / WAITS).with_suffix(".new")
-    new.write_bytes(_encoder.encode(waits))
-    new.replace(folder / WAITS)
+    """Replace a node's waits.json. Raises OSError."""
+    _replace(folder / WAITS, waits)
 
 
 def read_waits(folder: Path, run: Run) -> list[Wait]:
-    """Return the ranks that wait for messages, on all nodes. Missing and damaged files are left out."""
-    found: list[Wait] = []
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{WAITS}")):
-        try:
-            found += msgspec.json.decode(file.read_bytes(), type=list[Wait])
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return found
+    """Return the ranks on all nodes that wait for messages, without missing and damaged files."""
+    return [wait for waits in _read_each(folder, run, WAITS, list[Wait]) for wait in waits]
 
 
 def write_exit_code(folder: Path, code: int) -> None:
-    """Write the exit code of a run of ranks that has to end; 0: remove what an earlier start wrote. Raises OSError."""
+    """Write the exit code of a run of ranks that has to end; 0: remove the file of an earlier start. Raises OSError."""
     if code:
         (folder / EXIT_CODE).write_text(f"{code}\n")
     else:
@@ -286,7 +290,7 @@ def write_exit_code(folder: Path, code: int) -> None:
 
 
 def read_exit_code(folder: Path) -> int:
-    """Return the exit code of a run of ranks that had to end; 0 where there is none."""
+    """Return the exit code of a run of ranks that had to end; 0: there is none."""
     try:
         return int((folder / EXIT_CODE).read_text())
     except (OSError, ValueError):

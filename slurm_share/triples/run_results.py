@@ -1,4 +1,4 @@
-"""Read how tasks of running triples ended, from the results in their runs' folders."""
+"""Count the tasks of running triples that ran out of GPU memory, from the results in their folders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..slurm.records import QueuedJob
 from . import run_folder
 
 TAIL_BYTES = 256 * 1024
-"""Bytes read from the end of a node's results, some hundred tasks: a run may have a million."""
+"""Most bytes read from the end of a node's results: some hundred tasks, of possibly a million."""
 
 
 def read_memory_failures(jobs: Iterable[QueuedJob], uid: int) -> dict[int, int]:
-    """Return for each running llsub job of `uid` how many of its latest tasks ran out of GPU memory.
+    """Return job id -> number of its latest tasks that ran out of GPU memory, for running llsub jobs of `uid`.
 
-    Slurm names the script of a job, and llsub's stands in the run's folder. Jobs whose folder cannot be read here, or
-    is not wholly that user's, are left out, and so are those without such an end.
+    The folder of a run is that of the job's script. Skips jobs without such tasks, and jobs whose folder cannot be read
+    here or does not belong to the user.
     """
     found = {}
     for job in jobs:
@@ -43,7 +43,7 @@ def _failures(folder: Path, job: int, uid: int) -> int:
         for file in sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
         for one in run_folder.parse_results(_tail(file))
     )
-    # Behind the number stands .N after a requeue; an earlier job of the same run is another one.
+    # The job id may be followed by .N after a requeue. The folder may also contain earlier jobs of the run.
     return sum(one.outcome == "gpu memory" and one.job.partition(".")[0] == str(job) for one in ended)
 
 

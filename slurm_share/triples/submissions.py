@@ -1,4 +1,4 @@
-"""Read how a running job was submitted: from the run's folder of a triple, else from what Slurm keeps."""
+"""Read how a running job was submitted: from the folder of its run, else from Slurm's records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rules import submission
 
 
 def read_submission(job: QueuedJob) -> Submission | None:
-    """Return how one of the caller's own jobs was submitted; None if it is not certain or cannot be read here."""
+    """Return how one of the caller's jobs was submitted; None: not certain, or it cannot be read here."""
     script = Path(job.script)
     try:
         if script.name == run_folder.LAUNCH_SCRIPT and script.is_absolute():

@@ -1,4 +1,4 @@
-"""Submit a run of llsub, submit the unfinished part of one again, or start one on this machine."""
+"""Submit a run of llsub, resume a run, or start a run on this machine."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .rules.task_files import Tasks
 
 @dataclass(frozen=True)
 class Output:
-    """Where the user's messages are printed while a run is submitted."""
+    """Functions that print messages for the user during a submission."""
 
     command: Callable[[Sequence[str]], None]
-    """Shows a command before it is run. Raises UsageError where nobody can read it: who does not see the job's number
-    loses the job."""
+    """Prints a command before it is run. Raises UsageError if it cannot be printed: without its output, the user would
+    not learn the job id."""
     note: Callable[[str], None]
-    """Says a sentence that is worth a look."""
+    """Prints a note."""
     sbatch: Callable[[str], None]
-    """Passes on what sbatch and its plugins say."""
+    """Prints messages of sbatch and its plugins."""
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """Changes to a resumed run from the command line; None: as it was."""
+    """Options of `llsub --resume`; None: unchanged."""
 
     retries: int | None
     oom_retries: int | None
@@ -56,17 +56,20 @@ class Resumed(Struct, frozen=True):
 
     sentence: str
     job: int | None = None
-    """What was submitted; None: nothing."""
+    """The submitted job; None: nothing was submitted."""
     launcher_environ: Mapping[str, str] | None = None
-    """The environment of a run without a scheduler, which `become_launcher` is to go on with."""
+    """For a run without Slurm: the environment for `become_launcher`."""
 
 
 # ---- A new run ----
 
 
 def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
-    """Make the run's folder, and submit it; return both the folder and the job. Raises UsageError, with the folder gone
-    again, where sbatch refuses; SlurmShareError where nobody knows whether there is a job now."""
+    """Make the folder of a run and submit it; return the folder and the job id.
+
+    Raises UsageError, after removing the folder, if sbatch refuses; SlurmShareError if it is not known whether there is
+    a job now.
+    """
     folder = run_files.make_folder(Path.cwd())
     argv = planning.scheduler_command(plan, str(folder), wishes)
     environ = submission.recorded_environment(os.environ)
@@ -91,8 +94,8 @@ def submit_new(plan: Plan, wishes: Wishes, output: Output) -> tuple[Path, int]:
         run_files.remove(folder)
         raise
     except SlurmShareError as error:
-        again = f"llsub --resume {folder.name} submits it again" if not plan.run.together else "submit it anew"
-        raise SlurmShareError(f"{error}\n{again} if it is not there") from error
+        again = f"submit it with llsub --resume {folder.name}" if not plan.run.together else "submit it again"
+        raise SlurmShareError(f"{error}\nIf there is no such job, {again}") from error
     _note(folder, job, output)
     return folder, job
 
@@ -102,8 +105,8 @@ def _note(folder: Path, job: int, output: Output) -> None:
         run_files.note_job(folder, job)
     except OSError as error:
         output.note(
-            f"job {job} is submitted, but cannot be noted in {folder / run_folder.JOBS} ({error.strerror}); "
-            "wait for its end before you resume it"
+            f"job {job} is submitted, but {folder / run_folder.JOBS} cannot be written ({error.strerror}); wait for "
+            "the end of the job before you resume it"
         )
 
 
@@ -111,7 +114,7 @@ def _note(folder: Path, job: int, output: Output) -> None:
 
 
 def make_here(run: Run, tasks: Tasks) -> Path:
-    """Make the folder of a run without a scheduler."""
+    """Make the folder of a run without Slurm, and return it."""
     folder = run_files.make_folder(Path.cwd())
     script = submission.local_script(str(folder), sys.executable, is_together=run.together)
     environ = submission.recorded_environment(os.environ)
@@ -120,7 +123,7 @@ def make_here(run: Run, tasks: Tasks) -> Path:
 
 
 def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
-    """Become the launcher by exec: it takes over the exit code and Ctrl-C."""
+    """Replace this process by the launcher (exec), which then determines the exit code and handles Ctrl-C."""
     environment = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     if gpus is not None:
         visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
@@ -130,56 +133,55 @@ def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) 
     sys.stderr.flush()
     argv = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", str(folder)]
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # until the launcher takes them, for the tasks
+        signal.signal(number, signal.SIG_IGN)  # for the tasks; ignored until the launcher handles them
     os.execve(sys.executable, argv, environment)
 
 
-# ---- A run that there is ----
+# ---- An existing run ----
 
 
 def find_folder(argument: str) -> Path:
     """Return the absolute path of a run's folder. Raises UsageError for another folder."""
-    folder = Path(os.path.abspath(argument))  # noqa: PTH100  # not through links: the job finds it under this name
+    folder = Path(os.path.abspath(argument))  # noqa: PTH100  # keeps links: the job uses this path
     try:
         run_folder.read_run(folder)
     except StateError as error:
         raise UsageError(
-            f"{shown(argument)}: there is no run in this folder ({error.why}); runs are called LLSUB.<n>"
+            f"{shown(argument)} is not the folder of a run ({error.why}); such folders are called LLSUB.<n>"
         ) from error
     return folder
 
 
 def find_own_folder(argument: str) -> Path:
-    """Return the folder of a run of the caller's, in whose name what is in it is started. Raises UsageError for another
-    user's."""
+    """Return the folder of a run of the caller, who will execute its contents. Raises UsageError for another user's."""
     folder = find_folder(argument)
     owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
-            f"{folder.name} is {processes.read_user_name(owner)}'s run, or a file in it is; a run is resumed by "
-            "its owner, and not by root either: submit the script anew"
+            f"{folder.name}, or a file in it, belongs to {processes.read_user_name(owner)}; only its owner can resume "
+            "a run, not even root: submit the script again"
         )
     return folder
 
 
 def find_newest() -> Path:
-    """Return the folder of the newest run in this folder. Raises UsageError where there is none."""
+    """Return the folder of the newest run in the working directory. Raises UsageError if there is none."""
     found = [
         path for path in Path.cwd().glob("LLSUB.*") if path.suffix[1:].isdecimal() and (path / run_folder.RUN).exists()
     ]
     if not found:
-        raise UsageError("there is no LLSUB.<n> in this folder; write which one: llsub --watch FOLDER")
+        raise UsageError("there is no LLSUB.<n> in this folder; write its path: llsub --watch FOLDER")
     return max(found, key=lambda path: int(path.suffix[1:]))
 
 
 def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resumed:
-    """Submit what a run has not finished, or only say what that would be.
+    """Submit the unfinished tasks of a run; with `dry_run`, only show the command.
 
-    Raises UsageError where a job of it is still in the queue, SlurmShareError where that cannot be seen.
+    Raises UsageError if a job of it is still in the queue, SlurmShareError if the queue cannot be read.
     """
     run = run_folder.read_run(folder)
     if run.together:
-        raise UsageError(f"{folder.name} has ranks that talk to each other; {together.AGAIN}")
+        raise UsageError(f"{folder.name}: {together.AGAIN}")
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
         queued = [job.job_id for job in _queued(folder, jobs)]
@@ -188,7 +190,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
                 _note(folder, job, output)
         if queued:
             raise UsageError(
-                f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or write llkill {queued[0]}"
+                f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or run llkill {queued[0]}"
             )
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
@@ -203,7 +205,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             new = replace(new, max_failures=failing.parse_max_failures(asked.max_failures, run.tasks))
         if not (folder / run_folder.SUBMIT).exists():
             if wishes != Wishes():
-                raise UsageError(f"{folder.name} runs here, without Slurm; leave -q, -T and --options away")
+                raise UsageError(f"{folder.name} runs on this machine, without Slurm; remove -q, -T and --options")
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
             return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
@@ -219,11 +221,11 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
 
 
 def _with_retries(run: Run, asked: Resume, folder: Path) -> Run:
-    """Return the run with the numbers of retries of a resumption. Raises UsageError."""
+    """Return the run with the retries of `asked`. Raises UsageError."""
     new = run if asked.retries is None else replace(run, retries=asked.retries)
     if new.pack is None:
         if asked.oom_retries is not None:
-            raise UsageError(f"{folder.name} is not packed, and --oom-retries goes with --pack; --retries is for it")
+            raise UsageError(f"{folder.name} is not packed, and --oom-retries needs --pack; write --retries instead")
         return new
     settings = replace(new.pack.settings, retries=new.retries)
     if asked.oom_retries is not None:
@@ -232,19 +234,19 @@ def _with_retries(run: Run, asked: Resume, folder: Path) -> Run:
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:
-    """Return the environment of a run that is resumed, and a sentence that says which. Raises StateError."""
+    """Return the environment for a resumed run, and a sentence on its origin. Raises StateError."""
     recorded = None if wish == "current" else run_folder.read_environment(folder)
     if recorded is not None:
-        sentence = "its environment is that of its submission (--env=current takes this shell's)"
+        sentence = "its environment is that of its submission (--env=current: that of this shell)"
         return submission.resumed_environment(recorded, os.environ), sentence
-    why = "" if wish == "current" else ", for none was recorded"
+    why = "" if wish == "current" else ", because none was recorded"
     return os.environ, f"its environment is this shell's{why}"
 
 
 def _submit_again(
     folder: Path, run: Run, new: Run, argv: Sequence[str], environ: Mapping[str, str], output: Output
 ) -> int:
-    """Submit `run` as `new`, which differs in its retries: the job may begin at once, and reads it then."""
+    """Write `new` to run.json and submit it; restore `run` if sbatch refuses. The job reads run.json when it starts."""
     if new != run:
         run_files.rewrite_run(folder, new)
     try:
@@ -256,8 +258,10 @@ def _submit_again(
 
 
 def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Return the jobs of a run that wait, run or end: those of the numbers `jobs`, and those that run its script. The
-    controller may have taken a job without answering, and then nobody has noted its number."""
+    """Return the jobs of a run in the queue: those in `jobs`, and those that run its script.
+
+    The controller may have accepted a job without answering, so that its id was never recorded.
+    """
     if not (folder / run_folder.SUBMIT).exists():
         return ()
     script = str(folder / run_folder.LAUNCH_SCRIPT)
@@ -265,6 +269,6 @@ def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
         queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
     except CommandError as error:
         raise SlurmShareError(
-            f"cannot see whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
+            f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
         ) from error
     return tuple(job for job in queue if job.job_id in jobs or job.script == script)

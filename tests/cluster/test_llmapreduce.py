@@ -175,7 +175,7 @@ def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> N
     assert "the partition gpu has room for 9 of 16 processes at once" in text
     assert sorted(set(place.ranks())) == list(range(9))
     text = place.good("--np=99", "--output=more")
-    assert "--np=99 is more than there are inputs; 16 processes will do" in text
+    assert "--np=99 is more than the number of inputs; 16 processes will run" in text
     assert place.ranks("more") == list(range(16))
 
 
@@ -415,7 +415,7 @@ def test_local_runs_here_and_submits_nothing(place: Place) -> None:
 def test_dry_run_makes_nothing(place: Place) -> None:
     code, text = place.run("--np=[2,2,1]", "--reducer=reduce.sh", wait="--dry-run")
     assert code == 0
-    assert f"the first one: {place.path}/map.sh {place.path}/in/f01 {place.path}/out/f01.out" in text
+    assert f"the first start: {place.path}/map.sh {place.path}/in/f01 {place.path}/out/f01.out" in text
     assert "--nodes=2" in text
     assert sorted(place.sh("ls -A").split()) == ["in", "map.sh", "reduce.sh"]
 
@@ -456,7 +456,7 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
     text = place.sh(f"TERM=xterm script -qec {typed} /dev/null")
     assert "of 16 done, 0 failed, 2 running" in text
     number = job_of(text)
-    assert f"job {number} runs on: " in text
+    assert f"job {number} continues: " in text
     assert f"llkill {number} ends all" in text
     assert option(place.cluster.job(number), "JobState") == "RUNNING"
     place.sh(f"llkill {number}")
@@ -469,10 +469,10 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
     ("words", "sentence"),
     [
         (["--mapper=gone.sh"], "--mapper: there is no program gone.sh"),
-        (["--mapper=in/f01"], "may not be executed; write chmod u+x"),
+        (["--mapper=in/f01"], "is not executable; run chmod u+x"),
         (["--reducer=gone"], "--reducer: there is no program gone"),
         (["--input=nowhere"], "there is no folder or list"),
-        (["--input=empty"], "has no files in it"),
+        (["--input=empty"], "contains no files"),
         (["--input=blank"], "is empty; write an input on each line"),
         (["--input=quote"], "line 1 of"),
         (["--output=map.sh"], "is no folder"),

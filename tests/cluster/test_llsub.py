@@ -136,7 +136,7 @@ def test_the_scripts_own_lines_win_but_not_over_the_triple(cluster: Cluster) -> 
     cluster.as_user("alice", f"cat > {HOME}/task.sh", input=script, check=True)
     found = llsub(cluster, "./task.sh", "[1,2]", "-q", "gpu", "-J", "no", "--wait")
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "-q, -J left aside" in found.stderr
+    assert "-q, -J ignored" in found.stderr
     assert "--array, --cpus-per-task, --nodes" in found.stderr
     record = cluster.job(int(cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.1/jobs").stdout))
     assert "Partition=plain" in record
@@ -153,10 +153,10 @@ def test_the_scripts_own_lines_win_but_not_over_the_triple(cluster: Cluster) -> 
         (("./task.sh", "[1,8]", "-q", "plane"), "did you mean plain?"),
         (("./task.sh", "[1,8]", "-T", "lots"), "Invalid --time specification"),
         (("./task.sh", "[1,8]", "--reservation=none"), "the scheduler did not take this job"),
-        (("./task.sh", "[1,8]", "--share-gpu=1"), "makes room for 2 processes"),
+        (("./task.sh", "[1,8]", "--share-gpu=1"), "has room for 2 processes"),
         (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
         (("./gone.sh", "[1,8]"), "No such file"),
-        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--array does not go with a triple"),
+        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--array conflicts with a triple"),
         (("./task.sh", "[1,8]", "--", "\udcff"), "is not UTF-8"),
     ],
 )
@@ -302,7 +302,7 @@ def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) ->
     cluster.wait(job)
     log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
     assert "4 of 8 ranks done" in log
-    assert "runs these 4, and no other" in log
+    assert "runs these 4 again" in log
     both = cluster.as_user("alice", f"cd {HOME}; llsub --resume LLSUB.1 & llsub --resume LLSUB.1; wait")
     assert len(re.findall(r"^job \d+: 4 of 8 tasks of LLSUB.1 are left; its env", both.stdout, re.MULTILINE)) == 1
     assert llsub(cluster, "--watch").returncode == 0
@@ -323,7 +323,7 @@ def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster)
     log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
     assert "This job was told to end." in log
     assert "2 of 4 ranks done" in log
-    assert "runs these 2, and no other" in log
+    assert "runs these 2 again" in log
 
 
 def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Cluster) -> None:

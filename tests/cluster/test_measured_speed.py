@@ -240,7 +240,8 @@ def test_a_run_finds_its_level_and_the_next_begins_there(runs: Runs) -> None:
     assert model_per_gpu(level // 2) >= 0.9 * max(model_per_gpu(number) for number in range(1, 5)), said
     assert rate_after_trials(made) >= 0.9 * max(found.values()), said
     assert runs.again.wait(60) == "COMPLETED", runs.again.log()
-    assert f"an earlier run of this script found {level} on a node; it begins with {level}" in runs.again.log()
+    found = f"an earlier run of this script found {level} tasks at once; this run begins with {level}"
+    assert found in runs.again.log()
 
 
 def test_ways_of_sharing_are_compared_and_called_simulated(runs: Runs) -> None:

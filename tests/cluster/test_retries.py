@@ -60,7 +60,7 @@ def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluste
     assert lost.wait() == "FAILED"
     first = [tried[-1] for tried in lost.attempts().values()]
     assert {(one.outcome, one.gpu_cap_mib) for one in first} == {("gpu memory", 3323)}, lost.log()
-    reasons = {re.sub(", it was seen with [0-9]+ MiB|( more)$", "", one.why.partition("; ")[2]) for one in first}
+    reasons = {re.sub(", it used up to [0-9]+ MiB|( more)$", "", one.why.partition("; ")[2]) for one in first}
     assert reasons == {"its memory cap was 3323 MiB, it asked for 6001 MiB"}
     assert "write --share-gpu=mem=6G and at most 24 processes on a node, or --retries 2" in lost.log()
 
@@ -116,7 +116,8 @@ def test_the_sentence_counts_tasks_that_ran_alone_from_the_first(cluster: Cluste
     )
     assert made.wait() == "FAILED"
     capped, alone = re.search(
-        r"n2: (\d+) tasks ran out of GPU memory under a cap of 39884 MiB; .*; (\d+) more ran out of it alone on a GPU",
+        r"n2: (\d+) tasks ran out of GPU memory under a cap of 39884 MiB; .*; "
+        r"(\d+) more ran out of GPU memory alone on a GPU",
         made.log(),
     ).groups()
     assert int(capped) + int(alone) == 8

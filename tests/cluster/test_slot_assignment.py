@@ -80,7 +80,7 @@ def test_slots_of_the_plan_are_leased_and_given_back(cluster: Cluster) -> None:
     assert [seen["SLURM_SHARE_SLOT"] for seen in made["seen"]] == ["0", "1", "2", "3", "4"]
     assert len({seen["CUDA_VISIBLE_DEVICES"] for seen in made["seen"]}) == 2
     assert made["leased"] == [0, 1, 2, 3, 4]
-    assert any("3 of the 8 slots of n2 are left over" in note for note in made["notes"])
+    assert any("3 of the 8 slots of n2 are not used" in note for note in made["notes"])
     assert (made["problems"], made["after"]) == ([], [made["daemons"], [], []])
     assert made["daemons"] == 2
 

@@ -216,7 +216,7 @@ def test_caps_follow_the_gpus_of_the_node_that_is_granted(cluster: Cluster, way:
     half = (int(0.98 * total) - 512) // 2
     assert {words["cap"] for words in ranks.values()} == {f"0={half}M"}
     assert {words["per_gpu"] for words in ranks.values()} == {"2"}
-    assumed = "nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2" in made.said.stderr
+    assumed = "nodes have 2 to 4 GPUs: --share-gpu=4 is for a node with 2" in made.said.stderr
     assert assumed is (way == "not named")
     assert f"--share-gpu={2 if way == 'named' else 4}" in made.said.stdout
     corrected = "n1 has 4 GPUs, more than --share-gpu=4 was computed for: 2 processes on a GPU" in made.log()

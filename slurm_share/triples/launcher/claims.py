@@ -1,18 +1,16 @@
 """The queue of a dynamic run: nodes claim chunks of tasks by creating files.
 
-Every launcher knows the same table of chunks (`rules.deal.chunks`) and takes the next chunk that nobody has. To take
-chunk K is to make the name K in the queue's folder a hard link to a file of one's own.
+Every launcher computes the same table of chunks (`rules.deal.chunks`) and takes the next unclaimed chunk. To claim
+chunk K, it makes a hard link named K in the queue's folder to a file of its own.
 
-Why no lock: `flock` and `fcntl` locks on NFS need a lock server, are silently local on some mounts (`nolock`,
-`local_lock`), and survive their holder on others. link(2) needs nothing: the server makes the name or finds it there,
-in one operation, on every version of NFS, on Lustre, GPFS and BeeGFS. The one thing that can go wrong is that the
-answer is lost on the way and the client asks again: link then says "exists" though it was ours. Since the name is a
-link to *our* file, its inode number says so (open(2), O_EXCL, "on NFS" recommends the same). Nothing is ever unlocked,
-so nothing can be unlocked twice; a claim holds for this job, and whoever resumes the run starts a new queue without
-the tasks whose results are written down.
+Locks do not work here: `flock` and `fcntl` locks on NFS need a lock server, are local on some mounts (`nolock`,
+`local_lock`), and outlive their holder on others. link(2) is one atomic operation on every version of NFS, on Lustre,
+GPFS and BeeGFS. If the answer is lost and the client repeats the request, link(2) returns EEXIST although the link is
+ours. The inode number then shows that the name is a link to our file (open(2), O_EXCL, recommends the same for NFS).
+A claim is never released: it holds for this job, and a resumed run starts a new queue of the tasks without a result.
 
-A file system without hard links gets mkdir(2), which is atomic everywhere as well; a lost answer then costs the chunk,
-whose tasks are reported as unfinished.
+On a file system without hard links, mkdir(2) is used, which is atomic too. A lost answer then costs the chunk: its
+tasks are reported as unfinished.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ class Claims:
     """One launcher's access to the queue of one job."""
 
     def __init__(self, folder: Path, who: str, chunks: Sequence[range]) -> None:
-        """Use `folder`, the job's own (queue/4711), made by the first launcher; `who` is unique among its launchers.
+        """Use the job's `folder` (queue/4711), which the first launcher makes. `who`: unique among the launchers.
 
-        Raises StateError where the folder cannot be made.
+        Raises StateError if the folder cannot be made.
         """
         self.folder = folder
         self.chunks = chunks
@@ -92,7 +90,7 @@ class Claims:
             return False
 
     def _skip_taken(self) -> None:
-        """List the folder once instead of trying every chunk. On NFS the list may be old: that costs one more try."""
+        """Skip claimed chunks by one listing of the folder. On NFS it may be old, which costs one more attempt."""
         names = {entry.name for entry in os.scandir(self.folder)}
         while self._next < len(self.chunks) and str(self._next) in names:
             self._next += 1

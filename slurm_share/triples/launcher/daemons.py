@@ -1,7 +1,7 @@
 """Check that the MPS daemons of a node's tasks are alive.
 
-A CUDA program with the variables of a daemon that is dead runs on without MPS, without its cap, and says nothing. So no
-task starts in a worker whose daemon is gone; the plugin refuses tasks of a step for the same reason (plugins/mps.c).
+A CUDA program with the variables of a dead daemon runs without MPS and without its cap, and prints nothing. So no task
+starts in a worker if its daemon has ended. The plugin refuses tasks of a step for the same reason (plugins/mps.c).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...share import Host, Slot, registry
 
 AGAIN_S = 0.5
-"""A check takes about ten microseconds: too much for each task of a run of short tasks."""
+"""Seconds between two checks of a daemon. A check takes about 10 us: too much for each start of a short task."""
 
 
 class Daemons:
@@ -22,12 +22,12 @@ class Daemons:
         self._slots = slots
         self._checked: dict[str, tuple[float, str | None]] = {}
 
-    def forget(self) -> None:
-        """Check all of them again at the next question: a task has failed, perhaps for the want of its daemon."""
+    def clear(self) -> None:
+        """Drop the cached results, because a task has failed and its daemon may have ended."""
         self._checked.clear()
 
     def why_gone(self, place: int) -> str | None:
-        """Return what is wrong with the daemon of that slot; None: nothing, or it has no daemon."""
+        """Return why the daemon of a slot is not alive; None: it is, or the slot has no daemon."""
         slot = self._slots[place]
         if slot is None or slot.mps_directory is None:
             return None

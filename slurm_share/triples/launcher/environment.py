@@ -35,16 +35,17 @@ ONE_TASK = {
     "SLURM_STEP_NUM_TASKS": "1",
     "SLURM_STEP_TASKS_PER_NODE": "1",
 }
-"""What the launcher's own step says of itself would make each task believe that it is one rank of a distributed run
-(PyTorch Lightning, JAX and mpi4py look there). Each is told that it is alone; its number is in LLSUB_RANK."""
+"""Slurm's variables of a step with one task. With those of the launcher's step, frameworks (PyTorch Lightning, JAX,
+mpi4py) would take each task for a rank of one distributed run. The task's number is in LLSUB_RANK."""
 REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
-"""Beginnings of names that belong to the launcher: a task's MPI_Init is not to join the launcher's step."""
+"""Prefixes of the launcher's variables. They are removed so that MPI_Init of a task does not join the launcher's
+step."""
 OF_RANKS = (spmd.ENV_START_S, spmd.ENV_SEND_LIMIT, spmd.ENV_TRANSPORT, spmd.ENV_CHECK)
-"""Names of that kind which a user sets for ranks that send messages."""
+"""Variables with such a prefix that a user sets for ranks of `llsub --spmd`; they are kept."""
 
 
 def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return the variables that all tasks of a node have in common."""
+    """Return the variables that are the same for all tasks of a node."""
     found = {
         name: value
         for name, value in environ.items()
@@ -63,7 +64,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
 
 
 def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worker) -> dict[bytes, bytes]:
-    """Return the variables of every task of a worker. Those of a single task are set at each start."""
+    """Return the variables that are the same for all tasks of a worker; the loop adds those of a single task."""
     found = {one.name: one.value for one in worker.environment if not one.unless_set or one.name.encode() not in common}
     if b"SLURM_JOB_ID" in common:
         found["SLURM_CPUS_PER_TASK"] = str(len(worker.place.cpus))
@@ -103,7 +104,7 @@ def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worke
 
 
 def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
-    """Return the variables with the rank of a task, the same in every worker."""
+    """Return the variables that hold a task's rank, which do not depend on its worker."""
     found = {ENV_RANK: rank, names.ENV_RANK: rank}
     if run.kind == "llmapreduce":
         found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}

@@ -1,4 +1,4 @@
-"""Choose the next task for a free worker of this node. Uses no process and no clock."""
+"""Choose the next task for a free worker of this node, without processes or clocks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ class Turn(Struct, frozen=True):
     after: Outcome | None = None
     """How the attempt before it ended."""
     memory: Memory = Memory()
-    """What the earlier attempts have shown."""
+    """The memory need that the earlier attempts have shown."""
 
     @property
     def alone(self) -> bool:
-        """Twice out of GPU memory: what it needs was guessed too small, as of a program that dies asking for much at
-        once and was never seen with it. The next attempt has a GPU on which nothing else of the run is."""
+        """Return whether the attempt gets a GPU without other tasks of the run.
+
+        True after ALONE_AFTER attempts out of GPU memory. The measured need may be too small: a program that asks for
+        much memory at once fails before that memory is in use.
+        """
         return self.memory.failures >= ALONE_AFTER
 
 
@@ -64,10 +67,9 @@ class Feeder:
         """True: nothing starts any more."""
 
     def next(self, rank: int, may_run: Callable[[Turn], bool]) -> Turn | None:
-        """Return the next attempt for the worker of that rank; None: nothing for it now.
+        """Return the next attempt for the worker of a rank; None: there is none now.
 
-        Retries come first: what fails again should be known early. `may_run` says whether the worker has room for one.
-
+        Retries come first, so that repeated failures show early. `may_run`: whether the worker has room for an attempt.
         Raises StateError when the queue cannot be used.
         """
         if self.closed:
@@ -82,7 +84,7 @@ class Feeder:
             if not may_run(Turn(-1)):
                 return None
             if self.known and self._again and self._claims is not None:
-                return None  # else those that wait would all be claimed here, while other nodes may have room
+                return None  # do not claim more tasks that wait for memory: other nodes may have room for them
             task = self._next_new(rank)
             if task is not None:
                 self._dealt += 1
@@ -95,7 +97,7 @@ class Feeder:
         return None
 
     def take(self) -> int | None:
-        """Return a task that has not begun, of any process of this node; None: there is none for now.
+        """Return a task of any process of this node that has not begun; None: there is none now.
 
         Raises StateError when the queue cannot be used.
         """
@@ -117,12 +119,14 @@ class Feeder:
         return self._claimed.popleft()
 
     def put_back(self, turn: Turn) -> None:
-        """Put an attempt back at the head of the queue: it could not start, through no fault of its task."""
+        """Put an attempt back at the head of the queue, because it could not start for a passing reason."""
         self._back.append(turn)
 
     def again(self, turn: Turn, outcome: Outcome, memory: Memory) -> bool:
-        """Put a failed attempt back in the queue, with what is known of its memory now; return False if its
-        retries are used up, or nothing starts any more."""
+        """Queue the next attempt of a failed task; return False if it has no retries left or the feeder is closed.
+
+        `memory`: the need that is known now.
+        """
         if self.closed or outcome in ("done", "unfinished") or turn.attempt > self._run.retries:
             return False
         self._again.append(Turn(turn.task, turn.attempt + 1, outcome, memory))
@@ -130,19 +134,19 @@ class Feeder:
 
     @property
     def memory_failures(self) -> int:
-        """Return the highest number of attempts out of GPU memory, among the tasks that wait to run again."""
+        """Return the most out-of-GPU-memory attempts of one task, among the tasks that wait to run again."""
         return max((turn.memory.failures for turn in self._again), default=0)
 
     @property
     def waiting(self) -> int:
-        """Return how many attempts are due again; those out of memory wait for room."""
+        """Return how many attempts wait to run again, for room or for a free worker."""
         return 0 if self.closed else len(self._again) + len(self._back)
 
     @property
     def waiting_for_memory(self) -> int:
-        """Return how many of them ran out of memory."""
+        """Return how many of these tasks ran out of GPU or host memory."""
         return sum(turn.after in MEMORY for turn in self._again)
 
     def left(self) -> int | None:
-        """Return how many tasks of this node have not begun; None where nodes share a queue."""
+        """Return how many tasks of this node have not begun; None: nodes share a queue."""
         return None if self._total is None else self._total - self._dealt

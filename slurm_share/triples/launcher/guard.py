@@ -1,10 +1,9 @@
-"""The first process of a launcher: prepares the node, lets the loop run beside it, and puts right what a loop leaves
-that is killed.
+"""The first process of a launcher: prepares the node, forks the loop, and cleans up if the loop is killed.
 
-The loop can be killed by the kernel for memory, or by a person. Its tasks then become the guard's children
-(PR_SET_CHILD_SUBREAPER), and what they were the guard reads in the table that both share: a task that had ended is
-written down as it ended, one that ran is ended and counts as unfinished. A guard that is killed takes the loop with it,
-in good order (PR_SET_PDEATHSIG).
+The loop can be killed by the kernel for memory, or by a person. Its tasks then become children of the guard
+(PR_SET_CHILD_SUBREAPER). The guard reads the shared table: it records tasks that had ended with their outcome, and ends
+tasks that still run, which count as unfinished. If the guard is killed, the loop gets SIGTERM (PR_SET_PDEATHSIG) and
+ends its tasks.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ EXIT_BROKEN = 70
 EXIT_NOT_EXECUTED = 127
 """SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
 GRACE_S = 5.0
-"""For the tasks of a loop that was killed, until SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL for the tasks of a loop that was killed."""
 UNNAMED_S = 0.5
-"""For a task that was just being started, to show itself."""
+"""Seconds to search for a task that was being started when the loop was killed."""
 
 
 def launch_node(
@@ -66,9 +65,9 @@ def launch_node(
     say: Callable[[str], None],
     show: Callable[[Progress], None],
 ) -> int:
-    """Run this node's part of a run; 0 where every task that it took is done, else 1, or 130 after Ctrl-C.
+    """Run this node's part of a run; return 0 if all of its tasks are done, 130 after Ctrl-C, else 1.
 
-    Raises LaunchError where the node cannot run it, StateError where the run's folder cannot be used.
+    Raises LaunchError if the node cannot run it, StateError if the run's folder cannot be used.
     """
     try:
         return _launch_node(run, folder, environ, paths, settings, say, show)
@@ -88,7 +87,7 @@ def _launch_node(
 ) -> int:
     lines = _read_lines(run, folder)
     specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
-    with _heard_later() as said:
+    with _deferred_signals() as received:
         node = nodes.prepare(run, folder, environ, paths, settings)
     try:
         for note in node.notes:
@@ -96,21 +95,21 @@ def _launch_node(
         was_here = node.folder.is_dir()
         results = _open_results(node)
         _go_to(run, node)
-        # Behind the lock of the results: another launcher may have been at work a moment ago.
+        # Read with the lock of the results held: another launcher may have written to them a moment ago.
         done, out_of_memory = result_files.read_before(folder, run)
-        if said & set(STOPS):
-            say(f"told to end before anything was started on {node.name}")
+        if received & set(STOPS):
+            say(f"told to end before any task was started on {node.name}")
             nodes.tell_failed(run, folder, environ, "its launcher was told to end")
             return 1
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.workers))
-        its_watchdog = None
+        watchdog_pipe = None
         is_pausing = run.pack is not None and run.pack.settings.undo == "pause"
         if is_pausing or run.together:
-            its_watchdog = watchdog.start(table, ends_all=run.together)
-            if its_watchdog is None and is_pausing:
-                say(f"{node.name} cannot start one more process, so no task is paused there: {NO_PROCESSES}")
+            watchdog_pipe = watchdog.start(table, ends_all=run.together)
+            if watchdog_pipe is None and is_pausing:
+                say(f"{node.name} cannot start the watchdog, so no task is paused there: {NO_PROCESSES}")
         task_process.become_subreaper()
         guard = os.getpid()
         try:
@@ -123,7 +122,7 @@ def _launch_node(
             def work() -> int:
                 _stay_with(guard)
                 try:
-                    rendezvous, its = _begin_rendezvous(run, node, environ, settings, say)
+                    rendezvous, named = _begin_rendezvous(run, node, environ, settings, say)
                 except LaunchError as error:
                     say(str(error))
                     nodes.tell_failed(run, folder, environ, str(error))
@@ -131,7 +130,7 @@ def _launch_node(
                 loop = Loop(
                     run,
                     folder,
-                    its,
+                    named,
                     feeder,
                     results,
                     table,
@@ -142,28 +141,28 @@ def _launch_node(
                     was_here=was_here,
                     say=say,
                     show=show,
-                    watchdog=its_watchdog,
+                    watchdog=watchdog_pipe,
                     rendezvous=rendezvous,
                 )
-                code = loop.run()
+                code = loop.run_tasks()
                 _say_lost(results, say)
                 if os.getppid() != guard:
-                    nodes.release(node)  # nobody else is left to do it
+                    nodes.release(node)  # the guard is gone and cannot do it
                 return code
 
             _exit_with(work)
-        status, heard = _watch(pid)
+        status, received = _watch(pid)
         if status not in (0, 1):
             status = _take_over(run, node, table, results, status, say)
-        if its_watchdog is not None:
-            its_watchdog.close()
+        if watchdog_pipe is not None:
+            watchdog_pipe.close()
         leftovers.end_children(GRACE_S, lambda pid, status: None)
-        return EXIT_INTERRUPTED if status and signal.SIGINT in heard else status
+        return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
     finally:
         for problem in nodes.release(node):
             say(problem)
         while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
-            pass  # it came too late to be of use
+            pass  # drop signals that came after the end of the loop
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
@@ -173,30 +172,30 @@ def _read_lines(run: Run, folder: Path) -> list[str]:
     lines = run_folder.read_tasks(folder)
     if len(lines) < run.tasks:
         file = folder / run_folder.TASKS
-        raise StateError(str(file), f"it has {len(lines)} lines, and the run {run.tasks} tasks; submit it anew")
+        raise StateError(str(file), f"it has {len(lines)} lines, but the run has {run.tasks} tasks; submit it again")
     return lines
 
 
 @contextmanager
-def _heard_later() -> Iterator[set[int]]:
-    """Only note signals while the node is prepared, and block them afterwards, for `_watch`.
+def _deferred_signals() -> Iterator[set[int]]:
+    """Collect signals while the node is prepared; then block them and send them again, for `_watch`.
 
-    Handlers note them: a signal that is blocked from the start stays blocked in the daemons that are started there.
+    Handlers collect them: a signal that is blocked from the start would stay blocked in the daemons started here.
     """
-    said: set[int] = set()
-    before = {number: signal.signal(number, lambda signo, frame: said.add(signo)) for number in COMMAND_SIGNALS}
+    received: set[int] = set()
+    before = {number: signal.signal(number, lambda signo, frame: received.add(signo)) for number in COMMAND_SIGNALS}
     try:
-        yield said
+        yield received
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         for number, handler in before.items():
             signal.signal(number, handler)
-        for signo in said:
+        for signo in received:
             os.kill(os.getpid(), signo)
 
 
 def _exit_with(work: Callable[[], int]) -> NoReturn:
-    """Run `work` in a forked child and exit; no code of the parent may run there, whatever happens."""
+    """Run `work` in a forked child and exit in any case, so that no code of the parent runs in the child."""
     code = EXIT_BROKEN
     try:
         try:
@@ -205,7 +204,7 @@ def _exit_with(work: Callable[[], int]) -> NoReturn:
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BaseException:  # noqa: BLE001  (nobody is left to read what it says)
+    except BaseException:  # noqa: BLE001  (standard error itself cannot be written)
         pass
     finally:
         os._exit(code)
@@ -217,23 +216,23 @@ def _open_results(node: Node) -> Results:
         return Results(node.folder)
     except BlockingIOError as error:
         raise LaunchError(
-            f"another launcher is at work on this run on {node.name}; wait for its end, or its tasks would run twice"
+            f"another launcher of this run is active on {node.name}; wait until it ends, or tasks would run twice"
         ) from error
     except OSError as error:
         raise LaunchError(
-            f"the folder {node.folder} cannot be written on {node.name} ({error.strerror}), and without it nobody "
-            f"would know what has been done; free it, or submit from another folder"
+            f"the folder {node.folder} cannot be written on {node.name} ({error.strerror}), so results would be lost; "
+            "free space there, or submit from another folder"
         ) from error
 
 
 def _go_to(run: Run, node: Node) -> None:
-    """Change to the folder in which the run was submitted, where its tasks start."""
+    """Change to the folder from which the run was submitted: tasks start there."""
     try:
         os.chdir(run.cwd)
     except OSError as error:
         raise LaunchError(
-            f"{node.name} cannot go to {run.cwd}, where this was submitted ({error.strerror}); submit from a folder "
-            "that all nodes have"
+            f"{node.name} cannot change to {run.cwd}, from which the run was submitted ({error.strerror}); submit from "
+            "a folder that all nodes have"
         ) from error
 
 
@@ -244,7 +243,7 @@ def _claims(run: Run, folder: Path, node: Node) -> Claims | None:
 
 
 def _stay_with(guard: int) -> None:
-    """Prepare the loop's process: end with the guard, in a group of its own, so that Ctrl-C reaches it once."""
+    """Prepare the process of the loop: it ends with the guard, and has its own group so that Ctrl-C reaches it once."""
     task_process.end_with_parent(signal.SIGTERM)
     if os.getppid() != guard:
         os._exit(EXIT_BROKEN)
@@ -255,13 +254,13 @@ def _stay_with(guard: int) -> None:
 def _begin_rendezvous(
     run: Run, node: Node, environ: Mapping[str, str], settings: Settings, say: Callable[[str], None]
 ) -> tuple[Rendezvous | None, Node]:
-    """Start the rendezvous process of ranks; return it, and the node with its names. None: the run has no ranks.
+    """Start the rendezvous process of ranks; return it, and the node with its addresses. None: the run has no ranks.
 
-    In the loop's process, which alone holds its pipes: it ends with the loop. Raises LaunchError.
+    Called in the loop's process, which alone holds the pipes, so that it ends with the loop. Raises LaunchError.
     """
     if not run.together:
         return None, node
-    from . import rendezvous  # here: a plain run need not wait for what it does not use
+    from . import rendezvous  # imported here: other runs start faster without it
 
     made = rendezvous.start(run, node, environ, settings.messages, say)
     return made, rendezvous.named(node, made, rendezvous.ports_of(settings.messages, environ))
@@ -275,25 +274,26 @@ def _say_lost(results: Results, say: Callable[[str], None]) -> None:
 
 
 def _watch(loop: int) -> tuple[int, set[int]]:
-    """Pass on every signal until the loop has ended; return its exit code, or minus the signal that ended it, and the
-    signals received."""
-    heard: set[int] = set()
+    """Forward signals until the loop ends; return its exit code, or minus its signal, and the signals received."""
+    received: set[int] = set()
     while True:
-        received = signal.sigwaitinfo(SIGNALS)
-        if received.si_signo != signal.SIGCHLD:
-            heard.add(received.si_signo)
-            os.kill(loop, received.si_signo)  # our child, not waited for: the number is its own
+        signo = signal.sigwaitinfo(SIGNALS).si_signo
+        if signo != signal.SIGCHLD:
+            received.add(signo)
+            os.kill(loop, signo)  # a child that was not waited for: its pid is not reused
             continue
         pid, status = os.waitpid(loop, os.WNOHANG)
         if pid == loop:
-            return os.waitstatus_to_exitcode(status), heard
+            return os.waitstatus_to_exitcode(status), received
 
 
 def _take_over(run: Run, node: Node, table: Table, results: Results, status: int, say: Callable[[str], None]) -> int:
-    """End the tasks of a loop that died and record how each ended. First the processes, then the files, which may be
-    why it died."""
+    """End the tasks of a loop that was killed, and record how each ended; return the exit code.
+
+    Processes come before files, because a file system may be the reason why the loop died.
+    """
     rows = table.rows()
-    # Those whose end the loop saw, and perhaps did not come to write down.
+    # Tasks whose end the loop saw and may not have recorded.
     endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if _is_seen(row)}
     unseen = _find_unnamed(run, node, rows)
     open_rows = {row.pid: row for row in unseen if row.pid}
@@ -342,8 +342,8 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
     _say_lost(results, say)
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with {status}, which is a defect"
     say(
-        f"the launcher on {node.name} ended {how}; unfinished there: {fold(unfinished) or 'nothing that ran'}; "
-        f"what had ended is written down; {together.unfinished_text(run)}"
+        f"the launcher on {node.name} ended {how}; unfinished there: {fold(unfinished) or 'no task that ran'}; "
+        f"tasks that had ended are recorded; {together.unfinished_text(run)}"
     )
     return 1
 
@@ -356,7 +356,7 @@ def _is_seen(row: Row) -> bool:
 
 
 def _reap(ended: Callable[[int, int], None]) -> None:
-    """Collect the tasks that ended before they were sent a signal."""
+    """Collect tasks that ended before they were signalled."""
     try:
         while (waited := os.waitpid(-1, os.WNOHANG))[0]:
             ended(*waited)
@@ -369,19 +369,19 @@ def _written(node: Node, results: Results) -> set[tuple[int, int]]:
     try:
         data = results.file.read_bytes()
     except OSError:
-        return set()  # the folder is gone; what is written now will be lost, too, and said
+        return set()  # the folder is gone: `_say_lost` prints the results
     return {(one.task, one.attempt) for one in run_folder.parse_results(data) if one.job == node.job}
 
 
 def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
-    """Return the rows whose end nobody has seen; those without a pid with that of their task, where it is found.
+    """Return the rows of tasks without a known end, and fill in missing pids if their tasks are found.
 
-    posix_spawn comes back when the new program runs already; on a busy machine that can be long after, and a loop that
-    was killed meanwhile has not named its task. Its task is a child of ours that leads a session, that no row names,
-    that began no earlier than its row, and that is the program it should be: by its environment, or, where it has
-    ended already, by its cores, and by its name or by being the only one on cores of its worker alone. (`#!/usr/bin/env
-    python3` ends under another name.) Tasks with the same cores are started one after the other, so that only the first
-    of them without a pid can have begun. What another task has left behind is none of these.
+    A loop that is killed during posix_spawn(3) has not yet recorded the pid of the new task, which may already run.
+    That task is a child of ours and a session leader, is in no row, began no earlier than its row, and has the
+    variables of its row. If it has already ended, its environment is gone; then its cores must match, and either its
+    name, or it is the only candidate on cores that one worker has alone (`#!/usr/bin/env python3` changes the name).
+    Tasks on the same cores start one after the other, so only the oldest such row without a pid can have begun.
+    Processes that other tasks have left behind do not match.
     """
     found, patience = {row.worker: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
     known = {row.pid for row in rows}
@@ -393,26 +393,22 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
             break
         leaders = descendants.read_leaders()
         for row in {cpus[row.worker]: row for row in unnamed}.values():
-            its = cpus[row.worker]
-            begun = [
-                one
-                for one in leaders
-                if one.pid not in known and one.since_boot >= row.since_boot - watchdog.CLOCK_TICK_S
-            ]
-            one = next((one for one in begun if _is_task(run, row, one, its)), None)
-            if one is None and its in alone:
-                ended = [one for one in begun if one.cpus == its and not one.environ and not _is_failed_start(one.pid)]
+            cores = cpus[row.worker]
+            since_boot = row.since_boot - watchdog.CLOCK_TICK_S
+            begun = [one for one in leaders if one.pid not in known and one.since_boot >= since_boot]
+            one = next((one for one in begun if _is_task(run, row, one, cores)), None)
+            if one is None and cores in alone:
+                ended = [one for one in begun if one.cpus == cores and not (one.environ or _is_failed_start(one.pid))]
                 one = ended[0] if len(ended) == 1 else None
             if one is not None:
                 found[row.worker] = replace(row, pid=one.pid)
                 known.add(one.pid)
-        time.sleep(0.01)  # between vfork and setsid it leads nothing yet
+        time.sleep(0.01)  # between vfork and setsid the task is not yet a session leader
     return list(found.values())
 
 
 def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] | None) -> bool:
-    """Return whether a process that is no older than its row is the row's task by its environment, or by name and
-    cores."""
+    """Return whether a process is a row's task: by its variables, or by name and cores if it has ended."""
     if one.environ:
         return {f"{ENV_TASK}={row.task}".encode(), f"{ENV_ATTEMPT}={row.attempt}".encode()} <= one.environ
     program = Path(run.command[0] if run.command else "/bin/sh").name
@@ -420,8 +416,7 @@ def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] |
 
 
 def _is_failed_start(pid: int) -> bool:
-    """Return whether a child may be one that posix_spawn(3) made and that could not execute its program: the C library
-    ends it with 127."""
+    """Return whether a child ended like a posix_spawn(3) that could not execute its program: with exit code 127."""
     try:
         seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

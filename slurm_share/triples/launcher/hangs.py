@@ -1,4 +1,4 @@
-"""Look for tasks that hang: no output, no CPU time, and nothing computes on their GPU."""
+"""Find tasks that hang: no output, no CPU time, and no work on their GPU."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from ...node import descendants
 from . import task_process
 from .running import Running
 
-LOOK_S = 30.0
-"""Between two looks, each of which goes through all processes of the node; a quarter of the patience where that is
-less."""
+CHECK_S = 30.0
+"""Most seconds between two checks, each of which reads all processes of the node."""
 GRACE_S = 25.0
-"""From SIGTERM to SIGKILL, as at the end of a job."""
+"""Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
 class _Seen:
-    """What was last seen of a task."""
+    """The state of a task at the last check."""
 
     def __init__(self, size: int, cpu_s: float, now: float) -> None:
         self.size = size
         self.cpu_s = cpu_s
         self.since = now
-        self.is_told = False
+        self.is_logged = False
         self.told_to_end: float | None = None
 
 
 class Hangs:
-    """The tasks of a launcher that show no sign of work."""
+    """Watches the tasks of a launcher for signs of work."""
 
     def __init__(self, patience_s: float, *, is_killing: bool, say: Callable[[str], None]) -> None:
+        """`patience_s`: how long a task may show no work. `is_killing`: end such tasks, do not only log them."""
         self._patience_s = patience_s
         self._is_killing = is_killing
         self._say = say
         self._seen: dict[int, _Seen] = {}
         self._next = 0.0
 
-    def look(self, running: Sequence[Running], is_busy: Callable[[Running], bool]) -> None:
-        """Look at all running tasks, if it is time; say which of them hang, and end them if that was asked."""
+    def check(self, running: Sequence[Running], is_busy: Callable[[Running], bool]) -> None:
+        """Check all running tasks if a check is due; log tasks that hang, and end them with `is_killing`."""
         now = time.monotonic()
         for task in running:
-            its = self._seen.get(task.turn.task)
-            if its is not None and its.told_to_end is not None and now - its.told_to_end > GRACE_S:
+            seen = self._seen.get(task.turn.task)
+            if seen is not None and seen.told_to_end is not None and now - seen.told_to_end > GRACE_S:
                 task_process.signal_group(task.pid, signal.SIGKILL)
         if now < self._next:
             return
-        self._next = now + min(LOOK_S, self._patience_s / 4)
+        self._next = now + min(CHECK_S, self._patience_s / 4)
         tasks = [task for task in running if task.pid]
         cpu = descendants.read_session_cpu() if tasks else {}
         for task in tasks:
             size, cpu_s = _size(task.log), cpu.get(task.pid, 0.0)
-            its = self._seen.get(task.turn.task)
-            if its is None or (size, cpu_s) != (its.size, its.cpu_s) or is_busy(task):
+            seen = self._seen.get(task.turn.task)
+            if seen is None or (size, cpu_s) != (seen.size, seen.cpu_s) or is_busy(task):
                 self._seen[task.turn.task] = _Seen(size, cpu_s, now)
-            elif now - its.since >= self._patience_s and not its.is_told:
-                its.is_told = True
-                self._note(task, its, now)
+            elif now - seen.since >= self._patience_s and not seen.is_logged:
+                seen.is_logged = True
+                self._act(task, seen, now)
 
-    def _note(self, task: Running, its: _Seen, now: float) -> None:
+    def _act(self, task: Running, seen: _Seen, now: float) -> None:
         what = f"no output, no CPU time and no work on its GPU for {self._patience_s:g} s"
         if not self._is_killing:
             self._say(f"task {task.turn.task} may hang: {what}; --hang=kill would end it")
             return
-        its.told_to_end = now
+        seen.told_to_end = now
         self._say(f"task {task.turn.task} hangs: {what}; it is told to end (--hang=kill)")
         task_process.signal_group(task.pid, signal.SIGTERM)
         task_process.signal_group(task.pid, signal.SIGCONT)
 
     def why_ended(self, task: int) -> str:
-        """Return why this task was told to end; empty: it was not."""
-        its = self._seen.get(task)
-        if its is None or its.told_to_end is None:
+        """Return why a task was told to end; empty: it was not."""
+        seen = self._seen.get(task)
+        if seen is None or seen.told_to_end is None:
             return ""
         return f"no output, no CPU time and no work on its GPU for {self._patience_s:g} s; ended by --hang=kill"
 
-    def forget(self, task: int) -> None:
-        """Drop what was seen of a task that has ended."""
+    def drop(self, task: int) -> None:
+        """Drop the state of a task that has ended or was paused."""
         self._seen.pop(task, None)
 
 

@@ -1,4 +1,4 @@
-"""End what tasks have left behind: processes in groups and sessions of their own."""
+"""End processes that tasks have left behind in process groups and sessions of their own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from ...node import descendants
 
 PAUSE_S = 0.02
 ROUND_S = 0.001
-"""Between two rounds of SIGKILL: a chain of processes that each start the next is to be overtaken."""
+"""Seconds between two rounds of SIGKILL. Short, to catch a chain of processes in which each starts the next."""
 
 
 def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Collection[int] = ()) -> bool:
-    """End all children: SIGTERM once to each, SIGKILL after `grace_s` seconds. False where
-    one outlives that for as long again: it is in the kernel, where no signal reaches it.
+    """End all children: SIGTERM once to each, SIGKILL after `grace_s` seconds.
 
-    `ended` is told of each by pid and wait status. `asked` are those that have had their SIGTERM. That none is left is
-    the kernel's word (wait(2) has nobody to wait for) and not that of one look at a list of processes.
+    Returns True when wait(2) reports that no child is left; False if one is still there after 2 x `grace_s`, because it
+    hangs in the kernel. `ended` is called with pid and wait status of each. `asked`: pids that have had their SIGTERM.
     """
     deadline, patience = Deadline.after(grace_s), Deadline.after(2 * grace_s)
     told = set(asked)
@@ -33,10 +32,10 @@ def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Colle
         is_time = deadline.left() == 0
         for known in descendants.read_children():
             if is_time:
-                end(known, signal.SIGKILL)  # and what it has started is our child then
+                end(known, signal.SIGKILL)  # its children then become ours
             elif known.pid not in told:
                 told.add(known.pid)
                 if end(known, signal.SIGTERM):
-                    end(known, signal.SIGCONT)  # a stopped process takes it when it goes on
+                    end(known, signal.SIGCONT)  # a stopped process handles SIGTERM only when it continues
         time.sleep(ROUND_S if is_time else PAUSE_S)
     return False

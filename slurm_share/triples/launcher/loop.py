@@ -1,12 +1,11 @@
-"""Start a node's tasks, watch them, record how each ended, and retry those that may be retried.
+"""Start a node's tasks, watch them, record how each ended, and retry failed ones.
 
-One thread decides, with one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler
-ever runs between two lines. Other threads only start what they are told to (task_process.py). A task costs one
-posix_spawn, two waits and one line in results.jsonl; lines of tasks that end together are one write.
+One thread makes all decisions and waits in one place: the signals in SIGNALS are blocked and taken with sigwaitinfo(2),
+so no handler runs between two lines. Other threads only start tasks (task_process.py). A task costs one posix_spawn,
+two waits and one line in results.jsonl; the lines of tasks that end together are one write.
 
-Not sigtimedwait(2) with a timeout: interrupted by SIGSTOP and SIGCONT (`scontrol suspend`) when the time is over,
-CPython answers with a siginfo that nobody has filled in (seen with 3.11 and 3.14). A timer's SIGALRM is one more signal
-to wait for.
+Timeouts come from a timer's SIGALRM. sigtimedwait(2) with a timeout does not work: when SIGSTOP and SIGCONT (`scontrol
+suspend`) interrupt it at its end, CPython returns an uninitialized siginfo (seen with 3.11 and 3.14).
 """
 
 from __future__ import annotations
@@ -56,41 +55,41 @@ if TYPE_CHECKING:
     from .rendezvous import Rendezvous
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""No further task, and those that run are told to end."""
+"""Signals that end the run: no further task starts, and running tasks are told to end."""
 COMMAND_SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
-"""What others tell us."""
+"""Signals that users and Slurm send to a launcher."""
 SIGNALS = (*COMMAND_SIGNALS, signal.SIGCHLD, signal.SIGALRM)
-"""Blocked in the launcher, and waited for."""
+"""Signals that the launcher blocks and waits for."""
 ONCE_S = 0.5
-"""slurmstepd signals the processes of a step one by one, and the guard passes on what it gets: the same word twice in
-so short a time is one word."""
+"""Seconds within which a repeated signal is ignored: slurmstepd signals every process of a step, and the guard forwards
+its own signal too."""
 DOUBT_S = 0.1
-"""A task that one of STOPS ended may have received it just before us: its end is not recorded for this long."""
+"""Seconds to wait for our own signal when one of STOPS has ended a task: the task may receive it before us."""
 LEFT_S = 2.0
-"""For what a task has started and left behind (a `tee` of its output, say) to come to its end by itself."""
+"""Seconds that processes which a task left behind (such as a `tee` of its output) have to end by themselves."""
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 START_S = 0.1
-"""For the next of the starts under way to come back, where somebody has to wait for it."""
+"""Most seconds to wait for the next pending start."""
 PROBLEM_S = 60.0
-"""How long the run goes on, seconds, while nothing runs and nothing can be started for want of processes,
-descriptors, memory or disk space."""
+"""Seconds until the launcher gives up, if nothing runs and nothing can start for lack of processes, descriptors, memory
+or disk space."""
 GRACE_S = 25.0
-"""From the request to end until SIGKILL: less than Slurm's KillWait (30 s), so that there is time to write down what
-became of every task."""
+"""Seconds from the request to end until SIGKILL. Less than Slurm's KillWait (30 s), to leave time to record all
+ends."""
 TICK_S = 1.0
 SETTLE_S = 10.0
-"""Between two fsyncs of the results: what the machine may forget when it loses power, not what a killed launcher may.
-Each waits for the journal, and with it for every log that was made meanwhile."""
+"""Seconds between two fsyncs of the results, which protect against a power loss. (A killed launcher loses nothing.)
+An fsync waits for the file system's journal, which includes every log created in the meantime."""
 MEMORY_TICK_S = 0.25
-"""While an attempt waits for memory."""
+"""Seconds between two ticks while an attempt waits for memory."""
 NEVER_STARTED_MAX = 100
-"""A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
-that nodes share."""
+"""Failed starts in a row after which a node starts nothing more. A node that has lost the script's file system would
+otherwise empty the queue that all nodes share."""
 _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 
 
 class Loop:
-    """Run one node's tasks, from the first to the last."""
+    """Runs the tasks of one node."""
 
     def __init__(
         self,
@@ -111,13 +110,15 @@ class Loop:
         watchdog: Watchdog | None = None,
         rendezvous: Rendezvous | None = None,
     ) -> None:
-        """`folder` is the run's, `lines` are those of the tasks file. `specs`: what each task of a packed run asks for;
-        empty: all the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier jobs.
-        `was_here`: logs of an earlier job may be there, and are appended to. `say` gives a sentence to the person who
-        reads the job's log; `show` is given the progress about once a second. `watchdog` None: no task may be paused.
-        `rendezvous`: of a run of ranks.
+        """Prepare the run.
+
+        `folder`: the run's folder. `lines`: the tasks file. `specs`: the requests of each task of a packed run; empty:
+        all tasks request the same. `out_of_memory`: the last attempt of tasks that ran out of GPU memory in earlier
+        jobs. `was_here`: logs of an earlier job may exist and are appended to. `say` writes a sentence to the job's
+        log. `show` gets the progress about once a second. `watchdog` None: no task may be paused. `rendezvous` None:
+        the run has no ranks.
         """
-        self.what = run
+        self.run = run
         self.began = round(time.time(), 3)
         self.rates = Rates(run, node, say)
         self.node = node = replace(node, progress_folder=self.rates.folder)
@@ -128,13 +129,13 @@ class Loop:
         self.say = say
         self.show = show
         self.running: dict[int, Running] = {}
-        """By pid."""
+        """Pid -> its task."""
         self.starting: dict[int, Running] = {}
         """Worker -> the task that is being started in it."""
         self.free: deque[int] = deque(range(len(node.workers)))
         self.logs = TaskLogs(run, was_here=was_here)
         self.host = HostMemory()
-        self._begin()
+        self._init_counts()
         self.folder = str(node.folder)
         self.run_folder = folder
         common = environment.of_run(run, folder, environ)
@@ -147,7 +148,7 @@ class Loop:
         elif run.pack is None:
             self.strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
         else:
-            from .packed import Packed  # here: a plain run need not wait for what it does not use
+            from .packed import Packed  # imported here: other runs start faster without it
 
             self.strategy = Packed(
                 run, folder, node, feeder, common, self.host, self.running, lines, specs, out_of_memory or {}, say,
@@ -157,59 +158,60 @@ class Loop:
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
         self.env_ranks = [worker.rank for worker in node.workers]
-        """Worker -> the rank that is in its environment now."""
+        """Worker -> the rank that its environment has now."""
         self.cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
         self.starter = task_process.Starter(self.cpus, [table.pid_of(worker) for worker in range(len(node.workers))])
         self.is_on_its_cores = [True] * len(node.workers)
         self.blanks = [blank_result(run, node, worker) for worker in node.workers]
 
-    def _begin(self) -> None:
-        """Begin with nothing done, and nothing heard."""
+    def _init_counts(self) -> None:
+        """Set the counters and deadlines that change during the run."""
         self.unwritten: dict[int, Ended] = {}
-        """Worker -> the result of the attempt that ended there."""
+        """Worker -> the result that is not written yet."""
         self.own_peak_kib = 0
-        """The launcher's own peak memory when it was last read."""
+        """The launcher's own peak memory at its last reading."""
         self.done = 0
         self.failed = 0
         self.unfinished = 0
         self.host_kills = self.host.kills()
         self.unblamed_kills = 0
-        self.heard: dict[signal.Signals, float] = {}
-        """When each word came last."""
+        self.last_signals: dict[signal.Signals, float] = {}
+        """When each signal was last received (monotonic clock, seconds)."""
         self.problem_deadline: Deadline | None = None
-        """Since a start has failed of something that may pass."""
-        self.is_problem_told = False
+        """When to give up after a start that failed for a passing reason; None: no such failure."""
+        self.is_problem_logged = False
         self.is_held_up = False
-        """Nothing starts before the next tick."""
+        """True: nothing starts before the next tick."""
         self.streak = 0
-        """Tasks in a row that failed at once."""
+        """Tasks in a row that failed in less than INSTANT_S."""
         self.pause: Deadline | None = None
-        """Nothing starts before it is over."""
+        """Nothing starts before this deadline."""
         self.job_failed = 0
         """Tasks that have failed on other nodes."""
         self.never_started = 0
-        """Tasks in a row that could not even be started."""
+        """Tasks in a row that could not be started."""
         self.stopping: Deadline | None = None
+        """When running tasks get SIGKILL; None: the run is not ending."""
         self.stop_with = signal.SIGTERM
-        """What the tasks are told when it is time to end."""
+        """The signal that tells tasks to end."""
         self.lingering: dict[int, Deadline] = {}
-        """Groups whose leader has ended while other processes still run, and for how long they may."""
+        """Process groups without their leader, and until when their processes may run."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
 
     # ---- The loop ----
 
-    def run(self) -> int:
-        """Run the tasks; return 0 if every task that this node took is done, else 1."""
+    def run_tasks(self) -> int:
+        """Run the tasks; return 0 if all tasks of this node are done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             self.strategy.sampler.start()
             self.starter.make_threads()
-        except RuntimeError:  # Python says no more of it
+        except RuntimeError:  # Python gives no further reason
             self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
         tick, armed = time.monotonic(), None
         while True:
-            self._listen()
+            self._take_signals()
             self._note_starts()
             self._fill()
             if not (self.starting or self.running or self.lingering or self.strategy.waiting or self._is_paused()):
@@ -224,8 +226,8 @@ class Loop:
                     armed = tick
                 signo = signal.sigwaitinfo(SIGNALS).si_signo
                 if signo == signal.SIGALRM:
-                    armed = None  # it may come a moment too early
-                self._hear(signo)
+                    armed = None  # the timer may fire a moment too early
+                self._handle(signo)
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.strategy.sampler.stop()
         leftovers.end_children(LEFT_S, lambda pid, status: None)
@@ -236,7 +238,7 @@ class Loop:
         return 0 if not (self.failed or self.unfinished or self.strategy.lost_workers or self.feeder.closed) else 1
 
     def _fill(self) -> None:
-        """Start tasks in the free workers."""
+        """Start tasks in the free workers until none has a task that may start."""
         if self.feeder.closed:
             return
         idle: list[int] = []
@@ -252,23 +254,20 @@ class Loop:
         self.free.extend(idle)
         self._note_given_up()
         if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.workers:
-            self._close(f"no worker of {self.node.name} is left; no further task starts there")
+            self._close(f"no worker of {self.node.name} is left in service; no further task starts there")
 
     def _note_given_up(self) -> None:
         """Record the waiting tasks that get no further attempt."""
         for one in self.strategy.take_given_up():
-            first = self.node.workers[0]
-            rank = deal.rank_of(self.what, one.task, first.rank)
             nowhere = replace(self.blanks[0], slot=None, gpu=None, gpu_uuid=None, cpus="")
-            started = round(time.time(), 3)
             self.results.write(
                 replace(
                     nowhere,
                     task=one.task,
-                    rank=rank,
+                    rank=deal.rank_of(self.run, one.task, self.node.workers[0].rank),
                     attempt=one.attempt,
                     outcome=one.outcome,
-                    started=started,
+                    started=round(time.time(), 3),
                     why=one.why,
                 )
             )
@@ -279,24 +278,24 @@ class Loop:
         return self.pause is not None and not self.feeder.closed and self.pause.left() > 0
 
     def _slow_down(self, outcome: Outcome, seconds: float) -> None:
-        """Pause the starts after many tasks in a row that failed at once, and say so the first time."""
+        """Pause starts after many instant failures in a row, and log the first pause."""
         self.streak = failing.streak(self.streak, outcome, seconds)
         pause_s = failing.pause_s(self.streak, len(self.node.workers))
         if pause_s and self.pause is None:
             self.say(
-                f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; from "
-                f"now on they start after pauses of up to {failing.PAUSE_MOST_S:g} s, until one does better"
+                f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; "
+                f"tasks start after pauses of up to {failing.PAUSE_MOST_S:g} s until a task is done or runs longer"
             )
         if pause_s:
             self.pause = Deadline.after(pause_s)
 
     def _stop_if_too_many_failed(self) -> None:
-        """Start nothing more if more tasks of the run have failed than --max-failures allows; what runs goes on."""
+        """Start nothing more if as many tasks of the run have failed as --max-failures says; running tasks go on."""
         failed = self.failed + self.job_failed
-        if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
+        if failing.is_too_much(failed, self.run.max_failures) and not self.feeder.closed:
             self._close(
-                f"{failing.too_much_text(failed, self.what.max_failures)}: no further task starts on "
-                f"{self.node.name}, what runs goes on"
+                f"{failing.too_much_text(failed, self.run.max_failures)}: no further task starts on "
+                f"{self.node.name}, running tasks go on"
             )
 
     def _close(self, sentence: str) -> None:
@@ -306,15 +305,15 @@ class Loop:
     # ---- A task's beginning ----
 
     def _start(self, worker: int, turn: Turn) -> bool:
-        """Start an attempt; return False if it could not start, which is recorded."""
-        rank = deal.rank_of(self.what, turn.task, self.node.workers[worker].rank)
-        log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
+        """Request the start of an attempt; record the failure and return False if that is not possible."""
+        rank = deal.rank_of(self.run, turn.task, self.node.workers[worker].rank)
+        log = f"{self.folder}/{run_folder.log_name(self.run, rank, turn.task)}"
         task = Running(worker, turn, rank, log, 0, time.time())
         env = self.strategy.environment(task)
         if env is None:
             env = self.environments[worker]
             if rank != self.env_ranks[worker]:
-                env.update(environment.of_rank(self.what, self.node, rank))
+                env.update(environment.of_rank(self.run, self.node, rank))
                 self.env_ranks[worker] = rank
         env[_ENV_TASK] = b"%d" % turn.task
         env[_ENV_ATTEMPT] = b"%d" % turn.attempt
@@ -323,7 +322,7 @@ class Loop:
         try:
             task.log_start, task.out = self.logs.open(turn, log)
             self.rates.before(task)
-            self.starter.start(worker, self._argv(turn.task), env, task.out)
+            self.starter.start(worker, task_command.argv_of(self.run, self.lines, turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
@@ -331,7 +330,7 @@ class Loop:
         return True
 
     def _note_starts(self, patience_s: float = 0.0) -> None:
-        """Note what has started, and what has not; wait for one of them that long."""
+        """Process the starts that have succeeded or failed; wait up to `patience_s` for the first one."""
         while (begun := self.starter.begun(patience_s)) is not None:
             patience_s = 0.0
             task = self.starting.pop(begun.worker)
@@ -351,19 +350,17 @@ class Loop:
                 self._tell_to_stop(task.pid)
 
     def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
-        """Record no cores of a worker for as long as its tasks cannot have them; say so the first time."""
-        blank = blank_result(self.what, self.node, self.node.workers[worker])
+        """Leave the cores out of results while a worker's tasks cannot have them; log the first time."""
+        blank = blank_result(self.run, self.node, self.node.workers[worker])
         if not is_on_them and all(self.is_on_its_cores):
             self.say(
-                f"the job has lost the cores {blank.cpus} of {self.node.name}; tasks that should be there run on others"
+                f"the job has lost the cores {blank.cpus} of {self.node.name}; tasks for these cores run on others"
             )
         self.is_on_its_cores[worker] = is_on_them
         self.blanks[worker] = blank if is_on_them else replace(blank, cpus="")
 
     def _await_starts(self) -> bool:
-        """Wait for pending starts; return False if one takes longer, as on a file server that does not answer.
-        It is not to hold up others.
-        """
+        """Wait for pending starts; return False if none completes within START_S, as with a hanging file server."""
         self._note_starts()
         while (before := len(self.starting)) > 0:
             self._note_starts(START_S)
@@ -376,15 +373,15 @@ class Loop:
         if isinstance(error, OSError) and start_errors.is_passing(error):
             self._hold_up(task.turn, task.worker, error)
             return
-        program = self.what.command[0] if self.what.command else "/bin/sh"
+        program = self.run.command[0] if self.run.command else "/bin/sh"
         why = start_errors.why_not_started(program, task.log, error)
         self._ended(task, "not started", why)
         self._write_down()
         self.never_started += 1
         if self.never_started >= NEVER_STARTED_MAX and not self.feeder.closed:
             self._close(
-                f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further one "
-                "is tried there"
+                f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further "
+                "task starts there"
             )
 
     def _hold_up(self, turn: Turn, worker: int, error: OSError) -> None:
@@ -394,14 +391,11 @@ class Loop:
         self.is_held_up = True
         if self.problem_deadline is None:
             self.problem_deadline = Deadline.after(PROBLEM_S)
-        if not self.is_problem_told:
-            self.is_problem_told = True
-            self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
+        if not self.is_problem_logged:
+            self.is_problem_logged = True
+            self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it tries again every second")
         elif self.problem_deadline.left() == 0 and not (self.running or self.starting or self.feeder.closed):
             self._close(f"{self.node.name} could start nothing for {PROBLEM_S:g} s ({error.strerror}); it gives up")
-
-    def _argv(self, task: int) -> tuple[str, ...]:
-        return task_command.argv_of(self.what, self.lines, task)
 
     # ---- A task's end ----
 
@@ -415,23 +409,23 @@ class Loop:
             found = True
             if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
                 self._write_down()
-                self._listen(DOUBT_S)
+                self._take_signals(DOUBT_S)
             task = self.running.pop(seen.si_pid, None)
             code = seen.si_status if seen.si_code == os.CLD_EXITED else None
             number = None if code is not None else seen.si_status
             if task is not None:
-                # In this order a launcher that dies at any point leaves enough for its guard to write it down once.
+                # First the table, then wait4: if the loop dies in between, the guard records this end exactly once.
                 self.table.end(task.worker, code, number)
             try:
                 _, _, usage = os.wait4(seen.si_pid, 0)
             except ChildProcessError:
-                continue  # a start that failed: the thread of that start has waited for its process
+                continue  # a failed start: its thread has already waited for the process
             if task is None:
-                continue  # a grandchild whose parents are gone
+                continue  # an adopted descendant of a task
             if task_process.group_is_there(task.pid):
                 self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
             if usage.ru_maxrss > self.own_peak_kib:
-                self.own_peak_kib = _own_peak_kib()  # it only grows
+                self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read seldom: it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             task.cpu_s = usage.ru_utime + usage.ru_stime
             self.rates.ended(task, self.strategy)
@@ -442,12 +436,12 @@ class Loop:
         return found
 
     def _next_ended(self) -> os.waitid_result | None:
-        """Return a child that has ended and that nobody has waited for."""
+        """Return an ended child without waiting for it (WNOWAIT); None: there is none that can be processed now."""
         try:
             seen = os.waitid(os.P_ALL, 0, ENDED)
             if seen is None or seen.si_pid in self.running:
                 return seen
-            # A task that has ended before we heard that it had begun, or a grandchild whose parents are gone.
+            # Either a task that ended before its start was processed, or an adopted descendant of a task.
             if self._await_starts() or seen.si_pid in self.running:
                 return seen
             return next(filter(None, (os.waitid(os.P_PID, pid, ENDED) for pid in self.running)), None)
@@ -463,8 +457,11 @@ class Loop:
         return self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
-        """The kernel counts its kills and does not say whom. A kill is a SIGKILL, so such an end comes first for the
-        blame; another failure has it only where the count has just risen."""
+        """Return whether one of the kernel's memory kills is attributed to this end.
+
+        The kernel counts its kills and does not name the processes. An end by SIGKILL takes any kill that is not yet
+        attributed; another failure only a kill since the last reading.
+        """
         kills = self.host.kills()
         risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
         self.unblamed_kills += risen
@@ -519,9 +516,9 @@ class Loop:
             self._stop_if_too_many_failed()
 
     def _write_down(self) -> None:
-        """Write the results of all tasks that have ended, before another one starts in their workers.
+        """Write the results of all ended tasks, before their workers start other tasks.
 
-        Until then the guard finds them in the table.
+        Until then the guard finds these tasks in the table.
         """
         if not self.unwritten:
             return
@@ -530,41 +527,40 @@ class Loop:
             self.table.clear(worker)
         self.unwritten.clear()
 
-    # ---- Words from outside ----
+    # ---- Signals ----
 
-    def _listen(self, patience_s: float = 0.0) -> None:
+    def _take_signals(self, patience_s: float = 0.0) -> None:
         """Handle pending signals; with `patience_s`, wait until one of STOPS comes or the time is over."""
         deadline = Deadline.after(patience_s)
         while True:
             received = signal.sigtimedwait(COMMAND_SIGNALS, 0)
             if received is not None:
-                self._hear(received.si_signo)
+                self._handle(received.si_signo)
             elif deadline.left() == 0 or self.stopping is not None:
                 return
             else:
                 time.sleep(0.01)
 
-    def _hear(self, signo: int) -> None:
+    def _handle(self, signo: int) -> None:
         if signo not in COMMAND_SIGNALS:
             return
         number, now = signal.Signals(signo), time.monotonic()
-        is_echo = now - self.heard.get(number, -ONCE_S) < ONCE_S
-        if is_echo:
+        if now - self.last_signals.get(number, -ONCE_S) < ONCE_S:
             return
-        self.heard[number] = now
-        self._await_starts()  # those that are on the way are to hear it as well
+        self.last_signals[number] = now
+        self._await_starts()  # tasks that are being started get the signal too
         if number not in STOPS:
-            # Such as "write a checkpoint" (sbatch --signal=USR1@60): a word to the tasks; we go on.
+            # For the tasks only, such as a request for a checkpoint (sbatch --signal=USR1@60).
             for pid in self.running:
                 task_process.signal_group(pid, number)
         elif self.stopping is None:
             self._begin_to_stop(number)
         elif number is signal.SIGINT:
-            self.stopping = Deadline.after(0)  # Ctrl-C once more: at once
+            self.stopping = Deadline.after(0)  # a second Ctrl-C: SIGKILL at once
             self.lingering = dict.fromkeys(self.lingering, self.stopping)
 
     def _begin_to_stop(self, number: signal.Signals) -> None:
-        """Start nothing more, pass the signal on, and have all ended within GRACE_S."""
+        """Start nothing more, forward the signal to all tasks, and set the deadline for SIGKILL."""
         self.stopping = Deadline.after(GRACE_S)
         self.feeder.closed = True
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
@@ -574,15 +570,15 @@ class Loop:
         running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; "
-            f"{together.unfinished_text(self.what)}"
+            f"{together.unfinished_text(self.run)}"
         )
 
     def _tell_to_stop(self, pid: int) -> None:
         task_process.signal_group(pid, self.stop_with)
-        task_process.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
+        task_process.signal_group(pid, signal.SIGCONT)  # a stopped process handles the signal only when it continues
 
     def _tick(self, *, ended: bool = False) -> None:
-        """Do what is due about once a second."""
+        """Do what is due about once a second: sample, check disk and limits, write the progress."""
         self.is_held_up = False
         self.logs.close_unused(self.starting.values())
         self._end_what_lingers()
@@ -591,7 +587,7 @@ class Loop:
                 task_process.signal_group(pid, signal.SIGKILL)
                 for known in descendants.read_session(pid):
                     end(known, signal.SIGKILL)
-        self.rates.look(self.running, self.strategy, self.done)
+        self.rates.update(self.running, self.strategy, self.done)
         self.strategy.tick()
         self._name_leases()
         if ended or self.settle.left() == 0:
@@ -614,8 +610,8 @@ class Loop:
         )
         run_folder.write_progress(self.node.folder, progress)
         self.show(progress)
-        if self.what.max_failures is not None and self.node.count > 1:
-            parts = run_folder.read_progress(self.run_folder, self.what, self.node.job)
+        if self.run.max_failures is not None and self.node.count > 1:
+            parts = run_folder.read_progress(self.run_folder, self.run, self.node.job)
             self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
             self._stop_if_too_many_failed()
 
@@ -629,17 +625,17 @@ class Loop:
             why = (
                 "is full"
                 if self.results.write_error is None
-                else f"takes nothing more ({self.results.write_error.strerror})"
+                else f"cannot be written ({self.results.write_error.strerror})"
             )
             self.say(
-                f"the disk of {self.folder} {why}: logs of tasks that ran since {time.strftime('%H:%M:%S')} on "
-                f"{self.node.name} may be cut off or missing"
+                f"the disk of {self.folder} {why}: logs of tasks that run from {time.strftime('%H:%M:%S')} on at "
+                f"{self.node.name} may be incomplete or missing"
             )
 
     def _name_leases(self) -> None:
-        """Write the task of each slot into its lease, for slurm-share status.
+        """Write the task of each slot into its lease, for `slurm-share status`.
 
-        Not at every start: a short task has ended before anybody could ask.
+        Done once a second and not at every start, which would slow down short tasks.
         """
         if self.node.leases is None:
             return
@@ -649,10 +645,9 @@ class Loop:
                 self.node.leases.name(slot, task.pid)
 
     def _end_what_lingers(self) -> None:
-        """End processes left in tasks' groups: SIGTERM at half time, SIGKILL at the end.
+        """End processes left in the groups of ended tasks: SIGTERM after half of their time, SIGKILL at its end.
 
-        A group keeps its leader's number from being given to a new process; if there is a process of that number
-        again, the group has gone and the number is another process's.
+        The kernel does not reuse a pid while a group has it. So if a process of that number exists, the group is gone.
         """
         for leader, deadline in list(self.lingering.items()):
             if not task_process.group_is_there(leader) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
@@ -661,7 +656,3 @@ class Loop:
                 task_process.signal_group(leader, signal.SIGKILL)
             elif self.stopping is None and deadline.left() < LEFT_S / 2:
                 task_process.signal_group(leader, signal.SIGTERM)
-
-
-def _own_peak_kib() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

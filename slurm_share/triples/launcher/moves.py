@@ -1,4 +1,4 @@
-"""Tell tasks to save their state and end, so that they start on another GPU."""
+"""Move tasks to another GPU: signal them to save their state and end, so that they start again elsewhere."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from . import task_process
 from .running import Running
 
 SAVE_S = 60.0
-"""So long a task has for saving its state and ending, before SIGTERM."""
+"""Seconds that a task has to save its state and end, before SIGTERM."""
 GRACE_S = 25.0
-"""From SIGTERM to SIGKILL, as at the end of a job."""
+"""Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
 class Moves:
-    """The tasks of a loop that were told to end and start elsewhere."""
+    """The tasks of a loop that are being moved."""
 
     def __init__(self, checkpoint_signal: int | None) -> None:
-        """`checkpoint_signal`: on which tasks save their state and end; None: they cannot, and get SIGTERM at once."""
+        """`checkpoint_signal`: the signal on which tasks save their state and end; None: SIGTERM is sent at once."""
         self._signal = checkpoint_signal
         self._due: dict[int, tuple[Running, float, signal.Signals]] = {}
-        """Task -> at which moment (monotonic clock) it gets which signal next."""
+        """Task number -> the task, when it gets its next signal (monotonic clock, seconds), and that signal."""
 
     def begin(self, task: Running) -> None:
-        """Tell a task to save its state and end."""
+        """Signal a task to save its state and end."""
         task.is_moving = True
         now = time.monotonic()
         if self._signal is None:
             self._due[task.turn.task] = (task, now, signal.SIGTERM)
-            self.look()
+            self.check()
         else:
             task_process.signal_group(task.pid, signal.Signals(self._signal))
             self._due[task.turn.task] = (task, now + SAVE_S, signal.SIGTERM)
 
-    def look(self) -> None:
-        """End those whose time is over. Call it about once a second."""
+    def check(self) -> None:
+        """Send the signals that are due. Call it about once a second."""
         now = time.monotonic()
         for number, (task, due, signo) in list(self._due.items()):
             if now < due:
@@ -50,6 +50,6 @@ class Moves:
                 for known in descendants.read_session(task.pid):
                     end(known, signal.SIGKILL)
 
-    def forget(self, task: int) -> None:
+    def drop(self, task: int) -> None:
         """Drop a task that has ended."""
         self._due.pop(task, None)

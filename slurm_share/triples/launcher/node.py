@@ -1,4 +1,4 @@
-"""Prepare a node for its processes: their ranks, their places, and the variables of their tasks."""
+"""Prepare a node for its processes: ranks, cores, GPUs, and the variables of their tasks."""
 
 from __future__ import annotations
 
@@ -36,59 +36,59 @@ if TYPE_CHECKING:
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One node's part of a run, with all that is held for it until `release`."""
+    """One node's part of a run, with the resources that are held until `release`."""
 
     name: str
     index: int
-    """0 to count-1 among the nodes of the run."""
+    """Number of the node in the run, 0 to `count` - 1."""
     count: int
     job: str
     """As in records.Ended."""
     first_rank: int
     last_rank: int
     folder: Path
-    """This node's, below the run's: logs, results, progress."""
+    """The node's folder below the run's folder: logs, results, progress."""
     workers: tuple[Worker, ...]
-    """By rising rank."""
+    """In the order of their ranks."""
     notes: tuple[str, ...] = ()
     """Sentences for the job's log."""
     own: Own | None = None
-    """What was prepared for this launcher only."""
+    """Resources prepared for this launcher only; None: there is a plan of the Prolog, or nothing was prepared."""
     leases: Leases | None = None
-    """Leases of the slots of a plan."""
+    """Leases of slots of the Prolog's plan."""
     plan: Plan | None = None
-    """The plan of the workers' GPUs; None: they have none."""
+    """The plan of the workers' GPUs; None: no GPUs."""
     budgets: Mapping[int, Budget] = {}
-    """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
+    """GPU position -> its budget, for GPUs with memory caps."""
     cores: int = 1
-    """That the launcher may use."""
+    """Number of cores that the launcher may use."""
     gpu_slots: tuple[Slot, ...] = ()
-    """Of a packed run: one slot of each GPU, from which that of each start is made; by the GPU's position."""
+    """In a packed run: one slot of each GPU, by position, the template for the slot of each start."""
     gpu_facts: tuple[GpuFacts, ...] = ()
-    """Of a packed run: the same GPUs."""
+    """In a packed run: the same GPUs, by position."""
     bookings: Bookings | None = None
-    """Of a packed run: what is booked of them; None: other launchers are not asked."""
+    """In a packed run: memory booked by all launchers of the user; None: other launchers are not considered."""
     tmp: Path = Path("/tmp")
-    """On the node's own disk."""
+    """Folder for temporary files on the node's own disk."""
     progress_folder: str = ""
-    """Where each worker's tasks have a file for their progress, named by its number on the node; empty: nowhere."""
+    """Folder with one progress file per worker, named by the worker's number on the node; empty: none."""
     estimate_history: str = ""
-    """The site's folder of sizes, as in its settings."""
+    """The site's folder of measured sizes, from its settings."""
     rendezvous: str = ""
-    """Of ranks that send messages: the socket of this node's rendezvous process, as LLSUB_RENDEZVOUS has it."""
+    """LLSUB_RENDEZVOUS: the socket of this node's rendezvous process; empty: the run has no ranks."""
     address: str = ""
-    """Where the ranks of this node listen, for those of other nodes; empty: there are none."""
+    """LLSUB_ADDRESS: where ranks of this node listen for other nodes; empty: there is one node."""
     ports: str = ""
-    """The ports for that, as LLSUB_PORTS has them; empty: any."""
+    """LLSUB_PORTS: the ports on which they listen; empty: any."""
     rendezvous_folder: Path | None = None
-    """With the key of ranks on several nodes; None: they need none."""
+    """Folder with the key of ranks on several nodes; None: no key is needed."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
-    """Return the workers of this node, with slots leased or GPUs prepared for them until `release`.
+    """Return this node with its workers; slots are leased, or GPUs prepared, until `release`.
 
-    `folder` is the run's; nothing is made in it. Raises LaunchError where the node cannot run the processes, StateError
-    where a plan or its slots cannot be used. Nothing is held then.
+    `folder`: the run's folder, in which nothing is created. Raises LaunchError if the node cannot run the processes,
+    StateError if a plan or its slots cannot be used. Nothing is held after an error.
     """
     here = _read_here(environ)
     first, processes = _ranks(run, here, environ)
@@ -99,7 +99,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     budgets = _budgets(workers, found, settings)
     packed = None
     if run.pack is not None:
-        from . import pack_gpus  # here: a plain run need not wait for what it does not use
+        from . import pack_gpus  # imported here: other runs start faster without it
 
         try:
             packed = pack_gpus.prepare(here, found, budgets, paths, settings)
@@ -117,11 +117,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         last_rank=last,
         folder=run_folder.node_folder(folder, run, first, last, here.node),
         workers=workers,
-        notes=(
-            *_sizing_notes(run, here, len(cores)),
-            *found.notes,
-            *(() if packed is None else packed.notes),
-        ),
+        notes=(*_sizing_notes(run, here, len(cores)), *found.notes, *(() if packed is None else packed.notes)),
         own=found.own,
         leases=found.leases,
         plan=found.plan,
@@ -137,9 +133,9 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons, give slots and bookings back; return what went wrong, in sentences. May be called twice.
+    """End the daemons and release slots and bookings; return the problems as sentences. May be called twice.
 
-    The key of ranks goes with node 0, which is the last to end.
+    Node 0, which ends last, removes the key of ranks.
     """
     if node.rendezvous_folder is not None and node.index == 0:
         rendezvous_files.remove(node.rendezvous_folder)
@@ -164,7 +160,7 @@ def tell_failed(run: Run, folder: Path, environ: Mapping[str, str], why: str) ->
 
 
 def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
-    """Return a result with what all results of a worker have in common; the caller adds task, attempt and outcome."""
+    """Return a result with the fields that all results of a worker share; the caller adds task, attempt and outcome."""
     return Ended(
         task=0,
         rank=worker.rank,
@@ -182,12 +178,12 @@ def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
 
 
 def on_gpu(node: Node, result: Ended, place: int) -> Ended:
-    """Return a result of a packed run with the GPU of its start, by its position among the node's."""
+    """Return a result of a packed run with the GPU at a position among the node's GPUs."""
     gpu = node.gpu_slots[place].gpu
     return replace(result, gpu=gpu.index if gpu.is_listed else None, gpu_uuid=gpu.uuid if gpu.is_listed else None)
 
 
-# ---- Who is here ----
+# ---- Job and ranks ----
 
 
 def _read_here(environ: Mapping[str, str]) -> Here:
@@ -212,7 +208,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return the first rank of this node, and how many it has."""
+    """Return the first rank of this node, and its number of ranks."""
     first, wanted = 0, run.processes
     if run.triple is not None:
         if run.triple.nodes != here.count:
@@ -226,7 +222,7 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
             )
         first, wanted = here.index * run.triple.per_node, run.triple.per_node
     elif here.job_id is not None:
-        # The launcher's own step says of itself that it has one task a node; the job's script keeps what the job has.
+        # In the launcher's own step Slurm's variable says one task a node; launch.sh keeps the job's value.
         task_counts = environ.get(ENV_JOB_TASKS) or environ.get("SLURM_TASKS_PER_NODE", "")
         try:
             first, wanted = triple.ranks_of(task_counts, here.index)
@@ -240,7 +236,7 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
     return first, count
 
 
-# ---- Where they sit ----
+# ---- GPUs and cores ----
 
 
 def _read_slot_assignment(
@@ -279,7 +275,7 @@ def _read_slot_assignment(
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:
-    """Return the places of the processes. Each one's GPU is given to `lay_out`: it need not come in turn."""
+    """Return the places of the processes, near the GPUs that the slots give them."""
     threads = None if run.triple is None else run.triple.threads
     layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
     everywhere = tuple(sorted(cpu for core in cores for cpu in core.cpus))
@@ -303,7 +299,7 @@ def _worker(first: int, place: Place, workers: SlotAssignment) -> Worker:
 
 
 def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Settings) -> dict[int, Budget]:
-    """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
+    """Return the memory of each GPU that this launcher may divide: all, or the part of its slots if others share it."""
     found = {}
     plan, held = assigned.plan, slot_assignment.held_slots(assigned)
     for gpu in {worker.place.gpu for worker in workers if worker.place.gpu is not None}:
@@ -320,14 +316,14 @@ def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Sett
 
 
 def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:
-    """Return notes on the size of the processes, once per run: the nodes of a job are of one kind."""
+    """Return notes on cores and threads, on the first node only: the nodes of a job are alike."""
     if run.triple is None or run.triple.is_auto or here.index > 0:
         return ()
     return triple.notes(run.triple.nodes, run.triple.per_node, run.triple.threads, cores)
 
 
 def _read_gpu_numa(gpus: Sequence[Gpu | None]) -> tuple[int | None, ...]:
-    """Return the NUMA node of each process's GPU; None if the driver does not say: it only decides nearness."""
+    """Return the NUMA node of each process's GPU; None: not known, and then no cores are preferred."""
     known = tuple({gpu.uuid: gpu for gpu in gpus if gpu is not None}.values())
     try:
         bus_ids = binding.read_bus_ids(known) if known else ()

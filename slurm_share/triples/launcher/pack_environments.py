@@ -1,4 +1,4 @@
-"""The environment of a start of a packed run: its GPU, its cap, and what frameworks are told to take."""
+"""The environment of each start of a packed run: GPU, memory cap, and the memory settings of frameworks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ from .node import Node
 from .running import Running
 
 ENV_GPU_MEM = b"LLSUB_GPU_MEM_MIB"
-"""What is booked for the task on each of its GPUs, in MiB."""
+"""GPU memory booked for the task on each of its GPUs, in MiB."""
 ENV_NEIGHBOURS = b"LLSUB_NEIGHBOURS"
-"""How many tasks of the run were on its GPU when it started."""
+"""Number of other tasks of the run on its GPU when it started."""
 ENVIRONMENTS_MOST = 512
-"""Environments that are kept for later starts with the same worker, GPU and cap."""
+"""Most environments in the cache, each for one worker, GPU and cap."""
 
 
 class PackEnvironments:
-    """Makes environments, and keeps them: most starts are like an earlier one."""
+    """A cache of environments. Most starts have the worker, GPU and cap of an earlier one."""
 
     def __init__(self, run: Run, node: Node, common: Mapping[bytes, bytes]) -> None:
-        """`common`: the variables of all tasks."""
+        """`common`: the variables that are the same for all tasks."""
         self._run = run
         self._node = node
         self._common = common
         self._facts: dict[str, GpuFacts] = {facts.uuid: facts for facts in node.gpu_facts}
         self._kept: dict[object, task_process.Environment] = {}
 
-    def find(
-        self, task: Running, start: Start, *, neighbours: int, threads: int | None
-    ) -> task_process.Environment:  # fmt: skip
-        """Return the environment of a start. `threads`: for each process; None: nothing is said of them."""
+    def find(self, task: Running, start: Start, *, neighbours: int, threads: int | None) -> task_process.Environment:
+        """Return the environment of a start. `threads`: OMP_NUM_THREADS of each process; None: not set here."""
         key = (
             task.worker, start.gpus, start.cap_mib, start.reserve_mib, start.is_alone, start.sharing, start.sm_percent,
             threads,
@@ -66,7 +64,7 @@ class PackEnvironments:
         return task_process.Environment(found)
 
     def _slot_of(self, task: Running, start: Start) -> tuple[Slot, tuple[Assignment, ...]]:
-        """Return the slot with which a task starts, and variables that are not the slot's."""
+        """Return the slot of a start, and the variables that do not come from the slot."""
         template = self._node.gpu_slots[self._facts[start.gpus[0]].index]
         own = self._node.workers[task.worker].gpu_slot
         slot = own if own is not None and own.gpu.uuid == template.gpu.uuid else template
@@ -82,13 +80,11 @@ class PackEnvironments:
         return slot, ()
 
     def _is_without_mps(self, start: Start) -> bool:
-        """Return whether a task shares its GPU without MPS, though there is a daemon."""
+        """Return whether a task runs without MPS on a GPU that has an MPS daemon."""
         facts = self._facts[start.gpus[0]]
         return facts.is_mps and not facts.takes_only_mps and start.sharing in ("time-slicing", "exclusive")
 
     def _with_memory(self, slot: Slot, start: Start) -> Slot:
-        """Return the slot with this start's cap. What frameworks are told to take follows what is booked."""
+        """Return the slot with the start's cap, and with the memory ratio for frameworks from the booked memory."""
         booked = None if start.is_alone or not start.reserve_mib else start.reserve_mib
-        return replace(
-            slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked)
-        )  # fmt: skip
+        return replace(slot, memory_cap_mib=start.cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, booked))

@@ -1,4 +1,4 @@
-"""The GPUs of a node as a packed run sees them: their sizes, what limits tasks on them, and what is booked of them."""
+"""The GPUs of a node for a packed run: sizes, limits on tasks, and booked memory."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .slot_assignment import Here, SlotAssignment, cannot_run
 
 
 class PackGpus(Struct, frozen=True, kw_only=True):
-    """The GPUs that a launcher packs."""
+    """The GPUs on which a launcher places tasks."""
 
     slots: tuple[Slot, ...]
-    """One of each GPU, by its position."""
+    """One slot of each GPU, by position."""
     facts: tuple[GpuFacts, ...]
     bookings: Bookings | None
     notes: tuple[str, ...] = ()
@@ -34,10 +34,10 @@ class PackGpus(Struct, frozen=True, kw_only=True):
 def prepare(
     here: Here, found: SlotAssignment, budgets: Mapping[int, Budget], paths: Paths, settings: Settings
 ) -> PackGpus:
-    """Return the GPUs on which this launcher has a slot. Raises LaunchError where it has none."""
+    """Return the GPUs on which this launcher has a slot. Raises LaunchError if it has none."""
     by_place = _whole_gpus(found) | dict(zip(found.positions, found.gpu_slots, strict=True))
     if found.plan is not None and found.leases is None:
-        # The launcher's own plan: fewer processes than GPUs may use any of them.
+        # In the launcher's own plan, the processes may use all GPUs, even if there are more GPUs than processes.
         by_place = {slot.number % len(found.plan.gpus): slot for slot in found.plan.slots} | by_place
     if not by_place:
         raise cannot_run(here, "--pack places tasks on GPUs, and it has none for this run; ask for some (-g 1)")
@@ -48,7 +48,7 @@ def prepare(
     except DriverError:
         version = None
     most = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or CLIENTS
-    most = min(most, settings.max_share)  # the slots of a GPU do not limit the tasks that are packed onto it
+    most = min(most, settings.max_share)  # a GPU may have more packed tasks than slots
     facts = tuple(
         _facts(index, slot, budgets.get(place), most, settings)
         for index, (place, slot) in enumerate(zip(places, slots, strict=True))
@@ -57,19 +57,19 @@ def prepare(
     without = [one.index for one in facts if not one.is_mps]
     if without:
         notes.append(
-            f"no memory cap is enforced on GPU {fold(without)} of {here.node}: tasks are placed by what they have "
-            "booked, and a task that takes more than that can harm its neighbours"
+            f"no memory cap is enforced on GPU {fold(without)} of {here.node}: tasks are placed by their booked "
+            "memory, and a task that takes more can make other tasks there fail"
         )
     bookings = None
     try:
         bookings = Bookings(paths.tmp, here.job, [one.uuid for one in facts])
     except StateError as error:
-        notes.append(f"{error}; what other launchers of yours book on {here.node} is not known here")
+        notes.append(f"{error}; the memory that your other launchers book on {here.node} is not known")
     return PackGpus(slots=slots, facts=facts, bookings=bookings, notes=tuple(notes))
 
 
 def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:
-    """Return a slot of each GPU, by its position, of which this launcher has every slot of the Prolog's plan."""
+    """Return one slot, by GPU position, of each GPU of the Prolog's plan that this launcher holds completely."""
     if found.plan is None:
         return {}
     held, per_gpu = slot_assignment.held_slots(found), found.plan.share.per_gpu
@@ -83,7 +83,7 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
     gpu, total = slot.gpu, slot.gpu.memory_total_mib
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
-        usable = budget.total_mib  # others have the other slots of this GPU
+        usable = budget.total_mib  # other steps or jobs have slots of this GPU
     is_mps, is_exclusive = slot.mps_directory is not None, _is_exclusive(gpu)
     return GpuFacts(
         uuid=gpu.uuid,
@@ -100,7 +100,7 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
 
 
 def _is_exclusive(gpu: Gpu) -> bool:
-    """Return whether a GPU takes one process at a time."""
+    """Return whether a GPU is in compute mode EXCLUSIVE_PROCESS."""
     try:
         return gpu.is_listed and compute_mode.read_compute_mode(gpu.uuid) == compute_mode.EXCLUSIVE_PROCESS
     except DriverError:

@@ -1,6 +1,6 @@
-"""What a packed run knows of sizes and speed when it begins, what it learns, and where that is kept.
+"""Sizes and speeds of commands: read the histories of user and site, add what a packed run measures.
 
-It reads the user's history and the site's, writes to the user's, and exchanges sizes with the other nodes of the run.
+Sizes are also exchanged with the other nodes of the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .node import Node
 
 
 class PackLearning:
-    """The histories of one launcher. The strategy calls all of it from its one thread."""
+    """The histories of one launcher. Only the thread of the loop calls it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class PackLearning:
         unix_s: float,
         tell: Callable[[str], None],
     ) -> None:
-        """Read what is known. `common`: the variables of all tasks. `tell` gets sentences for the job's log."""
+        """Read the histories. `common`: the variables of all tasks. `tell` gets sentences for the job's log."""
         self._request = request
         self._node = node
         self._unix_s = unix_s
@@ -61,9 +61,9 @@ class PackLearning:
         self._writer = Writer()
         self._speed_writer = SpeedWriter()
         self.runs: list[TaskRun] = []
-        """Finished attempts that are not written yet."""
+        """Finished attempts to be written to the history."""
         self.pairs: list[PairRun] = []
-        """Measured pairs that are not written yet."""
+        """Measured pairs to be written to the history."""
         self._is_group_loss_told = False
         self._sizes = NodeSizes(node.folder, is_alone=node.count == 1)
         self._outside = None
@@ -71,31 +71,31 @@ class PackLearning:
             self._outside = OutsideSizes(request.estimate, variables)
 
     def make_estimator(self) -> Estimator:
-        """Return an estimator that knows the histories."""
+        """Return an estimator of sizes based on the histories."""
         return Estimator(self._history.runs, now=self._unix_s, software=self.software, site=self._site)
 
     def make_speeds(self) -> Speeds:
-        """Return what the histories say of speed."""
+        """Return the speeds of commands from the histories."""
         return Speeds(self._history.runs, self.speeds.pairs, now=self._unix_s)
 
     def tell_size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Tell the other nodes of the run how much memory a task takes."""
+        """Publish the measured memory of a task to the other nodes of the run."""
         if self._node.count > 1 and (problem := self._sizes.append(key, gpu_model, peak_mib, age_s)) is not None:
             self._tell(problem)
 
     @property
     def asks_outside(self) -> bool:
-        """Return whether descriptions of models, or dry runs, are used."""
+        """Return whether sizes also come from descriptions of models or from dry runs (--estimate)."""
         return self._outside is not None
 
     def ask_outside(self, argv: Sequence[str], cwd: Path, key: TaskKey, packer: Packer) -> None:
-        """Look for the size of an unknown command in a description, or by a dry run, if the user wants that."""
+        """Request the size of an unknown command from a description or a dry run, if --estimate asks for it."""
         if self._outside is not None:
             self._outside.ask(argv, cwd, key)
             self.take_outside(packer)  # a description is read at once: the first decision is to know it
 
     def take_outside(self, packer: Packer) -> None:
-        """Give the packer the sizes that descriptions and dry runs have given since the last call."""
+        """Pass the new sizes from descriptions and dry runs to the packer."""
         if self._outside is not None:
             for figure in self._outside.take():
                 packer.offered(figure.key, figure.source, figure.mib)
@@ -103,12 +103,12 @@ class PackLearning:
                 self._tell(note)
 
     def keep_trials(self, *records: TunedRun | ShareRun) -> None:
-        """Write what trials have found to the user's history, unless the user does not want that."""
+        """Write results of trials to the user's history, unless the request disables learning."""
         if records and self._request.learns:
             self._write_speed(*records)
 
     def update(self, packer: Packer, now: float) -> None:
-        """Write what has ended to the user's history, and read what other nodes have told."""
+        """Write finished attempts to the user's history, and read the sizes from other nodes."""
         if self.runs:
             problem = self._writer.append(*self.runs)
             self.runs.clear()
@@ -126,11 +126,11 @@ class PackLearning:
             self._tell(note)
 
     def write_groups(self, packer: Packer) -> None:
-        """Write to the run's folder which tasks have run together since the last call."""
+        """Write the groups of tasks that have run together since the last call to the node's folder."""
         why = append_groups(self._node.folder, packer.groups.take_new())
         if why and not self._is_group_loss_told:
             self._is_group_loss_told = True
-            self._tell(f"groups of tasks are not kept for slurm-share pack explain: {why}")
+            self._tell(f"groups of tasks are not recorded for slurm-share pack explain: {why}")
 
     def _write_speed(self, *records: PairRun | TunedRun | ShareRun) -> None:
         problem = self._speed_writer.append(*records)

@@ -1,4 +1,4 @@
-"""What a packed run says in the job's log: one line for starts and one for all else, at most once a second."""
+"""The job's log of a packed run: at most once a second, one line for starts and one for other events."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from ..rules import pack_sentences
 
 SAY_S = 0.95
-"""Between two lines in the job's log; ticks are a second apart, or less."""
+"""Seconds between two writes; slightly less than the second between two ticks."""
 
 
 class PackLog:
-    """Sentences that wait for the next line."""
+    """Collects sentences for the next line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """`say` writes one line."""
@@ -20,18 +20,18 @@ class PackLog:
         self._say_at = 0.0
         self._events: list[str] = []
         self._started: list[tuple[int, str]] = []
-        """Tasks started since the last line, and why where."""
+        """Tasks started since the last line, and the reasons for their places."""
 
     def tell(self, sentence: str) -> None:
-        """Say a sentence in the next line."""
+        """Add a sentence to the next line."""
         self._events.append(sentence)
 
     def started(self, task: int, why: str) -> None:
-        """Say in the next line that a task was started."""
+        """Add the start of a task to the next line."""
         self._started.append((task, why))
 
     def flush(self, *, is_last: bool = False) -> None:
-        """Write what waits, unless that was done less than a second ago and this is not the last time."""
+        """Write the collected sentences, unless the last write was less than SAY_S ago. `is_last`: in any case."""
         if not is_last and time.monotonic() < self._say_at:
             return
         self._say_at = time.monotonic() + SAY_S

@@ -17,26 +17,26 @@ from .running import Running
 from .sampler import Sampler
 
 WINDOW_S = 60.0
-"""Load is given as the mean over this time."""
+"""Seconds over which the mean load is computed."""
 STALE_S = 3.0
-"""With an older sample, the driver is taken to hang."""
-LOOK_PAUSE_S = 0.002
+"""Age of the last sample, in seconds, from which on the driver is assumed to hang."""
+POLL_S = 0.002
 RETRY_S = 5.0
-"""Between two attempts to find a lost GPU again."""
+"""Seconds between two attempts to find a lost GPU again."""
 
 
 class NodeSample(Struct, frozen=True, kw_only=True):
-    """The GPUs of a node, and our tasks on them, at one moment."""
+    """One sample of a node's GPUs and of the launcher's tasks on them."""
 
     at: float
-    """On the monotonic clock, seconds, when the driver was asked."""
+    """When the driver was asked, monotonic clock, seconds."""
     gpus: Mapping[str, GpuSample]
-    """By UUID."""
+    """GPU UUID -> its sample."""
     tasks: tuple[TaskSample, ...]
 
 
 class PackSampler(Sampler):
-    """Sample every second, also while nothing runs: what others have on the GPUs counts before the first start."""
+    """Samples every second, also while nothing runs: the first start needs to know the memory that others use."""
 
     def __init__(self, running: Mapping[int, Running], host: HostMemory) -> None:
         super().__init__(running, has_gpus=True, host=host)
@@ -44,10 +44,9 @@ class PackSampler(Sampler):
         self._session = NvmlSession(retry_s=RETRY_S)
         self._windows: dict[tuple[str, str], deque[tuple[float, float]]] = {}
         self.latest: NodeSample | None = None
-        """The newest sample. Whoever reads it takes it as a whole: another thread puts the next one in its place."""
+        """The newest sample. The sampler's thread replaces it, so readers take the reference once."""
 
     def sample(self) -> None:
-        """Take one sample."""
         running = dict(self._tasks)
         at = time.monotonic()
         now = self._session.read()
@@ -59,8 +58,8 @@ class PackSampler(Sampler):
                 if leader in running:
                     clients[leader] = clients.get(leader, 0) + 1
                     if process.memory_used_mib is not None:
-                        its = memory.setdefault(leader, {})
-                        its[gpu.uuid] = its.get(gpu.uuid, 0) + process.memory_used_mib
+                        used = memory.setdefault(leader, {})
+                        used[gpu.uuid] = used.get(gpu.uuid, 0) + process.memory_used_mib
         for leader, used in memory.items():
             task = running[leader]
             task.gpu_now_mib = sum(used.values())
@@ -77,10 +76,10 @@ class PackSampler(Sampler):
                 ),
             )
 
-    def look(self, patience_s: float) -> NodeSample | None:
-        """Take a sample now, and return it; return None if that takes longer than `patience_s`, or there is no driver.
+    def sample_now(self, patience_s: float) -> NodeSample | None:
+        """Take a sample now and return it; None: it took longer than `patience_s`, or there is no driver.
 
-        A driver that has not answered for a while is not asked.
+        Does not ask a driver whose last answer is older than STALE_S.
         """
         asked = time.monotonic()
         if self.latest is None or asked - self.latest.at > STALE_S:
@@ -89,7 +88,7 @@ class PackSampler(Sampler):
         while time.monotonic() - asked < patience_s:
             if self.latest.at >= asked:
                 return self.latest
-            time.sleep(LOOK_PAUSE_S)
+            time.sleep(POLL_S)
         return None
 
     def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
@@ -109,7 +108,7 @@ class PackSampler(Sampler):
         )
 
     def _mean(self, uuid: str, name: str, percent: float | None, at: float) -> float | None:
-        """Return the mean over the window as a ratio; None where the figure is not known now."""
+        """Return the mean over the window as a ratio; None: the current value is not known."""
         if percent is None:
             return None
         window = self._windows.setdefault((uuid, name), deque())

@@ -1,4 +1,4 @@
-"""The trials of a packed run: the number of tasks at once, ways of sharing, and shares of the multiprocessors."""
+"""The trials of a packed run: number of tasks at once, sharing method, and parts of the multiprocessors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tuning import Tuning
 
 
 class PackTrials:
-    """What the user has asked to be found by trials; often nothing. Times are the strategy's seconds."""
+    """The trials that the user has requested; often none. Times are in seconds since the strategy was made."""
 
     def __init__(
         self,
@@ -48,31 +48,31 @@ class PackTrials:
 
     @property
     def needs_host(self) -> bool:
-        """Return whether the free memory of the host has to be sampled."""
+        """Return whether the trials need samples of the host's memory."""
         return self._tuning is not None
 
     @property
     def is_to_begin(self) -> bool:
-        """Return whether the first task of the run has to be named with `begin`."""
+        """Return whether `begin` has to be called with the first task of the run."""
         return self._tuning is not None and not self._tuning.has_begun
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
-        """Return what was measured so far."""
+        """Return the levels measured so far."""
         return () if self._tuning is None else self._tuning.levels
 
     @property
     def threads(self) -> int | None:
-        """Return how many threads a process is told to use; None: nothing is said of them."""
+        """Return OMP_NUM_THREADS for a process; None: the trials do not set it."""
         return None if self._tuning is None else self._tuning.threads
 
     def begin(self, key: TaskKey | None, tasks: int) -> None:
-        """Begin with so many tasks of a command."""
+        """Begin the trials. `tasks`: how many tasks of the command this node has."""
         if self._tuning is not None:
             self._tuning.begin(key, tasks, self._learning.speeds, time.time())
 
     def start(self, start: Start) -> Start:
-        """Return a start with what is tried on it. Decisions do not have that: they are replayed without the trials."""
+        """Return a start with the method and part under trial, which the recorded decisions leave out."""
         if self._tuning is not None and len(start.gpus) == 1:
             start = replace(start, sharing=self._tuning.method)
         if self._shares is not None and start.sharing in (None, "mps"):
@@ -80,19 +80,19 @@ class PackTrials:
         return start
 
     def dropped(self, task: int) -> None:
-        """Note that a start was not carried out."""
+        """Cancel the trial of a start that was not carried out."""
         if self._shares is not None:
             self._shares.dropped(task)
 
     def ended(self, task: Running, now: float, *, is_done: bool) -> None:
-        """Note the end of an attempt."""
+        """Record the end of an attempt."""
         if self._tuning is not None:
             self._tuning.ended(task, time.monotonic() - task.clock, now, is_done=is_done)
         if self._shares is not None:
             self._shares.ended(task.turn.task, time.time())
 
     def tick(self, running: Mapping[int, Running], host: Callable[[], Room | None], now: float) -> None:
-        """Look at the running tasks, and keep what trials have found. `host` returns the memory of the host."""
+        """Measure the running tasks, and keep results of trials. `host` returns the host's memory."""
         if self._tuning is not None:
             self._tuning.tick(running, host(), now)
             self._take_tuned(self._tuning)
@@ -101,11 +101,11 @@ class PackTrials:
             self.take_shares()
 
     def sentences(self) -> list[str]:
-        """Return the tables for the end of the run."""
+        """Return the tables for the end of the run, as lines."""
         return [] if self._tuning is None else self._tuning.sentences()
 
     def _take_tuned(self, tuning: Tuning) -> None:
-        """Say what trials of numbers and ways of sharing have found, and write it to the user's history."""
+        """Log the results of trials of numbers and methods, and write them to the user's history."""
         for sentence in tuning.to_say:
             self._tell(sentence)
         tuning.to_say.clear()
@@ -114,7 +114,7 @@ class PackTrials:
             self._learning.keep_trials(replace(record, when=round(time.time(), 3)))
 
     def take_shares(self) -> None:
-        """Say what trials of shares have found, and write it to the user's history."""
+        """Log the results of trials of multiprocessor parts, and write them to the user's history."""
         if self._shares is None:
             return
         for sentence in self._shares.to_say:

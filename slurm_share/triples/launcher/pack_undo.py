@@ -1,4 +1,4 @@
-"""Carry out what undoes a choice of neighbours: bans, pauses, and moves to another GPU."""
+"""Undo a placement that slows tasks down: bans, pauses, and moves to another GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .running import Running
 
 
 class PackUndo:
-    """Paused and moving tasks of one launcher."""
+    """The paused and moving tasks of one launcher."""
 
     def __init__(
         self,
@@ -33,44 +33,44 @@ class PackUndo:
 
     @property
     def paused(self) -> frozenset[int]:
-        """Return the numbers of the paused tasks."""
+        """Return the task numbers of the paused tasks."""
         return frozenset(self._pauses.tasks)
 
     def carry_out(self, action: Ban | Pause | Resume | Move, running: Mapping[int, Running], now: float) -> None:
-        """Carry out one action of a decision, and say it. `running`: the running tasks, by pid."""
+        """Carry out and log one action of a decision. `running`: the running tasks, by pid."""
         self._tell(action.why)
         if isinstance(action, Ban):
             return
         task = next((one for one in running.values() if one.turn.task == action.task), None)
         if isinstance(action, Resume):
             self._pauses.resume(action.task)
-            self._hangs.forget(action.task)
+            self._hangs.drop(action.task)
         elif task is None:
-            self._packer.resumed(action.task, now)  # it has just ended, or is just being started
+            self._packer.resumed(action.task, now)  # the task has just ended, or is being started
         elif isinstance(action, Move):
             self._moves.begin(task)
         elif not self._pauses.pause(task):
             self._packer.resumed(action.task, now)
 
     def resume_all(self, now: float) -> None:
-        """Let all paused tasks go on; none is paused from now on."""
+        """Continue all paused tasks, and pause none from now on."""
         for number in list(self._pauses.tasks):
             self._packer.resumed(number, now)
         self._pauses.resume_all()
         self._packer.pause_no_more()
 
     def check(self, now: float) -> None:
-        """Keep what is paused as it is; let it go on for good where nobody would do so if this launcher was killed."""
+        """Keep paused tasks stopped; continue them for good if the watchdog has ended. Send signals to moving tasks."""
         if self._packer.board.settings.undo == "pause" and not self._pauses.is_possible:
             self.resume_all(now)
             self._tell(
-                f"no further task is paused on {self._node_name}: the process that would let it go on without this "
-                "launcher is gone"
+                f"no further task is paused on {self._node_name}: the watchdog, which would end paused tasks if this "
+                "launcher were killed, has ended"
             )
-        self._pauses.look()
-        self._moves.look()
+        self._pauses.check()
+        self._moves.check()
 
     def ended(self, task: int) -> None:
-        """Forget a task that has ended; what is left of it goes on."""
-        self._moves.forget(task)
+        """Drop a task that has ended, and continue processes that it left behind."""
+        self._moves.drop(task)
         self._pauses.resume(task)

@@ -1,7 +1,7 @@
-"""The strategy of a packed run: each start gets the GPU on which the task's memory can be booked.
+"""The strategy of a packed run: each task starts on a GPU on which its memory can be booked.
 
-A worker is cores and a log. What starts where is decided by `packing`, from values that are gathered here: the queue,
-the sampler's figures, and how attempts ended.
+A worker provides cores and a log only. `packing` decides which task starts on which GPU, from the queue, the samples
+and the ends of attempts that this module collects.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .pack_trials import PackTrials
 from .pack_undo import PackUndo
 from .pauses import Pauses
 from .running import Running
-from .strategy import GivenUp
+from .strategy import GivenUp, Strategy
 
 OUTCOMES: Mapping[EndKind, Outcome] = {
     "done": "done",
@@ -68,17 +68,19 @@ OUTCOMES: Mapping[EndKind, Outcome] = {
     "unfinished": "unfinished",
 }
 LOST = "GPU is lost"
-"""NVML's GPU_IS_LOST, as the reader of GPUs writes it."""
+"""NVML's GPU_IS_LOST, as text of `node.gpus`."""
 FIRST_SAMPLE_S = 3.0
-"""How long the first start waits for the first sample: what others have on the GPUs is not known before."""
-LOOK_S = 0.25
-"""The driver is not asked again within this time because of another failed task."""
-LOOK_PATIENCE_S = 0.2
-"""For its answer; the other tasks' ends wait meanwhile."""
+"""Most seconds that the first start waits for the first sample, which shows the memory that others use."""
+SAMPLE_PAUSE_S = 0.25
+"""Seconds between two extra samples because of failed tasks."""
+SAMPLE_PATIENCE_S = 0.2
+"""Most seconds to wait for an extra sample, because the ends of other tasks wait too."""
 
 
-class Packed:
+class Packed(Strategy):
     """Choose the next start of a node by packing."""
+
+    sampler: PackSampler
 
     def __init__(
         self,
@@ -95,11 +97,14 @@ class Packed:
         say: Callable[[str], None],
         pauses: Pauses,
     ) -> None:
-        """`folder`: the run's. `specs`: what each task asks for; empty: all ask for the same. `known`: the last attempt
-        of tasks that ran out of GPU memory in earlier jobs of the run."""
+        """Prepare the packer, its histories and its trials.
+
+        `folder`: the run's folder. `specs`: the request of each task; empty: all tasks request the same. `known`: the
+        last attempt of tasks that ran out of GPU memory in earlier jobs of the run.
+        """
         if run.pack is None:
             raise ValueError("the run is not packed")
-        self.what = run
+        self.run = run
         self.folder = folder
         self.node = node
         self.feeder = feeder
@@ -108,7 +113,6 @@ class Packed:
         self.known = known
         self.say = say
         self.running = running
-        self.lost_workers = 0
         self.sampler = PackSampler(running, host)
         self.daemons = Daemons(node.gpu_slots)
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
@@ -124,27 +128,24 @@ class Packed:
             self.sampler.watch_host = True
         self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
         self.environments = PackEnvironments(run, node, common)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin without any task."""
         self._ready: deque[Start] = deque()
+        """Starts that were decided and wait for a free worker."""
         self._key: TaskKey | None = None
-        """Of every task, where all of them are the same command."""
+        """The key of every task, if all tasks are the same command."""
         self._starts: dict[int, Start] = {}
-        """Task -> its start, for those that run or are being started."""
+        """Task -> its start, for tasks that run or are being started."""
         self._given_up: list[GivenUp] = []
         self._attempts: dict[int, int] = {}
-        """Task -> the number of its next attempt, where that is not the first."""
+        """Task -> the number of its next attempt, from the second on."""
         self._is_host_crowded = False
         self._host_peak_mib = 0
-        """The largest task that ran out of the host's memory; 0: not known."""
+        """Largest peak of a task that ran out of host memory; 0: not known."""
         self._out_of_memory: set[int] = set()
         """Tasks that wait to run again because they ran out of GPU memory."""
         self._afters: dict[int, After] = {}
-        """Task that has just ended -> what follows."""
+        """Task that has just ended -> the packer's verdict."""
         self._sample_at = 0.0
-        self._looked_s = -LOOK_S
+        self._sample_asked_s = -SAMPLE_PAUSE_S
 
     def _make_packer(self, request: PackRequest, unix_s: float) -> Packer:
         node, learning = self.node, self.learning
@@ -171,7 +172,6 @@ class Packed:
     # ---- The next start ----
 
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
-        """See Strategy."""
         while free:
             now = self._now()
             if self._is_host_crowded and not self._has_host_room():
@@ -184,21 +184,19 @@ class Packed:
             start = self._ready.popleft()
             if self._has_daemon(start, now):
                 self._starts[start.task] = start
-                its = self.packer.running[start.task]
                 self._out_of_memory.discard(start.task)
                 self.log.started(start.task, start.why)
-                return self._worker_for(start, free), Turn(start.task, its.attempt)
+                return self._worker_for(start, free), Turn(start.task, self.packer.running[start.task].attempt)
         return None
 
     def _has_host_room(self) -> bool:
-        """Return whether the host has room for one more task as large as the one that ran out of its memory."""
+        """Return whether the host has memory for one more task as large as the largest that ran out of it."""
         tasks = list(self.running.values())
         need = outcomes.need_mib(None, [self._host_peak_mib])
         return outcomes.has_room(need, self.sampler.host(tasks), len(self._starts))
 
     def _take_new(self, now: float, free: int) -> None:
-        """Take tasks that have not begun, as many as a decision looks at; where nodes share the queue, no more than can
-        start soon."""
+        """Take new tasks for the packer's window; if nodes share the queue, only as many as can start soon."""
         wanted = self.packer.request.settings.window - len(self.packer.waiting)
         if self.node.count > 1:
             wanted = min(wanted, 2 * free - len(self.packer.waiting))
@@ -211,11 +209,11 @@ class Packed:
             ask = self._ask(task, now)
             if self.trials.is_to_begin:
                 left = self.left()
-                self.trials.begin(ask.key, 1 + (self.what.tasks // self.node.count if left is None else left))
+                self.trials.begin(ask.key, 1 + (self.run.tasks // self.node.count if left is None else left))
             self.packer.add(ask, now, floor_mib=floor)
 
     def _is_impossible(self, task: int) -> bool:
-        """Return whether a task can never run here; it is recorded then."""
+        """Return whether a task can never run on this node; give it up if so."""
         only_mps = [facts.index for facts in self.node.gpu_facts if facts.takes_only_mps]
         if self._spec(task).gpus == 1 or not only_mps:
             return False
@@ -234,22 +232,22 @@ class Packed:
     def _spec(self, task: int) -> TaskSpec:
         if self.specs:
             return self.specs[task]
-        return TaskSpec() if self.what.pack is None else self.what.pack.spec
+        return TaskSpec() if self.run.pack is None else self.run.pack.spec
 
     def _ask(self, task: int, now: float) -> TaskAsk:
         spec = self._spec(task)
         key = self._key
         if key is None:
             key = key_of(self._argv(task), self._cwd, spec.name, run_folder=self.folder)
-            if self.what.task_kind == "rank" and not self.specs:
-                self._key = key  # all tasks are the same command
+            if self.run.task_kind == "rank" and not self.specs:
+                self._key = key
         ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
         if self.learning.asks_outside and self.packer.is_unknown(ask):
             self.learning.ask_outside(self._argv(task), self._cwd, key, self.packer)
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:
-        return task_command.argv_of(self.what, self.lines, task)
+        return task_command.argv_of(self.run, self.lines, task)
 
     def _decide(self, now: float) -> None:
         self._take_sample(now)
@@ -268,21 +266,18 @@ class Packed:
 
     @property
     def paused(self) -> frozenset[int]:
-        """See Strategy."""
         return self.undo.paused
 
     def resume_all(self) -> None:
-        """See Strategy: also, none is paused from now on."""
         self.undo.resume_all(self._now())
 
     def _has_daemon(self, start: Start, now: float) -> bool:
-        """Return whether the daemons of a start's GPUs live; take the GPU out of service and put the task back if not.
+        """Return whether the daemons of a start's GPUs are alive.
 
-        A program beside a daemon that is gone would run on without a cap.
+        If not, takes the GPU out of service and puts the task back: it would run without a cap.
         """
         for uuid in start.gpus:
-            place = self._place[uuid]
-            why = self.daemons.why_gone(place)
+            why = self.daemons.why_gone(self._place[uuid])
             if why is not None:
                 self._put_out(uuid, why, now)
                 self._drop_start(start.task, now)
@@ -294,7 +289,7 @@ class Packed:
         self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
 
     def _worker_for(self, start: Start, free: deque[int]) -> int:
-        """Take a free worker, one whose own slot is on that GPU if there is one: so slots that people see are right."""
+        """Take a free worker, preferably one with a slot on the start's GPU, so that `slurm-share status` is right."""
         place = self._place[start.gpus[0]]
         uuid = self.node.gpu_slots[place].gpu.uuid
         for worker in free:
@@ -307,7 +302,6 @@ class Packed:
     # ---- A start ----
 
     def environment(self, task: Running) -> task_process.Environment | None:
-        """See Strategy: return the variables of a start on the GPU that was chosen for it."""
         start = self._starts[task.turn.task]
         task.gpu = self._place[start.gpus[0]]
         task.cap_mib = start.cap_mib
@@ -318,7 +312,6 @@ class Packed:
     # ---- An end ----
 
     def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
-        """See Strategy."""
         after = self._end(task, ending)
         hung = self.hangs.why_ended(task.turn.task)
         if hung and after.kind in ("signal", "failed"):
@@ -338,7 +331,7 @@ class Packed:
         ]
         is_failed = was_started and ending.code != 0
         if is_failed:
-            self.daemons.forget()
+            self.daemons.clear()
         gone = [uuid for uuid in start.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
         seconds = max(time.monotonic() - task.clock, 1e-3)
         facts = EndFacts(
@@ -363,29 +356,27 @@ class Packed:
         return after
 
     def _is_lost(self, start: Start, samples: Sequence[GpuSample]) -> bool:
-        """Return whether the driver says that a GPU of a failed task is lost: at the last sample, or now.
+        """Return whether a GPU of a failed task is lost, by the last sample or by a new one.
 
-        What ran on it fails at once, and what waits would be started there until the next sample.
+        All tasks on a lost GPU fail at once, and waiting tasks would be started there until the next regular sample.
         """
         if any(sample.problem == LOST for sample in samples):
             return True
         now = self._now()
-        if now - self._looked_s < LOOK_S:
+        if now - self._sample_asked_s < SAMPLE_PAUSE_S:
             return False
-        self._looked_s = now
-        found = self.sampler.look(LOOK_PATIENCE_S)
+        self._sample_asked_s = now
+        found = self.sampler.sample_now(SAMPLE_PATIENCE_S)
         return found is not None and any(found.gpus[uuid].problem == LOST for uuid in start.gpus if uuid in found.gpus)
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
-        """See Strategy."""
         number = task.turn.task
         after = self._afters.pop(number, None)
         if after is None:
-            code = 0 if outcome == "done" else None
-            after = self._end(task, Ending(code), was_started=outcome != "not started")
+            after = self._end(task, Ending(0 if outcome == "done" else None), was_started=outcome != "not started")
             del self._afters[number]
         del self._starts[number]
-        self.hangs.forget(number)
+        self.hangs.drop(number)
         self.undo.ended(number)
         self.trials.ended(task, self._now(), is_done=after.kind == "done")
         if after.kind not in ("done", "unfinished") or (after.kind == "unfinished" and after.is_retried):
@@ -404,29 +395,23 @@ class Packed:
         return True
 
     def gpus(self, task: Running) -> tuple[str, ...]:
-        """See Strategy."""
         start = self._starts.get(task.turn.task)
         return () if start is None else start.gpus
 
     def kind_of_work(self, task: Running) -> str | None:
-        """See Strategy."""
-        its = self.packer.running.get(task.turn.task)
-        return None if its is None or its.ask.key is None else its.ask.key.family or None
+        packed = self.packer.running.get(task.turn.task)
+        return None if packed is None or packed.ask.key is None else packed.ask.key.family or None
 
     def rated(self, task: Running, rate: Rate | None) -> None:
-        """See Strategy."""
         self.packer.rated(task.turn.task, rate, self._now())
 
     def speed_ratio(self, task: Running) -> float | None:
-        """See Strategy."""
         return self.packer.speed_ratio(task.turn.task)
 
     def rate_alone(self, task: Running) -> Rate | None:
-        """See Strategy."""
         return self.packer.rate_alone(task.turn.task)
 
     def put_back(self, turn: Turn) -> None:
-        """See Strategy."""
         del self._starts[turn.task]
         self._drop_start(turn.task, self._now())
 
@@ -435,7 +420,6 @@ class Packed:
         self.trials.dropped(task)
 
     def take_given_up(self) -> list[GivenUp]:
-        """See Strategy."""
         found, self._given_up = self._given_up, []
         return found
 
@@ -443,21 +427,17 @@ class Packed:
 
     @property
     def waiting(self) -> int:
-        """See Strategy."""
         return 0 if self.feeder.closed else len(self.packer.waiting) + len(self._ready)
 
     @property
     def waiting_for_memory(self) -> int:
-        """See Strategy."""
         return len(self._out_of_memory)
 
     def left(self) -> int | None:
-        """See Strategy: tasks that have been taken and have not begun count, too."""
-        left = self.feeder.left()
+        left = self.feeder.left()  # without the tasks that the packer has taken and not started
         return None if left is None else left + len(self.packer.waiting) - len(self.packer.retried)
 
     def tick(self) -> None:
-        """See Strategy: read the sampler, look for hung tasks, and say what has happened."""
         now = self._now()
         self._take_sample(now)
         self.packer.look(now)
@@ -467,17 +447,16 @@ class Packed:
         self.learning.update(self.packer, now)
         self.undo.check(now)
         paused = self.undo.paused
-        self.hangs.look([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
+        self.hangs.check([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
         self._stop_without_gpus()
         self.log.flush()
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
-        """See Strategy."""
         return self.trials.levels
 
     def _take_sample(self, now: float) -> None:
-        """Tell the packer of the newest sample, if it has not seen it yet."""
+        """Pass the newest sample to the packer, each sample once."""
         latest = self.sampler.latest
         if latest is not None and latest.at != self._sample_at:
             self._sample_at = latest.at
@@ -485,7 +464,7 @@ class Packed:
             self.packer.sampled(gpus, latest.tasks, latest.at - self._zero, now)
 
     def _is_busy(self, task: Running) -> bool:
-        """Return whether anything computes on the GPUs of a task, or that is not known."""
+        """Return whether a process computes on the GPUs of a task; True if that is not known."""
         start, latest = self._starts.get(task.turn.task), self.sampler.latest
         if start is None or latest is None:
             return True
@@ -498,7 +477,6 @@ class Packed:
             self.feeder.closed = True
 
     def sentences(self) -> list[str]:
-        """See Strategy: say what packing did, as far as it was measured."""
         self.learning.update(self.packer, self._now())
         self.trials.take_shares()
         self.packer.journal.flush()

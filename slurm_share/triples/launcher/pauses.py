@@ -1,7 +1,7 @@
-"""Stop running tasks for a while, and let them go on: SIGSTOP and SIGCONT to all that belongs to them.
+"""Pause and continue running tasks: SIGSTOP and SIGCONT to all of their processes.
 
-That a task is stopped is in the table before its first process is: whoever is left when a launcher is killed lets it go
-on. The guard does so for a loop, the loop for a guard, and the watchdog (`watchdog`) for both.
+The table records a pause before the first process is stopped. So if a launcher is killed, a process that is left
+handles its paused tasks: the guard for a loop, the loop for a guard, the watchdog (`watchdog`) for both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from .watchdog import Watchdog
 
 ROUNDS_MOST = 25
 ROUND_S = 0.004
-"""Between two rounds of SIGSTOP. What a task forks meanwhile is in the next list; two lists in a row in which all are
-stopped end it. A process in the kernel stops when it comes back from there, which is not waited for."""
+"""Seconds between two rounds of SIGSTOP. Processes that a task forks in the meantime are in the next list. Two lists in
+a row without a running process end the rounds. A process inside a system call stops when the call returns."""
 
 
 def stop(leader: int) -> bool:
-    """Stop a task: its session, and what has left the session and descends from it. Return whether all of it stands
-    still; what does not is in the kernel, or forks faster than it can be stopped."""
+    """Stop a task: its session, and descendants that have left the session. Return whether all processes are stopped.
+
+    False: a process is inside a system call, or the task forks faster than it can be stopped.
+    """
     quiet = 0
     for _ in range(ROUNDS_MOST):
         awake = [one for one in descendants.read_family(leader) if not one.is_stopped]
@@ -38,35 +40,35 @@ def stop(leader: int) -> bool:
 
 
 def go_on(leader: int) -> None:
-    """Let all processes of a task go on."""
+    """Continue all processes of a task."""
     for one in descendants.read_family(leader):
         end(one.known, signal.SIGCONT)
 
 
 class Pauses:
-    """The tasks of a loop that are stopped."""
+    """The paused tasks of a loop."""
 
     def __init__(self, table: Table, watchdog: Watchdog | None, say: Callable[[str], None]) -> None:
-        """`watchdog` None: nothing is ever stopped."""
+        """`watchdog` None: no task can be paused."""
         self._table = table
         self._watchdog = watchdog
         self._say = say
         self._stopped: dict[int, Running] = {}
         self._partly: set[int] = set()
-        """Those of which not all processes could be stopped yet."""
+        """Tasks of which some processes still run."""
 
     @property
     def tasks(self) -> Collection[int]:
-        """Return the numbers of the tasks that are stopped."""
+        """Return the task numbers of the paused tasks."""
         return self._stopped.keys()
 
     @property
     def is_possible(self) -> bool:
-        """Return whether a task may be stopped: the watchdog lives, which would let it go on without us."""
+        """Return whether tasks may be paused: the watchdog, which handles them if the launcher is killed, is alive."""
         return self._watchdog is not None and self._watchdog.lives()
 
     def pause(self, task: Running) -> bool:
-        """Stop a task; return False where that may not be done, or it is gone."""
+        """Pause a task; return False if tasks may not be paused, or the task is gone."""
         leader = identify(task.pid) if task.pid > 1 else None
         if not self.is_possible or leader is None or leader.start_ticks is None:
             return False
@@ -74,11 +76,11 @@ class Pauses:
         self._stopped[task.turn.task] = task
         if not stop(task.pid):
             self._partly.add(task.turn.task)
-            self._say(f"not all processes of task {task.turn.task} could be stopped at once; it is tried again")
+            self._say(f"some processes of task {task.turn.task} could not be stopped yet; the launcher tries again")
         return True
 
     def resume(self, number: int) -> None:
-        """Let a task go on; nothing happens to one that is not stopped."""
+        """Continue a task; do nothing if it is not paused."""
         task = self._stopped.pop(number, None)
         self._partly.discard(number)
         if task is not None:
@@ -86,12 +88,12 @@ class Pauses:
             self._table.pause(task.worker, 0)
 
     def resume_all(self) -> None:
-        """Let all tasks go on."""
+        """Continue all paused tasks."""
         for number in list(self._stopped):
             self.resume(number)
 
-    def look(self) -> None:
-        """Stop what somebody else has let go on, as `scontrol resume` does with all processes of a job."""
+    def check(self) -> None:
+        """Stop paused tasks again that something else has continued, such as `scontrol resume`."""
         for number, task in self._stopped.items():
             if (number in self._partly or not descendants.is_stopped(task.pid)) and stop(task.pid):
                 self._partly.discard(number)

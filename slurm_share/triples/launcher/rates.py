@@ -1,9 +1,9 @@
-"""Measure how fast each running task is, by the best source that it has.
+"""Measure the rate of each running task, from the best source it offers.
 
-About once a second the file of its progress is read, and the new part of its log. A task that is shorter than that
-costs two system calls, which see that the folder of those files has not changed.
+About once a second, the task's progress file and the new part of its log are read. A shorter task costs two system
+calls, which show that the folder of progress files has not changed.
 
-The windows of a task begin anew when another task starts, ends, is paused or goes on on one of its GPUs.
+The windows of a task restart when another task starts, ends, is paused or continues on one of its GPUs.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from .running import Running
 from .strategy import Strategy
 
 EVERY_S = 0.9
-"""Between two looks; ticks of the loop are a second apart, or less."""
+"""Seconds between two updates; slightly less than the second between two ticks of the loop."""
 WRITE_S = 5.0
-"""Between two writes of the file for llload and the dashboard."""
+"""Seconds between two writes of the file for llload and the dashboard."""
 LOG_BYTES = 128 * 1024
-"""Of a task's new output that are read at one look. Of more, the end is searched, and its lines are not counted."""
+"""Most bytes of new output read in one update. Of longer output, only the end is searched, and lines are not
+counted."""
 LOGS_S = 0.2
-"""After this time the rest of the logs is left for the next look."""
+"""Seconds of reading logs after which the remaining logs wait for the next update."""
 SEARCH_S = 0.2
-"""CPU time that --progress may take at one look. Some regular expressions take for ever on some lines."""
+"""CPU seconds that --progress may take in one search. Some regular expressions never end on some lines."""
 FINISHED_S = 600.0
-"""Tasks that were done within this time count as the tasks finished an hour."""
+"""Seconds over which the rate of finished tasks is computed."""
 SOURCES: tuple[RateSource, ...] = ("progress", "log", "output")
-"""Of a task itself, the best first."""
+"""Sources of a task's rate, the best first."""
 
 
 class _Watched:
-    """One running task, as it was last seen."""
+    """The meters of one running task, and how far its files were read."""
 
-    __slots__ = ("counts", "file_s", "gpus", "looked_s", "meters", "offset", "output_per_s", "task", "told")
+    __slots__ = ("counts", "file_s", "gpus", "meters", "offset", "output_per_s", "rate", "read_s", "task")
 
     def __init__(self, task: Running, gpus: tuple[str, ...], pattern: re.Pattern[str] | None) -> None:
         self.task = task
@@ -55,15 +56,18 @@ class _Watched:
         self.meters: dict[RateSource, RateMeter] = {}
         self.counts = LogCounts(pattern)
         self.offset = task.log_start
-        self.looked_s = task.clock
+        self.read_s = task.clock
+        """When its files were last read, monotonic clock, seconds."""
         self.file_s = 0.0
-        self.told: Rate | None = None
+        """Modification time of its progress file, Unix time, seconds."""
+        self.rate: Rate | None = None
+        """The rate last passed to the strategy."""
         self.output_per_s: float | None = None
-        """The last rate of its output, where that came evenly."""
+        """The last rate of its output, if lines came evenly."""
 
     @property
     def best(self) -> RateMeter | None:
-        """Return the meter of the best source that has shown anything."""
+        """Return the meter of the best source with data."""
         return next((self.meters[source] for source in SOURCES if source in self.meters), None)
 
     def add(self, source: RateSource, window_s: float, now_s: float, units: float) -> None:
@@ -78,7 +82,7 @@ class _Watched:
 
 
 class Rates:
-    """The rates of one launcher's tasks. The loop calls all of it from its one thread."""
+    """The rates of one launcher's tasks. Only the thread of the loop calls it."""
 
     def __init__(self, run: Run, node: Node, say: Callable[[str], None]) -> None:
         self._node = node
@@ -88,15 +92,15 @@ class Rates:
         self._window_s = run.rate_window_s
         self._pattern = self._parse(run.progress) if run.progress else None
         self._watched: dict[int, _Watched] = {}
-        """By pid."""
+        """Pid -> its task."""
         self._changed: set[str] = set()
-        """GPUs (UUIDs) on which a task has started or ended since the last look."""
+        """GPUs (UUIDs) on which a task has started or ended since the last update."""
         self._paused: frozenset[int] = frozenset()
         self._next_s = self._write_s = 0.0
-        self._turn = 0
-        """Which task's log is read first at the next look."""
+        self._first = 0
+        """Position of the task whose log is read first in the next update."""
         self._finished: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
-        """(time, tasks that were done up to then), oldest first."""
+        """(time, tasks done until then), oldest first."""
         self._is_searching = False
         self._file = RatesFile(node.tmp, node.job)
         self._is_written = False
@@ -104,33 +108,33 @@ class Rates:
         try:
             self._files = ProgressFiles(node.tmp, node.job)
         except StateError as error:
-            say(f"{error}; tasks of {node.name} find no LLSUB_PROGRESS, their rates come from their logs alone")
+            say(f"{error}; tasks on {node.name} have no LLSUB_PROGRESS, so their rates come from their logs only")
 
     def _parse(self, text: str) -> re.Pattern[str] | None:
         try:
             return parse_pattern(text, "--progress")
         except UsageError as error:
-            self._say(f"{error}; it is left aside")  # somebody has changed run.json
+            self._say(f"{error}; it is ignored")  # run.json was changed by hand
             return None
 
     @property
     def folder(self) -> str:
-        """Return the folder with a file for each worker; empty: there is none."""
+        """Return the folder of the workers' progress files; empty: there is none."""
         return "" if self._files is None else str(self._files.folder)
 
     # ---- Starts and ends ----
 
     def before(self, task: Running) -> None:
-        """Note that an attempt is about to start."""
+        """Remove the worker's progress file before an attempt starts."""
         if self._files is not None:
             self._files.remove(self._local[task.worker])
 
     def began(self, gpus: Sequence[str]) -> None:
-        """Note that a task has started on these GPUs."""
+        """Restart the windows on these GPUs, because a task has started there."""
         self._changed.update(gpus)
 
     def ended(self, task: Running, strategy: Strategy) -> None:
-        """Note that a task has ended, and write into it what was measured. Call it before the strategy is told."""
+        """Take a last reading of an ended task, and set its rate. Call it before `Strategy.finished`."""
         gpus = strategy.gpus(task)
         self._changed.update(gpus)
         watched = self._watched.pop(task.pid, None)
@@ -138,7 +142,7 @@ class Rates:
         read = None if self._files is None else self._files.read(self._local[task.worker])
         if watched is None:
             if read is None and self._pattern is None:
-                return  # nothing is known of it, as of most tasks that are over in a moment
+                return  # nothing was measured, as with most tasks shorter than a second
             watched = _Watched(task, gpus, self._pattern)
         if read is not None:
             self._add_progress(watched, read, now)
@@ -157,14 +161,14 @@ class Rates:
         if per_s is not None or meter.source != "output":
             task.rate_source = meter.source
         alone = strategy.rate_alone(task)
-        if per_s is not None and alone is not None:  # of all its time, not only of that with its last neighbours
+        if per_s is not None and alone is not None:  # over its whole run, not only with its last neighbours
             ratio = Rate(per_s=per_s, error_per_s=0.0, windows=1, source=meter.source).ratio_to(alone)
             task.speed_ratio = UNSET if ratio is None else round(ratio, 4)
 
     # ---- Once a second ----
 
-    def look(self, running: Mapping[int, Running], strategy: Strategy, done: int) -> None:
-        """Look at all running tasks, if it is time. `done`: tasks of this node that are done so far."""
+    def update(self, running: Mapping[int, Running], strategy: Strategy, done: int) -> None:
+        """Measure all running tasks if an update is due. `done`: tasks of this node that are done so far."""
         now = time.monotonic()
         if now < self._next_s:
             return
@@ -190,17 +194,17 @@ class Rates:
                 one.output_per_s = rate.per_s
             if meter is not None and meter.source != "output" and meter.units is not None:
                 one.task.units, one.task.rate_source = round(meter.units, 6), meter.source
-            if rate != one.told:
-                one.told = rate
+            if rate != one.rate:
+                one.rate = rate
                 strategy.rated(one.task, rate)
         self._write(now, strategy)
 
     def _measure(self, now: float) -> None:
-        in_turn = list(self._watched.values())
-        first = self._turn % len(in_turn) if in_turn else 0
-        in_turn = in_turn[first:] + in_turn[:first]
+        """Read the progress file of each task, or its log, until the time for logs is over."""
+        ordered = list(self._watched.values())
+        first = self._first % len(ordered) if ordered else 0
         is_late = False
-        for number, one in enumerate(in_turn):
+        for number, one in enumerate(ordered[first:] + ordered[:first]):
             if one.task.turn.task in self._paused:
                 continue
             read = None if self._files is None else self._files.read(self._local[one.task.worker])
@@ -209,8 +213,8 @@ class Rates:
             elif "progress" not in one.meters and not is_late:
                 self._read_log(one, now)
                 if time.monotonic() - now > LOGS_S:
-                    is_late, self._turn = True, first + number + 1
-            one.looked_s = now
+                    is_late, self._first = True, first + number + 1
+            one.read_s = now
 
     def _add_progress(self, watched: _Watched, read: tuple[float, float], now: float) -> None:
         number, unix_s = read
@@ -219,31 +223,33 @@ class Rates:
         watched.add("progress", self._window_s, self._when(watched, unix_s, now) if is_new else now, number)
 
     def _when(self, watched: _Watched, unix_s: float, now: float) -> float:
-        """Return when a file was written by this launcher's clock, for which only the time since the last look is
-        possible: somebody may have set the other clock, or the file's time."""
-        return min(max(now - (time.time() - unix_s), watched.looked_s), now)
+        """Return when a file was written, on the monotonic clock.
+
+        The result lies between the last reading and now, even if the system clock or the file's time was set.
+        """
+        return min(max(now - (time.time() - unix_s), watched.read_s), now)
 
     # ---- Logs ----
 
     def _read_log(self, watched: _Watched, now: float, *, is_last: bool = False) -> None:
-        """Take what a task has printed since the last look."""
+        """Read the output of a task since the last update."""
         try:
             seen = os.stat(watched.task.log)  # noqa: PTH116
             if seen.st_size > watched.offset:
                 data, is_whole = self._read_new(watched, seen.st_size)
             else:
-                watched.offset = seen.st_size  # somebody has emptied it
+                watched.offset = seen.st_size  # smaller, if the log was truncated
                 data, is_whole = b"", True
         except OSError:
             return
         if not is_whole:
             watched.counts.skip()
-            watched.meters.pop("output", None)  # its lines are not known
+            watched.meters.pop("output", None)  # the number of its lines is not known
         numbers = self._search(watched, data, is_last=is_last)
         at = self._when(watched, seen.st_mtime, now) if data else now
-        since, step_s = watched.looked_s, (at - watched.looked_s) / max(len(numbers), 1)
+        since, step_s = watched.read_s, (at - watched.read_s) / max(len(numbers), 1)
         for turn, number in enumerate(numbers, 1):
-            watched.add("log", self._window_s, since + turn * step_s, number)  # they came one after the other
+            watched.add("log", self._window_s, since + turn * step_s, number)  # assumed to be evenly spaced
         log = watched.meters.get("log")
         if log is not None:
             if not numbers:
@@ -252,7 +258,7 @@ class Rates:
             watched.add("output", self._window_s, at, watched.counts.lines)
 
     def _read_new(self, watched: _Watched, size: int) -> tuple[bytes, bool]:
-        """Return the new output, and whether that is all of it."""
+        """Return the new output, and whether it is complete."""
         start = max(watched.offset, size - LOG_BYTES)
         fd = os.open(watched.task.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -263,10 +269,10 @@ class Rates:
         return data, is_whole
 
     def _search(self, watched: _Watched, data: bytes, *, is_last: bool) -> list[float]:
-        """Return the numbers in new output. Leave --progress aside, and say so, where that takes too long.
+        """Return the numbers in new output. Drop --progress and log that if the search takes longer than SEARCH_S.
 
-        Python looks at signals while it searches, so that a timer can end a search that would never end. It counts CPU
-        time: a node that is busy is no fault of the expression. The loop waits for no signal meanwhile.
+        A timer can end the search, because Python's regular expressions check for signals. The timer counts CPU time,
+        so a busy node does not end it. The loop does not wait for signals in the meantime.
         """
         if self._pattern is None:
             return watched.counts.feed(data)
@@ -299,7 +305,7 @@ class Rates:
         text = "" if pattern is None else pattern.pattern
         self._say(
             f"--progress {shown(text)} takes more than {SEARCH_S:g} s on the output of task {watched.task.turn.task}, "
-            f"and is not looked for any more on {self._node.name}; write one without repeated repetitions"
+            f"and is ignored on {self._node.name} from now on; write an expression without nested repetitions"
         )
 
     # ---- The node ----
@@ -311,13 +317,13 @@ class Rates:
 
     @property
     def finished_per_h(self) -> float | None:
-        """Return how many tasks are done an hour, over the last minutes; None: none was done."""
+        """Return the tasks done per hour, over the last FINISHED_S; None: none was done."""
         (then, before), (now, done) = self._finished[0], self._finished[-1]
         return (done - before) / (now - then) * 3600 if done > before and now > then else None
 
     def work_rate(self, strategy: Strategy) -> WorkRate | None:
-        """Return how much all tasks do together that are measured, where they count the same; None: not known."""
-        rates = [(one.told, strategy.kind_of_work(one.task)) for one in self._watched.values() if one.told is not None]
+        """Return the sum of all measured rates; None: there is none, or the tasks count different units."""
+        rates = [(one.rate, strategy.kind_of_work(one.task)) for one in self._watched.values() if one.rate is not None]
         return work_rates.together([(rate, kind) for rate, kind in rates if rate is not None])
 
     def _write(self, now: float, strategy: Strategy) -> None:
@@ -351,7 +357,7 @@ class Rates:
             task=number,
             pid=one.task.pid,
             gpus=one.gpus,
-            rate=one.told,
+            rate=one.rate,
             speed_ratio=strategy.speed_ratio(one.task),
             units=meter.units if meter is not None and is_counted else None,
             is_paused=number in self._paused,
@@ -359,7 +365,7 @@ class Rates:
         )
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the file of rates and the progress files."""
         self._file.remove()
         if self._files is not None:
             self._files.close()

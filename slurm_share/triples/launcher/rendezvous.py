@@ -1,8 +1,8 @@
-"""The rendezvous process of a node, as its parent sees it: the launcher of a run of ranks (`llsub --spmd`).
+"""Start and control the rendezvous process of a node, from the launcher of a run of ranks (`llsub --spmd`).
 
-It is `slurm_share.spmd.rendezvous`, started before the ranks and in a session of its own. It ends by itself when the
-ranks of its node have ended (on node 0: those of all nodes), and at once when its standard input ends, which only the
-loop holds.
+The process is `slurm_share.spmd.rendezvous`. It is started before the ranks, in a session of its own. It ends by itself
+when the ranks of its node have ended (on node 0: the ranks of all nodes), and at once when its standard input, which
+only the loop holds, is closed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .node import Node
 
 MODULE = "slurm_share.spmd.rendezvous"
 READY_S = 30.0
-"""For the process to start and listen, on a node that is busy."""
+"""Seconds for the process to start and listen, also on a busy node."""
 KEY_S = 90.0
-"""For the key that node 0 makes after a requeue, to be seen here through a network file system."""
+"""Seconds to wait for the key that node 0 makes after a requeue: a network file system may show it late."""
 KEY_PAUSE_S = 0.2
-"""Between two looks for the key."""
+"""Seconds between two attempts to find the key."""
 _SIOCGIFADDR = 0x8915
-"""netdevice(7): the IPv4 address of an interface."""
+"""The ioctl for the IPv4 address of an interface (netdevice(7))."""
 
 
 class Rendezvous:
-    """The launcher's end of its pipes. Nothing of it waits, once it is ready."""
+    """The launcher's end of the pipes to the process. Only `setup` and `close` wait."""
 
     def __init__(self, node: Node, process: Stream, say: Callable[[str], None]) -> None:
         self._node = node
@@ -53,42 +53,42 @@ class Rendezvous:
         self.ending: wire.Ending | None = None
         """Why the run has to end; None: it goes on."""
         self.waits: dict[int, Wait] = {}
-        """The ranks of this node that wait for messages."""
+        """Rank -> its wait, for ranks of this node that wait for messages."""
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
+        """Return the process id of the rendezvous process."""
         return self._process.pid
 
     @property
-    def lives(self) -> bool:
-        """Return whether the process was there at the last `read`: whether its outputs were open."""
+    def is_alive(self) -> bool:
+        """Return whether the outputs of the process were open at the last `read`."""
         return bool(self._process.files)
 
     @property
     def last_line(self) -> str:
-        """Return the last line that it wrote to standard error."""
+        """Return the last line that the process wrote to standard error."""
         return shown(self._process.said.strip().rpartition("\n")[2], 300)
 
     def setup(self, setup: wire.Setup) -> None:
-        """Give it its first line, and wait until it takes connections. Raises LaunchError."""
+        """Send the setup, and wait until the process accepts connections. Raises LaunchError."""
         self._process.say(wire.encode(setup))
         deadline = Deadline.after(READY_S)
-        while self.ready is None and self.lives and deadline.left() > 0:
+        while self.ready is None and self.is_alive and deadline.left() > 0:
             poll = select.poll()
             for file in self._process.files:
                 poll.register(file, select.POLLIN)
             poll.poll(deadline.left() * 1000)
             self.read()
         if self.ready is None:
-            why = self.last_line or ("it ended" if not self.lives else f"it was not ready within {READY_S:g} s")
+            why = self.last_line or ("it ended" if not self.is_alive else f"it was not ready within {READY_S:g} s")
             self._process.kill()
             self._process.stop(Deadline.after(1.0))
-            raise LaunchError(f"{self._node.name} cannot start the process in which its ranks find each other: {why}")
+            raise LaunchError(f"{self._node.name} cannot start the rendezvous process of its ranks: {why}")
 
     def read(self) -> None:
-        """Take in all messages that it has written, and do not wait for more."""
-        if not self.lives:
+        """Process all messages that have arrived, without waiting."""
+        if not self.is_alive:
             return
         for line in self._process.take_lines():
             try:
@@ -112,26 +112,28 @@ class Rendezvous:
             self.waits.pop(message.rank, None)
 
     def tell_ended(self, rank: int, code: int | None, number: int | None, why: str) -> None:
-        """Tell it how a rank of this node has ended, once. `why`: a clause behind "rank 5 on n2 "."""
+        """Report the end of a rank of this node, once. `why`: a clause that follows "rank 5 on n2 "."""
         if rank not in self._told:
             self._told.add(rank)
             self.waits.pop(rank, None)
             self._process.say(wire.encode(wire.Ended(rank, self._node.name, code, number, why)))
 
     def was_told(self, rank: int) -> bool:
-        """Return whether it knows that this rank has ended."""
+        """Return whether the end of a rank was reported."""
         return rank in self._told
 
     def close(self, patience_s: float) -> None:
-        """Let it end, with force after so many seconds."""
+        """End the process, by SIGKILL after `patience_s`."""
         self._process.stop(Deadline.after(patience_s))
 
 
 def start(
     run: Run, node: Node, environ: Mapping[str, str], settings: Messages, say: Callable[[str], None]
 ) -> Rendezvous:
-    """Start the process for the ranks of this node. Call it where the signals that the loop waits for are blocked: the
-    process then goes on when the whole step gets one of them. Raises LaunchError."""
+    """Start the process for the ranks of this node. Raises LaunchError.
+
+    Call it while the loop's signals are blocked, so that the process survives a signal to the whole step.
+    """
     setup = setup_of(run, node, environ, settings)
     if node.rendezvous_folder is not None:
         _wait_for_key(node)
@@ -146,11 +148,11 @@ def start(
 
 
 def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Messages) -> wire.Setup:
-    """Return what the process has to know. Raises LaunchError where that cannot be known."""
+    """Return the setup message for the process. Raises LaunchError if the site or Slurm does not allow the run."""
     if node.count > 1 and settings.between_nodes == "off":
         raise LaunchError(
-            "this site lets ranks send no messages between nodes (messages.between_nodes); use one node, or mpi4py "
-            "with the site's MPI"
+            "this site does not allow messages between nodes (messages.between_nodes); use one node, or mpi4py with "
+            "the site's MPI"
         )
     return wire.Setup(
         run=node.job,
@@ -165,7 +167,7 @@ def setup_of(run: Run, node: Node, environ: Mapping[str, str], settings: Message
 
 
 def _nodes(run: Run, node: Node, environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Return name and number of ranks of every node of the run."""
+    """Return (name, number of ranks) of every node of the run."""
     if node.count == 1:
         return ((node.name, len(node.workers)),)
     assert run.triple is not None
@@ -176,14 +178,14 @@ def _nodes(run: Run, node: Node, environ: Mapping[str, str]) -> tuple[tuple[str,
         raise LaunchError(f"Slurm does not say which nodes the run has: {error}") from error
     if len(found) != node.count or found[node.index] != node.name:
         raise LaunchError(
-            f"{node.name} is node {node.index} of {node.count}, and Slurm's list of the step's nodes says otherwise: "
+            f"{node.name} is node {node.index} of {node.count}, but Slurm's list of the step's nodes differs: "
             f"{shown(text)}"
         )
     return tuple((name, run.triple.per_node) for name in found)
 
 
 def named(node: Node, rendezvous: Rendezvous, ports: tuple[int, int] | None) -> Node:
-    """Return the node with what its ranks are told of its rendezvous process, and of the ports on which they listen."""
+    """Return the node with the addresses of its rendezvous process and the ports for its ranks."""
     assert rendezvous.ready is not None
     return replace(
         node,
@@ -194,15 +196,14 @@ def named(node: Node, rendezvous: Rendezvous, ports: tuple[int, int] | None) -> 
 
 
 def _wait_for_key(node: Node) -> None:
-    """Wait until the folder with the key is there, and check it. After a requeue node 0 makes a new one. Raises
-    LaunchError."""
+    """Wait for the folder with the key, and check it; after a requeue, node 0 makes a new one. Raises LaunchError."""
     place = node.rendezvous_folder
     assert place is not None
     try:
         if node.index == 0 and "." in node.job:
             rendezvous_files.make_anew(place)
         deadline = Deadline.after(KEY_S if "." in node.job else 0)
-        while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # reads it anew on NFS
+        while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # refreshes NFS
             time.sleep(KEY_PAUSE_S)
         key_folder.read_key(str(place))
     except (OSError, SpmdError, UsageError) as error:
@@ -210,7 +211,7 @@ def _wait_for_key(node: Node) -> None:
 
 
 def _address_of(interface: str) -> str:
-    """Return the IPv4 address of a network interface. Raises LaunchError where it has none."""
+    """Return the IPv4 address of a network interface. Raises LaunchError if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             found = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
@@ -222,7 +223,7 @@ def _address_of(interface: str) -> str:
 
 
 def ports_of(settings: Messages, environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the first and the last port for ranks: the site's, else those that Slurm has reserved; None: any."""
+    """Return the first and last port for ranks: from the settings, else as reserved by Slurm; None: any port."""
     first, _, last = (settings.ports or environ.get("SLURM_STEP_RESV_PORTS", "")).partition(",")[0].partition("-")
     return (int(first), int(last or first)) if first.isdecimal() and (last or first).isdecimal() else None
 
@@ -236,7 +237,7 @@ def _seconds(text: str, default: float) -> float:
 
 
 def clause(code: int | None, number: int | None, outcome: str) -> str:
-    """Return how a rank ended, behind "rank 5 on n2 "."""
+    """Return how a rank ended, as a clause that follows "rank 5 on n2 "."""
     cause = {"host memory": "out of host memory", "gpu memory": "out of GPU memory"}.get(outcome, "")
     if code is None and number is None:
         return "could not be started"

@@ -23,11 +23,11 @@ from ..rules.submission import counted
 from ..rules.work_rates import WorkTally
 
 ROWS = 200
-"""More rows than that nobody reads in a log: then the table shows what is not done, and summary.json has all."""
+"""Most rows of the table. A larger run shows only tasks that are not done; summary.json has all."""
 SPANS = 200
-"""Parts of a list of tasks in a sentence, such as `0-3,8`; more of them are in summary.json."""
+"""Most parts of a list of tasks in a sentence, such as `0-3,8`; summary.json has the whole list."""
 PIECE = 1024
-"""Lines that are written at once."""
+"""Lines per write."""
 
 
 class Summary(Struct, frozen=True):
@@ -35,15 +35,15 @@ class Summary(Struct, frozen=True):
 
     account: Account
     rows: tuple[Ended, ...]
-    """For a table: the attempts that count."""
+    """The attempts that count, for the table."""
     unwritten: str = ""
-    """Why there is no summary.json; empty: there is."""
+    """Why summary.json could not be written; empty: it was written."""
     work: str = ""
-    """What was measured of the tasks' work, as a sentence; empty: nothing was."""
+    """The measured rates as a sentence; empty: none."""
 
 
 def count(results: ResultFiles, run: Run, work: WorkTally | None = None) -> Account:
-    """Count all results of a run, and add up their rates in `work`. Raises StateError where they cannot be read."""
+    """Count all results of a run, and add up their rates in `work`. Raises StateError if results cannot be read."""
     tally = Tally(run.name, run.tasks)
     for number in range(len(results)):
         attempts = results.of_file(number)
@@ -52,10 +52,10 @@ def count(results: ResultFiles, run: Run, work: WorkTally | None = None) -> Acco
 
 
 def summarize(folder: Path, run: Run) -> Summary:
-    """Count what the nodes have written, and put it into summary.json.
+    """Count the results of all nodes, and write summary.json.
 
-    A summary.json that cannot be written (a full disk) is no error: the results themselves are there. Raises StateError
-    where those cannot be read.
+    A summary.json that cannot be written, for example to a full disk, is not an error. Raises StateError if results
+    cannot be read.
     """
     results = ResultFiles(folder, run)
     work = WorkTally(is_alike=run.task_kind != "command")
@@ -65,14 +65,14 @@ def summarize(folder: Path, run: Run) -> Summary:
 
 
 def _write(folder: Path, found: Account, results: ResultFiles) -> str:
-    """Put summary.json in place, whole; return why it could not be written."""
+    """Write summary.json atomically; return why that failed, else empty."""
     file = folder / run_folder.SUMMARY
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with open(new, "wb") as opened:
             opened.writelines(_pieces(found, results))
             opened.flush()
-            os.fsync(opened.fileno())  # a file system may find out only then that it is full
+            os.fsync(opened.fileno())  # a file system may report only here that it is full
         new.replace(file)
     except OSError as error:
         try:
@@ -84,7 +84,7 @@ def _write(folder: Path, found: Account, results: ResultFiles) -> str:
 
 
 def _pieces(found: Account, results: ResultFiles) -> Iterator[bytes]:
-    """Yield summary.json piece by piece; the results are copied as they are, a line each."""
+    """Yield summary.json in pieces; lines of results are copied unchanged."""
     head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
     yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
     for name in ("failed", "unfinished", "tried_again", "moved"):
@@ -107,7 +107,7 @@ def _joined(parts: Iterator[bytes], between: bytes = b",") -> Iterator[bytes]:
 
 
 def table(run: Run, found: Summary) -> Table:
-    """Return a table of the tasks; for a large run only those not done."""
+    """Return a table of the tasks; for a large run only of tasks that are not done."""
     moved = frozenset(found.account.moved)
     made = Table(box=None, pad_edge=False, header_style="")
     made.add_column("RANK" if run.tasks == run.processes else "TASK", justify="right")
@@ -131,7 +131,7 @@ def table(run: Run, found: Summary) -> Table:
             "?" if ended.peak_gpu_mib is None and ended.gpu is not None else _mib(ended.peak_gpu_mib),
             *([_rate(ended)] if has_rates else []),
             str(found.account.tries[ended.task]),
-            Text(_outcome(ended) + (", on another GPU than at first" if ended.task in moved else "")),
+            Text(_outcome(ended) + (", on another GPU than its first attempt" if ended.task in moved else "")),
         )
     return made
 
@@ -149,7 +149,7 @@ def _mib(value: int | None) -> str:
 
 
 def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
-    """Return how the run ended as a whole, and what to do about it."""
+    """Return sentences on how the run ended and how to run what is left."""
     found = summary.account
     what = "rank" if run.tasks == run.processes else "task"
     lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
@@ -157,7 +157,7 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if summary.work:
         said.append(summary.work)
     if found.tried_again:
-        moved = f"; done on another GPU than at first: {_fold(found.moved)}" if found.moved else ""
+        moved = f"; done on another GPU than the first attempt: {_fold(found.moved)}" if found.moved else ""
         said.append(f"tried again: {_fold(found.tried_again)}{moved}")
     said += [f"{OUTCOME_TEXTS[outcome]}: {_fold(tasks)}" for outcome, tasks in found.by_outcome.items()]
     if found.unfinished:
@@ -168,10 +168,10 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if left and run.together:
         said.append(together.AGAIN)
     elif left:
-        said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'}, and no other")
+        said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'} again")
     if summary.unwritten:
         said.append(
-            f"{folder / run_folder.SUMMARY} cannot be written ({summary.unwritten}); what became of every task is in "
+            f"{folder / run_folder.SUMMARY} cannot be written ({summary.unwritten}); the outcome of every task is in "
             f"{folder / run.log_folder}/p*/{run_folder.RESULTS}"
         )
     return said

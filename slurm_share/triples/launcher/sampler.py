@@ -1,4 +1,4 @@
-"""Read once a second the memory of GPUs and host, and what each running task uses of it."""
+"""Sample once a second the memory of GPUs and host, and the memory of each running task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
 
 
 class Watched(Protocol):
-    """A running task, as the sampler knows it."""
+    """The fields of a running task that the sampler writes."""
 
     gpu_now_mib: int | None
     gpu_peak_mib: int | None
@@ -27,7 +27,7 @@ class Watched(Protocol):
 
 
 class Sampler(threading.Thread):
-    """Sample in a thread of its own: a driver that hangs must not delay a task.
+    """Samples in a thread of its own, so that a driver that hangs does not delay tasks.
 
     `running` maps the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
@@ -41,20 +41,20 @@ class Sampler(threading.Thread):
         self._now = threading.Event()
         self._gpus: dict[str, GpuReading] = {}
         self.watch_host = False
-        """Whether the host's memory is of interest, which takes a look at every process: a task has run out of it."""
+        """True: also sample the host memory of tasks, which reads every process. Set after a task ran out of it."""
 
     def run(self) -> None:
-        """Sample until `stop`."""
+        """Sample every EVERY_S seconds until `stop`."""
         while not self._over.is_set():
             try:
                 self.sample()
             except OSError:
-                self._gpus = {}  # no descriptor left, for example: then nothing is known until the next look
+                self._gpus = {}  # no descriptor left, for example: nothing is known until the next sample
             self._now.wait(EVERY_S)
             self._now.clear()
 
     def sample(self) -> None:
-        """Take one sample."""
+        """Take one sample of all running tasks."""
         running = dict(self._running)
         if not running:
             return
@@ -62,7 +62,7 @@ class Sampler(threading.Thread):
             try:
                 readings = binding.read_gpu_readings()
             except DriverError:
-                readings = ()  # what is not known is not to be what was known a minute ago
+                readings = ()  # do not keep old figures
             self._gpus = {reading.gpu.uuid: reading for reading in readings}
             self._count_gpus(running, readings)
         if self.watch_host:
@@ -81,6 +81,11 @@ class Sampler(threading.Thread):
             task.gpu_peak_mib = max(used, task.gpu_peak_mib or 0)
 
     def _count_host(self, running: Mapping[int, Watched]) -> None:
+        """Add up the resident memory of each task's session.
+
+        Reads statm only for processes of tasks. psutil would make an object for every process of the node
+        (load/collectors.py: six times slower), and has no session id.
+        """
         sums = dict.fromkeys(running, 0.0)
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and (leader := descendants.read_session_of(int(folder.name))) in sums:
@@ -92,7 +97,7 @@ class Sampler(threading.Thread):
             running[leader].host_now_mib = int(used)
 
     def gpu(self, uuid: str, tasks: Sequence[Watched]) -> Room | None:
-        """Return the memory of one GPU at the last sample; None if it is not known."""
+        """Return the memory of one GPU at the last sample; None: not known."""
         reading = self._gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
             return None
@@ -100,11 +105,11 @@ class Sampler(threading.Thread):
         return Room(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
 
     def host(self, tasks: Sequence[Watched]) -> Room | None:
-        """Return the host's memory now."""
+        """Return the host's memory now; None: not known."""
         room = self._host.room()
         return None if room is None else Room(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
 
     def stop(self) -> None:
-        """Ask the thread to end without waiting for it: it may be in the driver."""
+        """Ask the thread to end, without waiting: it may hang in the driver."""
         self._over.set()
         self._now.set()

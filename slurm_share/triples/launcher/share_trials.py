@@ -1,35 +1,35 @@
-"""Trials of shares of the multiprocessors in a packed run (`--share-gpu=sm=auto`): what starts get, and the results."""
+"""Trials of multiprocessor parts in a packed run (`--share-gpu=sm=auto`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
+from msgspec import Struct
+
 from ...packing import FREE, Packer, Share, ShareRun, Shares, SpeedHistory, Start, antt, slowdowns, stp
 
 WINDOWS_MIN = 3
-"""A trial counts with so many closed windows, in which the tasks on the GPU stayed the same."""
+"""Closed windows with the same tasks on the GPU, from which on a trial counts."""
 
 
-class _Trial:
-    """A running task that was given a share, or none, by `Shares`."""
+class _Trial(Struct, eq=False):
+    """A running task with the part of the multiprocessors that `Shares` chose for it."""
 
-    __slots__ = ("antt", "family", "gpu", "model", "neighbours", "share", "speeds", "windows")
-
-    def __init__(self, family: str, gpu: str, model: str, neighbours: tuple[str, ...], share: Share) -> None:
-        self.family = family
-        self.gpu = gpu
-        self.model = model
-        self.neighbours = neighbours
-        self.share = share
-        self.speeds: list[tuple[float, float]] = []
-        """Aggregate speed, measured and predicted, at each tick."""
-        self.antt: list[tuple[float, float]] = []
-        self.windows = 0
+    family: str
+    gpu: str
+    model: str
+    neighbours: tuple[str, ...]
+    share: Share
+    speeds: list[tuple[float, float]] = []
+    """Aggregate speed (STP), measured and predicted, at each tick."""
+    antt: list[tuple[float, float]] = []
+    """Mean slowdown (ANTT), measured and predicted, at each tick."""
+    windows: int = 0
 
 
 class ShareTrials:
-    """The trials of one launcher. The strategy calls all of it from its one thread."""
+    """The trials of one launcher. Only the thread of the loop calls it."""
 
     def __init__(self, packer: Packer, history: SpeedHistory) -> None:
         self.packer = packer
@@ -37,33 +37,33 @@ class ShareTrials:
         self.to_say: list[str] = []
         """Sentences for the job's log."""
         self.to_keep: list[ShareRun] = []
-        """For the user's history."""
+        """Records for the user's history."""
         self._trials: dict[int, _Trial] = {}
-        self._said: set[tuple[str, tuple[str, ...]]] = set()
-        """(family, its neighbours' families) of which the choice was said."""
+        self._logged: set[tuple[str, tuple[str, ...]]] = set()
+        """(family, its neighbours' families) of choices that were logged."""
         without = [str(one.index) for one in packer.facts.values() if not one.is_mps]
         if without:
-            self.to_say.append(f"no shares are tried on GPU {','.join(without)}: there is no MPS, which holds them")
+            self.to_say.append(f"no parts are tried on GPU {','.join(without)}: only MPS enforces them, and it is off")
 
     def start(self, start: Start) -> float | None:
-        """Return the part of the multiprocessors, in percent, for a task that starts now; None: no limit."""
+        """Return the percentage of the multiprocessors for a task that starts now; None: no limit."""
         packer, uuid = self.packer, start.gpus[0]
-        its = packer.running.get(start.task)
+        task = packer.running.get(start.task)
         facts = packer.facts[uuid]
-        if its is None or its.ask.key is None or len(start.gpus) > 1 or start.is_alone or not facts.is_mps:
+        if task is None or task.ask.key is None or len(start.gpus) > 1 or start.is_alone or not facts.is_mps:
             return None
-        beside = [one for one in packer.running.values() if uuid in one.start.gpus and one is not its]
-        keys = [one.ask.key for one in beside]
+        others = [one for one in packer.running.values() if uuid in one.start.gpus and one is not task]
+        keys = [one.ask.key for one in others]
         neighbours = tuple(sorted(key.family for key in keys if key is not None))
-        family = its.ask.key.family
+        family = task.ask.key.family
         left = 1 + sum(1 for ask in packer.waiting.values() if ask.key is not None and ask.key.family == family)
         share = self.shares.start(
             family,
             facts.model,
-            packer.board.speeds.belief(its.ask, facts.model),
+            packer.board.speeds.belief(task.ask, facts.model),
             neighbours,
             left,
-            may_try=not any(self._is_tried(one.ask.task) for one in beside),
+            may_try=not any(self._is_tried(one.ask.task) for one in others),
         )
         if neighbours and (share.is_trial or share.arm != FREE):
             self._trials[start.task] = _Trial(family, uuid, facts.model, neighbours, share)
@@ -74,15 +74,15 @@ class ShareTrials:
         return trial is not None and trial.share.is_trial
 
     def dropped(self, task: int) -> None:
-        """Note that a task could not be started after all."""
+        """Cancel the trial of a task that could not be started."""
         trial = self._trials.pop(task, None)
         if trial is not None:
             self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, None)
 
     def tick(self) -> None:
-        """Look at the GPUs with tasks under trial."""
+        """Measure the GPUs with tasks under trial."""
         for task, trial in self._trials.items():
-            found = self._speeds_beside(trial.gpu, task)
+            found = self._read_speeds(trial.gpu, task)
             if found is None:
                 continue
             measured, predicted, windows, place = found
@@ -93,12 +93,14 @@ class ShareTrials:
             if self.shares.slowed(trial.family, trial.model, trial.neighbours, trial.share, ratio, windows):
                 self.to_say.append(
                     f"task {task} is {ratio:.2f} x as slow as expected with {trial.share.percent:g} % of the "
-                    "multiprocessors; no further task of its kind gets that share there"
+                    "multiprocessors; no further task of its kind gets that part there"
                 )
 
-    def _speeds_beside(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
-        """Return the slowdowns of the tasks on a GPU, measured and predicted, with the number of windows and the place
-        of `task` among them; None: not all of them are measured, alone and together."""
+    def _read_speeds(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
+        """Return the slowdowns of all tasks on a GPU, measured and predicted, their windows, and the place of `task`.
+
+        None: the rate of some task, alone or now, is not known.
+        """
         board = self.packer.board
         views = [one for one in board.running() if gpu in one.gpus]
         model = self.packer.facts[gpu].model
@@ -117,7 +119,7 @@ class ShareTrials:
         return None if place is None else (measured, predicted, min(windows), place)
 
     def ended(self, task: int, unix_s: float) -> None:
-        """Note the end of a task."""
+        """End the trial of a task, and keep its result."""
         trial = self._trials.pop(task, None)
         if trial is None:
             return
@@ -141,7 +143,7 @@ class ShareTrials:
             )
         chosen = self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, score)
         kind = (trial.family, tuple(sorted(set(trial.neighbours))))
-        if chosen is not None and trial.share.is_trial and kind not in self._said:
-            self._said.add(kind)
+        if chosen is not None and trial.share.is_trial and kind not in self._logged:
+            self._logged.add(kind)
             part = {FREE: "no limit", "even": "an even part"}.get(chosen, f"{chosen} %")
-            self.to_say.append(f"shares of the multiprocessors: {part} does most for tasks such as {task}")
+            self.to_say.append(f"parts of the multiprocessors: {part} is best for tasks such as {task}")

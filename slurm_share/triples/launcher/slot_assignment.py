@@ -1,8 +1,7 @@
-"""Assign a GPU to each process of a node: a slot of the Prolog's plan, or by the launcher.
+"""Assign a GPU to each process of a node, from the Prolog's plan or by the launcher.
 
-Where the Prolog has made a plan, slots of it are leased, as slurmstepd leases them for a step of its own. Where there
-is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, through a
-backend that serves this launcher only, where there is one.
+If the Prolog has made a plan, its slots are leased, as slurmstepd does for other steps. Otherwise the GPUs of the job
+(outside Slurm: the GPUs that CUDA would use) are assigned in turn, and prepared by a backend for this launcher only.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from ...share import (
 from ...slurm.records import JobContext
 
 START_S = 20.0
-"""A server wakes its GPU, which takes seconds on a node with eight of them and no persistence mode."""
+"""Most seconds to start daemons. A server wakes its GPU, which takes seconds on a node with eight GPUs and without
+persistence mode."""
 
 STOP_S = 10.0
-"""Each daemon's clients, servers and itself, side by side. Less than the 30 s that Slurm gives a job that it ends
-(KillWait)."""
+"""Most seconds to stop all daemons with their clients and servers: less than Slurm's KillWait (30 s)."""
 
 
 class Here(Struct, frozen=True, kw_only=True):
@@ -52,17 +51,17 @@ class Here(Struct, frozen=True, kw_only=True):
 
     node: str
     index: int
-    """Number of the node among those of the run, from 0."""
+    """Number of the node in the run, from 0."""
     count: int
     job: str
-    """As `records.Ended.job`."""
+    """Job as in `records.Ended`."""
     job_id: int | None = None
-    """None: outside Slurm."""
+    """Slurm's job id; None: outside Slurm."""
     step: int = 0
 
 
 class Own(Struct, frozen=True):
-    """What a backend prepared for a launcher without a plan."""
+    """GPUs that a backend prepared for a launcher without a plan."""
 
     backend: str
     host: Host
@@ -70,21 +69,21 @@ class Own(Struct, frozen=True):
 
 
 class SlotAssignment(Struct, frozen=True, kw_only=True):
-    """The GPUs and slots of a node's processes; everything is empty without GPUs."""
+    """The GPUs and slots of a node's processes; all fields are empty without GPUs."""
 
     gpus: tuple[Gpu | None, ...] = ()
-    """The GPU of each process; None if the driver does not describe it."""
+    """The GPU of each process; None: the driver does not describe it."""
     positions: tuple[int, ...] = ()
-    """For each process, which one of the node's GPUs that is."""
+    """For each process, the position of its GPU among the node's GPUs."""
     slots: tuple[int, ...] = ()
-    """For each process, its slot's number in the Prolog's plan; empty without one."""
+    """For each process, the number of its slot in the Prolog's plan; empty without such a plan."""
     plan: Plan | None = None
-    """The Prolog's, or the launcher's own."""
+    """The plan of the Prolog, or of the launcher itself."""
     gpu_slots: tuple[Slot, ...] = ()
     """For each process, its slot in `plan`."""
     notes: tuple[str, ...] = ()
     own: Own | None = None
-    """What was prepared for this launcher only."""
+    """GPUs prepared for this launcher only."""
     leases: Leases | None = None
 
 
@@ -92,15 +91,15 @@ class SlotAssignment(Struct, frozen=True, kw_only=True):
 
 
 def read_plan(paths: Paths, here: Here) -> Plan | None:
-    """Return this job's plan; None where the node has no Prolog of ours, or the job no share.
+    """Return the job's plan; None: the node has no Prolog of slurm-share, or the job no share.
 
-    Raises LaunchError for a refusal and for somebody else's plan, StateError for a torn one.
+    Raises LaunchError for a refusal or another user's plan, StateError for a damaged file.
     """
     plan = None if here.job_id is None else ledger_file.read_plan(paths, here.job_id)
     if plan is None:
         return None
     if (plan.job_id, plan.uid) != (here.job_id, os.getuid()):
-        raise cannot_run(here, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
+        raise cannot_run(here, f"its plan belongs to job {plan.job_id} of uid {plan.uid}, not to this job")
     if isinstance(plan, Refusal):
         raise LaunchError(plan.sentence)
     return plan if isinstance(plan, Plan) else None
@@ -117,13 +116,13 @@ def lease(
     is_share_computed: bool = False,
     is_packed: bool = False,
 ) -> SlotAssignment:
-    """Lease a slot of the plan for each process, GPUs in turn as far as other steps of the job leave them.
+    """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
-    is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
-    the caps are those of the tasks that a GPU really has. is_packed: all other free slots are held too, since a packed
-    run books the memory of whole GPUs, and its processes go to any of them.
+    is_share_computed: the number of tasks per GPU was computed for a node that may have fewer GPUs than this one; the
+    caps then follow the number that a GPU really has. is_packed: also lease all other free slots, because a packed run
+    books the memory of whole GPUs and its processes may go to any of them.
 
-    Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
+    Raises LaunchError if there are too few slots, StateError if the slots' folder is damaged. No slot is held then.
     """
     plan = plan_v1.with_sizes(plan, () if driver is None else driver.gpus)
     gpu_of_slot = [slot.gpu.uuid for slot in plan.slots]
@@ -136,8 +135,8 @@ def lease(
             others = len(plan.slots) - len(chosen)
             raise cannot_run(
                 here,
-                f"{processes} processes want a slot each, and other steps of the job have {others} of its "
-                f"{len(plan.slots)} slots; wait until these have ended"
+                f"{processes} processes need a slot each, but other steps of the job have {others} of its "
+                f"{len(plan.slots)} slots; wait until these steps have ended"
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
             )
         if is_packed:
@@ -146,7 +145,7 @@ def lease(
         leases.close()
         raise
     positions = list(dict.fromkeys(gpu_of_slot))
-    notes = [] if here.index == 0 else [*plan.notes]  # on the first node the batch shell has said them
+    notes = [] if here.index == 0 else [*plan.notes]  # the batch shell has printed them on the first node
     gpus = tuple(plan.slots[slot].gpu for slot in chosen)
     share = _real_share(plan, chosen, gpus) if is_share_computed else None
     carried_out = plan
@@ -159,8 +158,8 @@ def lease(
     elif not is_packed and len(plan.slots) > processes and here.index == 0:
         left = len(plan.slots) - processes
         notes.append(
-            f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
-            f"with {len(plan.slots)} processes on a node would use {'it' if left == 1 else 'them'}"
+            f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} not used: a triple "
+            f"with {len(plan.slots)} processes per node would use all"
         )
     return SlotAssignment(
         gpus=gpus,
@@ -174,7 +173,7 @@ def lease(
 
 
 def held_slots(assigned: SlotAssignment) -> Counter[str]:
-    """Return how many slots of a plan are leased on each GPU (UUID); empty without a plan of the Prolog's."""
+    """Return the number of leased slots on each GPU (UUID); empty without a plan of the Prolog."""
     plan, leases = assigned.plan, assigned.leases
     if plan is None or leases is None:
         return Counter()
@@ -182,10 +181,10 @@ def held_slots(assigned: SlotAssignment) -> Counter[str]:
 
 
 def _real_share(plan: Plan, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
-    """Return the share with the number of tasks that a GPU of this node really has; None if the plan's share stays.
+    """Return the share with the number of tasks that a GPU of this node really has; None: keep the plan's share.
 
-    The plan's also stays if other steps of the job have slots, if the job has a part of a GPU, or if it is not known
-    how large the GPUs are.
+    The plan's share is also kept if other steps of the job have slots, if the job has a part of a GPU, or if the sizes
+    of the GPUs are not known.
     """
     per_gpu = max(Counter(gpu.uuid for gpu in gpus).values())
     if per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * len(plan.gpus):
@@ -221,10 +220,10 @@ def deal(
 ) -> SlotAssignment:
     """Assign the GPUs of CUDA_VISIBLE_DEVICES (`visible`) to the processes in turn, prepared by a backend if possible.
 
-    is_packed: the processes are on no GPU before a task starts, and all of them may be on the same. Each GPU is then
-    prepared for at least two tasks, and for no more than the backend takes.
+    is_packed: a process gets its GPU only when a task starts, and all processes may share one. Each GPU is then
+    prepared for at least two tasks, within the backend's limit.
 
-    Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
+    Raises LaunchError if the processes cannot have GPUs, or if mps=on was requested without MPS. Nothing runs then.
     """
     try:
         gpus = visible_gpus(visible, None if driver is None else driver.gpus)
@@ -262,7 +261,7 @@ def deal(
 
 
 def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: ShareRequest | None) -> int:
-    """Return for how many tasks all GPUs together are prepared, the same number on each."""
+    """Return the number of slots to prepare on all GPUs together, the same number on each."""
     limits = [one.client_limit for one in offers if one.why_not is None and one.client_limit is not None]
     most = min(limits, default=processes)
     if share is not None:
@@ -271,14 +270,14 @@ def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: Sh
 
 
 def cannot_run(here: Here, why: str) -> LaunchError:
-    """Return the error for processes that this node cannot run."""
+    """Return the error of a node that cannot run its processes."""
     return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 
 def read_offers(
     driver: Driver | None, why_no_driver: str, share: ShareRequest | None, host: Host
 ) -> tuple[Limits, ...]:
-    """Return what the backends that may serve the processes can do here, in order of preference."""
+    """Return the limits of the backends that may serve the processes, in order of preference."""
     if driver is not None:
         return tuple(one.limits(driver.version, host) for one in registry.wanted(share))
     return tuple(
@@ -288,15 +287,17 @@ def read_offers(
 
 
 def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
-    """Return the node with the folder of this launcher's own daemons. It is in /tmp, which is on the node's own disk,
-    and not in $TMPDIR, which may be anywhere and have a name too long for a socket. With this process's number: another
-    launcher in the same job, which may end before this one, has daemons of its own."""
+    """Return the host with a folder in /tmp for this launcher's daemons.
+
+    Not in $TMPDIR, which may be on a shared disk or have a path too long for a socket. The name contains our pid,
+    because another launcher of the same job has daemons of its own.
+    """
     own = here.job if here.job_id is None else f"{here.job}-{os.getpid()}"
     return Host(paths=paths, settings=settings, own_folder=paths.tmp / f"slurm-share-{os.getuid()}-{own}")
 
 
 def release(own: Own | None) -> tuple[str, ...]:
-    """End what was prepared for this launcher; return what could not be ended or removed, in sentences."""
+    """End the daemons of this launcher; return the problems as sentences."""
     if own is None:
         return ()
     leftovers = Leftovers(known=frozenset((os.getuid(), gpu) for gpu in own.gpus))

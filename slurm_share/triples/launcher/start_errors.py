@@ -1,4 +1,4 @@
-"""Why a task could not be started, for people, and which of these errors may be over in a moment."""
+"""Explain why a task could not be started, and tell passing errors from lasting ones."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import os
 from ..rules import outcomes
 
 PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
-"""What a start can fail of that is no fault of its task, and may be over in a moment."""
-NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
+"""Errors of a start that its task does not cause and that may pass."""
+NO_PROCESSES = "you have reached the limit of processes there (ulimit -u, or pids.max of the job's cgroup)"
 HEAD_BYTES = 256
-"""As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
+"""Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 
 
 def is_passing(error: OSError | ValueError) -> bool:
-    """Return whether the same start may succeed in a moment."""
+    """Return whether the same start may succeed when tried again."""
     return isinstance(error, OSError) and error.errno in PASSING
 
 
 def why_not_started(program: str, log: str, error: OSError | ValueError) -> str:
-    """Return for people why a program did not start. `log`: where its output was to go."""
+    """Return the reason, for a person, why a program did not start. `log`: the file for its output."""
     if not isinstance(error, OSError):
         return f"its line in the tasks file cannot be used: {error}"
     if error.filename == log:
@@ -29,7 +29,7 @@ def why_not_started(program: str, log: str, error: OSError | ValueError) -> str:
 
 
 def _head(program: str) -> bytes:
-    """Return the beginning of a program's file; nothing where it cannot be read."""
+    """Return the beginning of a program's file; empty if it cannot be read."""
     try:
         file = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,14 +1,14 @@
-"""How a launcher chooses the next start, its GPU and its cap, and what follows from the end of an attempt.
+"""The interface between the loop and a strategy, which chooses each start, its GPU and its memory cap.
 
-The loop starts and watches tasks in the same way whatever the strategy is: `even_caps.EvenCaps` for a run whose workers
-each have a GPU and a cap of their own, `packed.Packed` for one whose tasks are packed.
+The loop starts and watches tasks in the same way for both strategies: `even_caps.EvenCaps` for workers that have a
+fixed GPU and cap, `packed.Packed` for tasks that get a GPU when they start.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -26,86 +26,103 @@ class GivenUp(Struct, frozen=True):
 
     task: int
     attempt: int
-    """The one that was due."""
+    """The number of the attempt that was due."""
     outcome: Outcome
     why: str
 
 
-class Strategy(Protocol):
-    """The decisions of one launcher. The loop calls all of it from its one thread."""
+class Strategy(ABC):
+    """The decisions of one launcher. Only the thread of the loop calls it.
 
-    lost_workers: int
-    """Workers that are out of service, whose tasks are left for a resumed run."""
+    The defaults are those of workers with fixed GPUs: nothing is placed by speed, tried or paused.
+    """
+
+    sampler: Sampler
+    """The thread that samples GPUs and host; the loop starts and stops it."""
+    lost_workers: int = 0
+    """Workers that are out of service. A resumed run does their tasks."""
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
         """Return what trials have measured so far: numbers of tasks at once, and ways of sharing."""
+        return ()
 
-    @property
-    def sampler(self) -> Sampler:
-        """Return the thread that samples GPUs and host; the loop starts and stops it."""
-
+    @abstractmethod
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
         """Return a free worker and the attempt that starts in it; None: nothing starts now.
 
-        A worker that is returned, or is out of service, is taken from `free`; one for which there is nothing goes to
+        Takes the returned worker, and workers that are out of service, from `free`. Moves workers without an attempt to
         `idle`. Raises StateError when the queue cannot be used.
         """
 
+    @abstractmethod
     def environment(self, task: Running) -> task_process.Environment | None:
-        """Return the variables of a start without task number and attempt, and note the start's cap in `task`.
+        """Return the variables of a start without task number and attempt, and set the start's cap in `task`.
 
-        None: those of its worker.
+        None: the variables of its worker.
         """
 
+    @abstractmethod
     def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
-        """Return the outcome of an attempt that is not plainly done, and the reason as text."""
+        """Return the outcome of an attempt, and the reason as text. Not called for exit code 0 in a normal run."""
 
+    @abstractmethod
     def finished(self, task: Running, outcome: Outcome) -> bool:
-        """Note the end of an attempt; return whether the task runs again."""
+        """Record the end of an attempt; return whether the task runs again."""
 
+    @abstractmethod
     def gpus(self, task: Running) -> tuple[str, ...]:
-        """Return the GPUs (UUIDs) that a running task has."""
+        """Return the GPUs (UUIDs) of a running task."""
 
+    @abstractmethod
     def kind_of_work(self, task: Running) -> str | None:
-        """Return a word that tasks have in common which count the same units of work; None: not known."""
+        """Return the name shared by all tasks that count the same units of work; None: not known."""
 
-    def rated(self, task: Running, rate: Rate | None) -> None:
-        """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
+    def rated(self, task: Running, rate: Rate | None) -> None:  # noqa: B027
+        """Record the rate of a running task since its neighbours last changed; None: not known yet."""
 
     def speed_ratio(self, task: Running) -> float | None:
-        """Return the speed of a running task, since its neighbours last changed, over that of its command alone; None:
-        not known."""
+        """Return the rate of a running task since its neighbours last changed, over `rate_alone`; None: not known."""
+        return None
 
     def rate_alone(self, task: Running) -> Rate | None:
-        """Return the rate alone of a running task's command; None: not known."""
+        """Return the rate of a task's command alone on such a GPU; None: not known."""
+        return None
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """Return the waiting tasks that get no further attempt, each once."""
+        return ()
 
+    @abstractmethod
     def put_back(self, turn: Turn) -> None:
-        """Put an attempt back that could not start for a passing reason, through no fault of its task."""
+        """Put back an attempt that could not start for a passing reason, such as a lack of processes."""
 
+    @abstractmethod
     def tick(self) -> None:
         """Do what is due about once a second."""
 
     @property
+    @abstractmethod
     def waiting(self) -> int:
         """Return how many attempts wait at this node; 0 if nothing starts any more."""
 
     @property
+    @abstractmethod
     def waiting_for_memory(self) -> int:
-        """Return how many of them ran out of memory."""
+        """Return how many of the waiting attempts ran out of memory before."""
 
+    @abstractmethod
     def left(self) -> int | None:
-        """Return how many tasks of this node have not begun; None where nodes share a queue."""
+        """Return how many tasks of this node have not begun; None: nodes share a queue."""
 
     @property
     def paused(self) -> frozenset[int]:
-        """Return the numbers of the running tasks that stand still because we have stopped them."""
+        """Return the numbers of the tasks that the launcher has stopped with SIGSTOP."""
+        return frozenset()
 
-    def resume_all(self) -> None:
-        """Let all tasks go on that we have stopped: they are to end."""
+    def resume_all(self) -> None:  # noqa: B027
+        """Continue all paused tasks, and pause none from now on."""
 
+    @abstractmethod
     def sentences(self) -> list[str]:
-        """Return what is to be said at the end of the run."""
+        """Return sentences for the job's log at the end of the run."""

@@ -1,4 +1,4 @@
-"""Which task runs in which worker, in memory that loop and guard share, for the case that the loop dies."""
+"""A table of the task in each worker, in memory shared by loop, guard and watchdog, in case the loop is killed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from msgspec import Struct
 
 _ROW = struct.Struct("=qqiiddqqq")
 _PID = 16
-_OWN_GPU = -1
 _END = 40
 _PAUSED = struct.calcsize("=qqiiddqq")
-"""Where the last field of a row begins."""
-_NOBODY = -1
+"""Offset of the last field of a row."""
+_NONE = -1
 
 
 class Row(Struct, frozen=True):
@@ -24,25 +23,25 @@ class Row(Struct, frozen=True):
     task: int
     attempt: int
     pid: int
-    """0: it was about to be started."""
+    """0: the start was not confirmed."""
     started: float
     """Unix time, seconds."""
     since_boot: float
-    """The same moment on CLOCK_BOOTTIME, seconds."""
+    """The same on CLOCK_BOOTTIME, seconds."""
     code: int | None = None
+    """Exit code of a task that has ended and is not recorded yet."""
     signal: int | None = None
-    """How it ended, where that was seen and not yet written down."""
+    """Signal that ended such a task."""
     gpu: int | None = None
-    """Position of its GPU among the node's, where that is not its worker's own."""
+    """Position of its GPU among the node's GPUs; None: the GPU of its worker."""
     paused_ticks: int = 0
-    """When its leader was started (field 22 of /proc/PID/stat), while the task is stopped, or is just being; 0: it
-    runs."""
+    """Start time of its leader in clock ticks (field 22 of /proc/PID/stat) while the task is paused; 0: it runs."""
 
 
 class Table:
     """One row per worker. Only the loop writes.
 
-    If it dies during a write, that was about a task that had just begun, or that is recorded already.
+    If the loop is killed during a write, the row is of a task that had just started or that is already recorded.
     """
 
     def __init__(self, workers: int) -> None:
@@ -54,46 +53,34 @@ class Table:
     def begin(
         self, worker: int, task: int, attempt: int, started: float, since_boot: float, gpu: int | None = None
     ) -> None:
-        """Note a task that is about to be started. `gpu`: position of its GPU, where that is not the worker's own."""
-        place = _OWN_GPU if gpu is None else gpu
-        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, place, started, since_boot, _NOBODY, _NOBODY, 0)
+        """Enter a task that is about to be started. `gpu`: position of its GPU; None: the GPU of the worker."""
+        place = _NONE if gpu is None else gpu
+        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, place, started, since_boot, _NONE, _NONE, 0)
 
     def pid_of(self, worker: int) -> ctypes.c_int:
-        """Return the memory of the worker's pid, where the C library writes it when the task starts."""
+        """Return the memory into which posix_spawn(3) writes the pid of a worker's task."""
         return ctypes.c_int.from_buffer(self._map, worker * _ROW.size + _PID)
 
     def end(self, worker: int, code: int | None, signal: int | None) -> None:
-        """Note that a task has ended and is not recorded yet."""
+        """Enter the end of a task that is not recorded yet."""
         offset = worker * _ROW.size + _END
-        struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
+        struct.pack_into("=qq", self._map, offset, *(_NONE if one is None else one for one in (code, signal)))
 
     def pause(self, worker: int, ticks: int) -> None:
-        """Note that a task is about to be stopped, whose leader was started at that clock tick; 0: it goes on."""
+        """Enter a pause of a task whose leader started at clock tick `ticks`; 0: the task continues."""
         struct.pack_into("=q", self._map, worker * _ROW.size + _PAUSED, ticks)
 
     def clear(self, worker: int) -> None:
-        """Note that the worker is free."""
-        _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY, 0)
+        """Mark a worker as free."""
+        _ROW.pack_into(self._map, worker * _ROW.size, _NONE, 0, 0, 0, 0.0, 0.0, _NONE, _NONE, 0)
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows of the workers that have a task."""
+        """Return the rows of workers with a task."""
         found = []
         for worker in range(self._workers):
             row = _ROW.unpack_from(self._map, worker * _ROW.size)
             task, attempt, pid, gpu, started, since_boot, code, signal, paused_ticks = row
-            if task != _NOBODY:
-                found.append(
-                    Row(
-                        worker,
-                        task,
-                        attempt,
-                        pid,
-                        started,
-                        since_boot,
-                        None if code == _NOBODY else code,
-                        None if signal == _NOBODY else signal,
-                        None if gpu == _OWN_GPU else gpu,
-                        paused_ticks,
-                    )
-                )
+            if task != _NONE:
+                code, signal, gpu = (None if one == _NONE else one for one in (code, signal, gpu))
+                found.append(Row(worker, task, attempt, pid, started, since_boot, code, signal, gpu, paused_ticks))
         return tuple(found)

@@ -1,4 +1,4 @@
-"""The logs that tasks write to: one for each task, or one for each rank, whose tasks share it."""
+"""The logs of tasks: one for each task, or one for all tasks of a rank."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class TaskLogs:
     """The open logs of one launcher."""
 
     def __init__(self, run: Run, *, was_here: bool) -> None:
-        """`was_here`: logs of an earlier job may be there, and are appended to."""
+        """`was_here`: logs of an earlier job may exist and are appended to."""
         self._kind = run.logs
         self._was_here = was_here
         self._open: dict[str, int] = {}
-        """Logs of ranks that are open, by name."""
+        """Path -> descriptor, for open logs of ranks."""
 
     def open(self, turn: Turn, log: str) -> tuple[int, int]:
-        """Return where this attempt's output begins in its log, and the open log."""
+        """Open the log of an attempt; return the offset at which its output begins, and the descriptor."""
         if self._kind == "task":
             out = os.open(log, task_process.LOG_FLAGS, 0o666)
             if turn.attempt == 1 and not self._was_here:
@@ -37,35 +37,35 @@ class TaskLogs:
             try:
                 size += os.write(out, f"--- task {turn.task}{again}\n".encode())
             except OSError:
-                pass  # a full disk: the task's own words are lost in the same way, and that is said elsewhere
+                pass  # a full disk, which the loop reports
         return size, out
 
     def _log_of_rank(self, log: str) -> tuple[int, int]:
-        """Return the open log of a rank and its size. It stays open until the next tick, for later tasks."""
+        """Return the descriptor of a rank's log and its size. It stays open for later tasks until the next tick."""
         out = self._open.get(log)
         if out is not None:
             found = os.fstat(out)
             if found.st_nlink:
                 return out, found.st_size
-            os.close(self._open.pop(log))  # somebody has removed it
+            os.close(self._open.pop(log))  # the file was removed
         self._open[log] = out = os.open(log, task_process.LOG_FLAGS, 0o666)
         return out, os.fstat(out).st_size
 
     def close(self, task: Running) -> None:
-        """Close the log of a task that has started, unless it is one that later tasks write to as well."""
+        """Close the log of a task that has started, unless it is the log of a rank."""
         if task.out >= 0 and task.log not in self._open:
             os.close(task.out)
         task.out = -1
 
     def close_unused(self, starting: Iterable[Running]) -> None:
-        """Close the logs of ranks; those of tasks that are being started stay open."""
+        """Close the logs of ranks, except of tasks that are being started."""
         needed = {task.log for task in starting}
         for log in [one for one in self._open if one not in needed]:
             os.close(self._open.pop(log))
 
 
 def read_tail(log: str, start: int) -> bytes:
-    """Return the end of what an attempt printed; empty if its log cannot be read."""
+    """Return the end of an attempt's output, which begins at `start`; empty if the log cannot be read."""
     try:
         with open(log, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,14 +1,14 @@
-"""Start a task, and end all that it started.
+"""Start tasks, and signal all processes of a task.
 
-Each task is the leader of a session and process group of its own, so that one signal reaches its children as well. It
-is started with posix_spawn(3), which for a parent of this size is several times cheaper than fork and exec.
+Each task leads a session and process group of its own, so that one signal reaches its children too. It is started with
+posix_spawn(3), which for a parent of this size is several times cheaper than fork and exec.
 
-A task has the cores of the thread that starts it, so that it is on them before its first instruction. A launcher that
-went there itself would wait at each start until that core had time for it, while others are idle: a third of the rate
-of short tasks. So there are a few threads that do nothing but start tasks, and wait for the cores instead.
+A task inherits the cores of the thread that starts it, so it never runs on other cores. If the launcher's main thread
+moved to these cores itself, it would wait for a busy core at each start while other cores are idle, and short tasks
+would run at a third of the rate. So a few threads only start tasks.
 
-The libc function itself is called, through ctypes, and not os.posix_spawn: that makes environment, file actions and
-attributes anew for every task, and a job's environment of a hundred variables costs more than the rest of a start.
+libc's posix_spawn is called through ctypes. os.posix_spawn builds environment, file actions and attributes for every
+task, and an environment of a hundred variables then costs more than the rest of a start.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-"""O_NONBLOCK: a FIFO in a log's place is an error and not an endless wait. To a file it means nothing."""
+"""O_NONBLOCK has no effect on files. Opening a FIFO in the place of a log fails with it instead of waiting forever."""
 
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 """Flags of posix_spawnattr_setflags(3), the same in the headers of glibc and musl."""
 THREADS = 4
-"""The most threads that start tasks: while one waits for a core, the others go on. Only this number has been measured
+"""Most threads that start tasks: while one waits for a core, the others go on. Other numbers were not measured
 (tests/bench/launch.py)."""
 STACK_BYTES = 512 * 1024
 _OPAQUE_BYTES = 1024
-"""Room for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, in musl no
-larger."""
+"""Size of a buffer for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, no
+more in musl."""
 
 
-class Environment(MutableMapping[bytes, bytes]):
-    """The variables of successive tasks, as posix_spawn(3) takes them: made once, and only what
-    differs from task to task is changed. No value may hold a NUL."""
+class Environment:
+    """The variables of successive tasks in the form of posix_spawn(3).
+
+    The array is made once; only values that differ between tasks are replaced. No value may contain a NUL.
+    """
 
     def __init__(self, variables: Mapping[bytes, bytes]) -> None:
         self._variables = dict(variables)
@@ -51,10 +53,7 @@ class Environment(MutableMapping[bytes, bytes]):
         lines = [name + b"=" + value for name, value in self._variables.items()]
         self._place = {name: place for place, name in enumerate(self._variables)}
         self.array = (ctypes.c_char_p * (len(lines) + 1))(*lines, None)
-        """NAME=VALUE strings, with a null pointer at the end."""
-
-    def __getitem__(self, name: bytes) -> bytes:
-        return self._variables[name]
+        """NAME=VALUE strings and a null pointer."""
 
     def __setitem__(self, name: bytes, value: bytes) -> None:
         self._variables[name] = value
@@ -64,68 +63,61 @@ class Environment(MutableMapping[bytes, bytes]):
         else:
             self.array[place] = name + b"=" + value
 
-    def __delitem__(self, name: bytes) -> None:
-        del self._variables[name]
-        self._lay_out()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._variables)
-
-    def __len__(self) -> int:
-        return len(self._variables)
+    def update(self, variables: Mapping[bytes, bytes]) -> None:
+        """Set several variables."""
+        for name, value in variables.items():
+            self[name] = value
 
 
 class Begun:
-    """One start and its result."""
+    """The result of one start."""
 
     __slots__ = ("error", "is_on_its_cores", "pid", "worker")
 
     def __init__(self, worker: int) -> None:
         self.worker = worker
         self.pid = 0
-        """0: it did not start."""
+        """0: the task did not start."""
         self.error: OSError | None = None
         self.is_on_its_cores = True
-        """False: none of the cores of its worker is the job's any more, and it runs on any that are."""
+        """False: the job has lost all cores of the worker, and the task runs on other cores of the job."""
 
 
 class _Start(NamedTuple):
     """A request to a thread to start a task."""
 
     begun: Begun
-    """Where the thread writes whether it started."""
+    """The result, which the thread fills in."""
     argv: ctypes.Array[ctypes.c_char_p]
     environment: ctypes.Array[ctypes.c_char_p]
     cpus: frozenset[int] | None
     """The cores of the task; None: all."""
     actions: ctypes.Array[ctypes.c_char]
-    """What posix_spawn(3) does to the task's files."""
+    """The file actions of posix_spawn(3)."""
 
 
 class Starter:
-    """Start the tasks of one run, each on its cores, in threads of the starter."""
+    """Threads that start the tasks of one launcher, each on the cores of its worker."""
 
     def __init__(self, cpus: Sequence[frozenset[int] | None], pids: Sequence[ctypes.c_int]) -> None:
-        """`cpus` are the cores of each worker, None: all of them. The pid of each worker's task is written to its
-        place in `pids` at once, before any of our code runs again.
-        """
+        """Prepare starts. `cpus`: the cores of each worker; None: all. `pids`: where libc writes each worker's pid."""
         self._cpus = cpus
         self._pids = pids
         self._libc = ctypes.CDLL(None)
         self._attributes = self._make_attributes()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._actions: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        """Log's descriptor -> the file actions of a start."""
+        """Descriptor of a log -> the file actions of a start."""
         self._argv: tuple[Sequence[str], ctypes.Array[ctypes.c_char_p]] | None = None
         self._begun: queue.SimpleQueue[Begun] = queue.SimpleQueue()
         self.pending = 0
-        """Starts that were asked for and that `begun` has not told of."""
+        """Starts that were requested and that `begun` has not returned."""
         self._assign([queue.SimpleQueue() for _ in range(min(len(set(cpus)), THREADS))])
 
     def make_threads(self) -> None:
-        """Call it once, where all signals that matter are blocked: the threads leave them to the caller's.
+        """Start the threads. Call it once, with all relevant signals blocked, which the threads inherit.
 
-        Where not all threads can be made, those that can do the work. Raises RuntimeError where none can.
+        If only some threads can be started, these do the work. Raises RuntimeError if none can.
         """
         before, made = threading.stack_size(STACK_BYTES), 0
         try:
@@ -140,20 +132,20 @@ class Starter:
         self._assign(self._queues[:made])
 
     def _assign(self, queues: list[queue.SimpleQueue[_Start]]) -> None:
-        """Give each worker one of the queues.
+        """Assign a queue to each worker.
 
-        Workers with the same cores share a thread, which then need not move. Its starts are one after the other: of two
-        tasks for the same cores, the one requested first starts first.
+        Workers with the same cores share a thread, which then does not change its cores. So tasks for the same cores
+        start in the order of their requests (guard._find_unnamed relies on that).
         """
         places = {one: place for place, one in enumerate(dict.fromkeys(self._cpus))}
         self._queues = queues
         self._queue_of = [queues[places[one] % len(queues)] for one in self._cpus]
 
     def _make_attributes(self) -> ctypes.Array[ctypes.c_char]:
-        """Return the attributes of every start: a session of its own, and no signal ignored or blocked.
+        """Return the attributes of every start: a session of its own, no ignored and no blocked signals.
 
-        Python ignores SIGPIPE and SIGXFSZ, nohup ignores SIGHUP, and the launcher blocks the signals that it waits for.
-        Ignored and blocked signals are inherited through exec, unlike handlers.
+        Unlike handlers, ignored and blocked signals are inherited through exec. Python ignores SIGPIPE and SIGXFSZ,
+        nohup ignores SIGHUP, and the launcher blocks the signals it waits for.
         """
         attributes, none, ignored = (ctypes.create_string_buffer(_OPAQUE_BYTES) for _ in range(3))
         libc = self._libc
@@ -178,10 +170,9 @@ class Starter:
         return found
 
     def start(self, worker: int, argv: Sequence[str], environment: Environment, log: int) -> None:
-        """Request the start of a program; `begun` returns the result. `log`, which stays open until then, gets
-        standard output and error.
+        """Request the start of a program; `begun` returns the result. Raises ValueError for a NUL in an argument.
 
-        Raises ValueError where an argument holds a NUL.
+        `log`: descriptor for standard output and error; it has to stay open until then.
         """
         if self._argv is None or self._argv[0] is not argv:
             self._argv = (argv, _array([os.fsencode(argument) for argument in argv]))
@@ -190,7 +181,7 @@ class Starter:
         self.pending += 1
 
     def begun(self, patience_s: float = 0.0) -> Begun | None:
-        """Return one start that is over; None where there is none, even after that time."""
+        """Return the result of one start; None: there is none after `patience_s`."""
         if not self.pending:
             return None
         try:
@@ -209,7 +200,7 @@ class Starter:
                 pid = self._pids[begun.worker]
                 error = self._spawn(pid, argv, environment, actions)
                 if error == errno.ENOEXEC:
-                    # A script without "#!": shells run it themselves, and so do we.
+                    # A script without "#!": run it with /bin/sh, as a shell does.
                     error = self._spawn(pid, _array([b"/bin/sh", *argv[:-1]]), environment, actions)
                 if error:
                     raise OSError(error, os.strerror(error), os.fsdecode(argv[0] or b""))
@@ -220,7 +211,7 @@ class Starter:
                 begun.error = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             self._begun.put(begun)
             if begun.error is not None:
-                os.kill(os.getpid(), signal.SIGCHLD)  # no child will ever end, and somebody may be waiting for one
+                os.kill(os.getpid(), signal.SIGCHLD)  # wake the loop: no child of this start will end
 
     def _spawn(
         self,
@@ -229,14 +220,16 @@ class Starter:
         environment: ctypes.Array[ctypes.c_char_p],
         actions: ctypes.Array[ctypes.c_char],
     ) -> int:
-        """Return 0, or the number of an error."""
+        """Return 0, or an errno."""
         found: int = self._libc.posix_spawn(ctypes.byref(pid), argv[0], actions, self._attributes, argv, environment)
         return found
 
 
 def _go_to(cpus: frozenset[int]) -> bool:
-    """Move this thread to those cores, or to any that are there if the kernel lets it use none of them (EINVAL): return
-    False then. Asks each time: an administrator may change the cores of the job, and of this thread, meanwhile."""
+    """Move this thread to the cores; if the job has none of them any more (EINVAL), to all cores, and return False.
+
+    Called at every start, because an administrator may change the cores of the job, and so of this thread.
+    """
     try:
         os.sched_setaffinity(0, cpus)
     except OSError:
@@ -253,33 +246,33 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 def become_subreaper() -> None:
-    """Adopt descendants whose parents end, from now on (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    """Become the parent of descendants when their parents end (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send us that signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Request a signal from the kernel for when the parent ends (prctl(2), PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def signal_group(leader: int, number: signal.Signals) -> bool:
-    """Signal a task and all of its group; return False if no process is left.
+    """Signal the process group of a task; return False if no process is left.
 
-    Only for a leader that has not been waited for, or whose group still exists: its number is not reused before.
+    Use only for a leader that was not waited for, or for a group that still exists: until then its pid is not reused.
     """
     if leader <= 1:
-        return False  # no task: killpg(2) takes 0 for our own group, and 1 for every process there is
+        return False  # no task: killpg(2) signals our own group for 0, and every process for 1
     try:
         os.killpg(leader, number)
         return True
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # a set-user-id program among them
+        return True  # the group contains a set-user-id program
 
 
 def group_is_there(leader: int) -> bool:
-    """Return whether a process is left in that group."""
+    """Return whether a process group still has a process."""
     try:
         os.killpg(leader, 0)
         return True

@@ -1,7 +1,7 @@
-"""The strategy of runs whose ranks send messages to each other: all start at once, and one that fails ends the others.
+"""The strategy of runs with ranks that send messages: all ranks start at once, and a rank that fails ends the others.
 
-The node's rendezvous process is told of every end. It decides when the run has to end, for all nodes alike; ranks that
-are still there END_GRACE_S later are told to end by the signal by which a scheduler would do so.
+The launcher reports every end to the node's rendezvous process, which decides for all nodes when the run has to end.
+Ranks that still run END_GRACE_S later get SIGTERM, as from a scheduler.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ from .rendezvous import Rendezvous, clause
 from .running import Running
 
 CLOSE_S = 2.0
-"""For the rendezvous process to end when it is told to."""
+"""Seconds for the rendezvous process to end when it is told to."""
 LEAVE_S = 10.0
-"""For it to end by itself when the ranks of its node have ended, on other nodes than node 0."""
+"""Seconds for the rendezvous process of another node than node 0 to end by itself after its ranks."""
 LAST_S = 3 * LOST_S
-"""How long node 0 waits for the others when its own ranks have ended and the run has to end: until a lost node is
-known, and longer than ranks get until SIGKILL."""
+"""Seconds that node 0 waits for other nodes when its ranks have ended and the run has to end: long enough to detect a
+lost node, and longer than ranks get until SIGKILL."""
 
 
 class Together(EvenCaps):
     """Start the ranks of a node, and end them together."""
 
-    def __init__(self, *of_even_caps: Any, rendezvous: Rendezvous, folder: Path) -> None:
-        """`of_even_caps`: as for EvenCaps. `folder` is the run's."""
-        super().__init__(*of_even_caps)
+    def __init__(self, *arguments: Any, rendezvous: Rendezvous, folder: Path) -> None:
+        """arguments: those of EvenCaps. folder: that of the run."""
+        super().__init__(*arguments)
         self.rendezvous = rendezvous
         self._folder = folder
         self._write_exit_code(0)
         self._begun: set[int] = set()
-        """Ranks that have started, or were tried."""
-        self._how: dict[int, tuple[int | None, int | None]] = {}
-        """Rank -> code and signal of its end, until it is told."""
+        """Ranks of which a start was requested."""
+        self._ends: dict[int, tuple[int | None, int | None]] = {}
+        """Rank -> exit code and signal, until its end is reported."""
         self._first: str | None = None
-        """What ended the run, as a sentence; None: nothing has yet."""
+        """What ended the run, as a sentence; None: the run goes on."""
         self._grace: Deadline | None = None
+        """When remaining ranks get SIGTERM; None: not due."""
         self._last: Deadline | None = None
-        self._is_loss_told = False
+        """When the loop stops waiting for the rendezvous process; None: not set."""
+        self._is_loss_logged = False
         self._shown: list[Wait] | None = None
+        """Content of waits.json; None: not written."""
 
     # ---- Starts ----
 
@@ -58,71 +61,69 @@ class Together(EvenCaps):
         is_in_service = super()._is_in_service(worker)
         if not is_in_service:
             rank = self.node.workers[worker].rank
-            self.rendezvous.tell_ended(rank, 1, None, "could not be started: its MPS daemon is gone")
+            self.rendezvous.tell_ended(rank, 1, None, "could not be started: its MPS daemon has ended")
         return is_in_service
 
     def environment(self, task: Running) -> task_process.Environment | None:
-        """See Strategy."""
         self._begun.add(task.rank)
         return super().environment(task)
 
     # ---- Ends ----
 
     def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
-        """See Strategy. What a rank does after the end of another one is no failure of its own."""
+        """Return the outcome; a rank that fails after the end of another one is unfinished, not failed."""
         outcome, why = super().judge(task, ending)
-        self._how[task.rank] = ending.code, ending.signal
-        python = together.python_of(self.what)
+        self._ends[task.rank] = ending.code, ending.signal
+        python = together.python_of(self.run)
         if python is not None and outcome == "failed" and together.is_module_missing(ending.log_tail):
             return outcome, together.missing_text(python, rank_python.INSTALL)
-        self._look()
+        self._read_rendezvous()
         reason = self.rendezvous.ending
-        if outcome != "done" and reason is not None and task.rank not in reason.ranks and not self.what.keep_going:
+        if outcome != "done" and reason is not None and task.rank not in reason.ranks and not self.run.keep_going:
             return "unfinished", f"{why}; {together.short_reason(reason.why)}"
         return outcome, why
 
     def finished(self, task: Running, outcome: Outcome) -> bool:
-        """See Strategy: no rank runs again."""
+        """Report the end of a rank; no rank runs again."""
         default = (None, None) if outcome == "not started" else (0, None)
-        code, number = self._how.pop(task.rank, default)
+        code, number = self._ends.pop(task.rank, default)
         self._tell(task.rank, code, number, clause(code, number, outcome))
         return super().finished(task, outcome)
 
     def _tell(self, rank: int, code: int | None, number: int | None, why: str) -> None:
         if (code, number) == (None, None):
-            code = 1  # to the others it is an end like any other
+            code = 1  # for other ranks, like any other failure
         self.rendezvous.tell_ended(rank, code, number, why)
-        self._look()
-        if not self.rendezvous.lives and (code, number) != (0, None):
+        self._read_rendezvous()
+        if not self.rendezvous.is_alive and (code, number) != (0, None):
             self._begin_to_end(f"rank {rank} on {self.node.name} {why}")
 
     # ---- The end of the run ----
 
     def tick(self) -> None:
-        """See Strategy."""
         super().tick()
         if self.feeder.closed:
             for worker in self.node.workers:
                 if worker.rank not in self._begun and not self.rendezvous.was_told(worker.rank):
                     self.rendezvous.tell_ended(worker.rank, 1, None, "was not started")
-        self._look()
+        self._read_rendezvous()
         self._show_waits()
         if self._grace is not None and self._grace.left() == 0:
             self._grace = None
             if self.running or self.starting:
-                os.kill(os.getpid(), signal.SIGTERM)  # the loop waits for it, and knows how to end what runs
+                os.kill(os.getpid(), signal.SIGTERM)  # to ourselves: the loop then ends all tasks
 
-    def _look(self) -> None:
-        """Take in what the rendezvous process says."""
+    def _read_rendezvous(self) -> None:
+        """Process the messages of the rendezvous process, and log once if it has ended too early."""
         self.rendezvous.read()
         if self.rendezvous.ending is not None:
             self._begin_to_end(self.rendezvous.ending.why, self.rendezvous.ending.code)
-        if not self.rendezvous.lives and not self._is_loss_told and not self._are_all_told():
-            self._is_loss_told = True
+        if not self.rendezvous.is_alive and not self._is_loss_logged and not self._are_all_told():
+            self._is_loss_logged = True
             why = f" ({line})" if (line := self.rendezvous.last_line) else ""
             self.say(
-                f"the rendezvous process on {self.node.name} has ended{why}; its ranks go on, and are not told of "
-                "each other's ends"
+                f"the rendezvous process on {self.node.name} has ended{why}; its ranks go on, but do not learn when "
+                "other ranks end"
             )
 
     def _begin_to_end(self, sentence: str, code: int = 1) -> None:
@@ -130,9 +131,9 @@ class Together(EvenCaps):
             return
         self._first = sentence
         self._write_exit_code(code & 255 or 1)  # a process's exit code has eight bits
-        if self.node.index == 0 or not self.rendezvous.lives:
+        if self.node.index == 0 or not self.rendezvous.is_alive:
             self.say(sentence)
-        if not self.what.keep_going:
+        if not self.run.keep_going:
             self._grace = Deadline.after(END_GRACE_S)
 
     def _write_exit_code(self, code: int) -> None:
@@ -145,12 +146,11 @@ class Together(EvenCaps):
 
     @property
     def waiting(self) -> int:
-        """See Strategy: when no rank runs any more, the loop stays as long as the rendezvous process is there, on node
-        0 for the other nodes."""
+        """Return 1 while the loop has to wait for the rendezvous process, which on node 0 serves the other nodes."""
         if self.running or self.starting:
             return 0
         self.rendezvous.read()
-        if not self.rendezvous.lives or (self.feeder.closed and not self._begun):
+        if not self.rendezvous.is_alive or (self.feeder.closed and not self._begun):
             return 0
         if self._last is None and self._are_all_told():
             if self.node.index > 0 or self.node.count == 1:
@@ -161,11 +161,10 @@ class Together(EvenCaps):
 
     @property
     def waiting_for_memory(self) -> int:
-        """See Strategy: no rank waits for room."""
         return 0
 
     def sentences(self) -> list[str]:
-        """See Strategy. The end of the run: the rendezvous process ends, and nobody waits any more."""
+        """End the rendezvous process, clear waits.json, and return the sentences of EvenCaps."""
         self.rendezvous.close(CLOSE_S)
         self.rendezvous.waits.clear()
         self._show_waits()
@@ -177,5 +176,5 @@ class Together(EvenCaps):
         waits = sorted(self.rendezvous.waits.values(), key=lambda one: one.rank)
         if waits != self._shown and (waits or self._shown):
             self._shown = waits
-            with contextlib.suppress(OSError):  # a disk that takes nothing: the file is only for display
+            with contextlib.suppress(OSError):  # the file is only for display
                 run_folder.write_waits(self.node.folder, waits)

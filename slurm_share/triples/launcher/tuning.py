@@ -1,7 +1,7 @@
-"""Trials of a run of equal tasks: how many at once a node does most with, and which way of sharing.
+"""Trials of a run of equal tasks: the level (number of tasks at once on the node) and the sharing method.
 
-It sees the running tasks about once a second, closes windows, and gives what they show to the rules, which say the next
-level. It sets how many tasks a GPU may have, and never ends a task: to go down, free places stay free.
+About once a second it measures the running tasks and closes windows. The rules in `packing` choose the next level from
+these. It sets the limit of tasks per GPU and never ends a task: to lower the level, it starts fewer tasks.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ...packing import (
 from .running import Running
 
 FULL_RATIO = 0.8
-"""Short tasks leave places free between two of them: a node with so large a part of its level counts as full."""
+"""Part of the level from which on the node counts as full: between short tasks, some places are always free."""
 COUNTED_RATIO = 0.8
-"""Progress counts where so large a part of the running tasks shows it."""
+"""Part of the running tasks that has to report progress, for progress to be the source of rates."""
 STUCK_WINDOWS = 6
-"""A level that has not been reached after so many windows has no room, whatever the sizes say."""
+"""Windows after which a level that was not reached is taken to have no room."""
 LATE_FACTOR = 10.0
-"""A window is closed after so many times its length, whatever progress shows."""
+"""A window is closed after this factor times its length, even without progress."""
 HOST_RATIO = 0.97
-"""Part of the host's memory that tasks may fill."""
+"""Part of the host's memory that tasks may use."""
 
 
 class Tuning:
-    """The trials of one launcher. The strategy calls all of it from its one thread. Times are its seconds."""
+    """The trials of one launcher. Only the thread of the loop calls it. Times are seconds of the strategy."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Tuning:
         node_name: str,
         window_s: float,
     ) -> None:
-        """`per_node`: of the triple, the level where none is looked for. `nodes`: of the run."""
+        """`per_node`: processes per node of the triple, the level if none is searched. `nodes`: nodes of the run."""
         self.packer = packer
         self.facts = tuple(packer.facts.values())
         self.gpus = len(self.facts)
@@ -65,53 +65,57 @@ class Tuning:
         self.is_tuned, self.is_compared = request.is_tuned, request.is_compared
         self.base: SharingMethod = "mps" if all(one.is_mps for one in self.facts) else "time-slicing"
         self.sharing: SharingMethod = self.base
-        """The method of the tasks that start now."""
+        """Sharing method of the tasks that start now."""
         self.source = ""
-        """What rates rest on; empty: not known yet."""
+        """Source of the rates; empty: not known yet."""
         self.tuner: Tuner | None = None
-        """None: the first task is not known yet, or the number is the user's."""
+        """The search for the best level; None: not begun, or the user chose the level."""
         self.comparison: Comparison | None = None
         self.to_say: list[str] = []
         """Sentences for the job's log."""
         self.record: TunedRun | None = None
-        """What was found and is not written to the history yet."""
+        """The result, until it is written to the history."""
         self.has_begun = False
         self._level = self._shared_level = per_node
-        """The level that is set, and that of methods which share."""
+        """The present level, and the level of methods that share GPUs."""
         self._key: TaskKey | None = None
         self._limit: int | None = None
+        """Limit of tasks per GPU last passed to the packer."""
         self._is_draining = False
+        """True: nothing starts until the tasks of the last method have ended."""
         self._level_s = 0.0
         """When the level was set."""
         self._most_here = 0
-        """The most tasks that ran since then."""
+        """Most tasks that ran at the same time since then."""
         self._full_s: float | None = None
         """Since when the level is full; None: it is not."""
         self._opened_s: float | None = None
-        """When the open window began; None: there is none."""
+        """When the open window began; None: no window is open."""
         self._counts: list[int] = []
-        """Tasks that ran, at each look in the open window."""
+        """Number of running tasks at each tick of the open window."""
         self._units: dict[int, float] = {}
+        """Task -> its units of work at the last tick."""
         self._risen: set[int] = set()
-        """Tasks that have shown progress in the open window."""
+        """Tasks that made progress in the open window."""
         self._done_units = 0.0
-        """Units of work that all tasks have shown so far."""
+        """Units of work of all tasks so far."""
         self._units_then = 0.0
-        """The same, when the open window began."""
+        """The same when the open window began."""
         self._seconds: list[float] = []
-        """Of tasks that were done in the open window and ran at this level only."""
+        """Durations of tasks done in the open window that ran at this level only."""
         self._finished = 0
+        """Tasks done in the open window."""
         self._spent: list[tuple[SharingMethod, int, float]] = []
         """Method, level and seconds of each trial."""
         self._next: tuple[SharingMethod, int] = (self.base, per_node)
-        """What follows when the node is empty."""
+        """Method and level after draining."""
         self._tasks = 0
-        """That this node had to do when it began."""
+        """Number of tasks of this node at the beginning."""
 
-    # ---- What happened ----
+    # ---- Events ----
 
     def begin(self, key: TaskKey | None, tasks: int, history: SpeedHistory, unix_s: float) -> None:
-        """Note the first task, and how many this node has to do."""
+        """Begin the trials. `key`: of the first task. `tasks`: number of tasks of this node."""
         self.has_begun = True
         self._key = key
         self._tasks = tasks
@@ -121,7 +125,8 @@ class Tuning:
             self._level = self.tuner.level
             if known is not None:
                 self.to_say.append(
-                    f"an earlier run of this script found {known.best} on a node; it begins with {self._level}"
+                    f"an earlier run of this script found {known.best} tasks at once; this run begins with "
+                    f"{self._level}"
                 )
         else:
             self._begin_comparison(())
@@ -143,7 +148,7 @@ class Tuning:
         return found[-1] if found else None
 
     def ended(self, task: Running, seconds: float, now: float, *, is_done: bool) -> None:
-        """Note the end of a task that ran for so many seconds."""
+        """Record the end of a task that ran for `seconds`."""
         self._count(task)
         self._units.pop(task.turn.task, None)
         if not is_done:
@@ -157,14 +162,14 @@ class Tuning:
         if units is UNSET:
             return
         before = self._units.get(task.turn.task)
-        if before is not None:  # what it showed first was done at another time, or by an earlier attempt
+        if before is not None:  # the first value may include work of an earlier time or attempt
             self._done_units += max(units - before, 0.0)
             if units > before:
                 self._risen.add(task.turn.task)
         self._units[task.turn.task] = units
 
     def tick(self, running: Mapping[int, Running], host: Room | None, now: float) -> None:
-        """Look at the running tasks, close a window that is over, and set what follows."""
+        """Measure the running tasks, close a window that is over, and set the next level or method."""
         if not self.has_begun or (self.is_over and not self._is_draining):
             return
         for task in running.values():
@@ -187,7 +192,7 @@ class Tuning:
         elif count > target:
             self._reset()
         elif self._opened_s is None:
-            if now - self._full_s >= self.window_s:  # the first one is left out: tasks load their data
+            if now - self._full_s >= self.window_s:  # skip the first window, in which tasks load their data
                 self._open(now)
         elif now - self._opened_s >= self.window_s and self._have_risen(running, now - self._opened_s):
             self._close(target, running, now)
@@ -195,8 +200,10 @@ class Tuning:
             self._run_dry(now)
 
     def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
-        """Return whether the tasks that show progress have shown some in the open window. Steps that are longer than a
-        window would otherwise give windows of nothing and windows of two steps."""
+        """Return whether enough tasks made progress in the open window, or it is very late.
+
+        With steps longer than a window, windows would otherwise contain no step or two steps.
+        """
         if seconds >= LATE_FACTOR * self.window_s:
             return True
         shown = [task.turn.task for task in running.values() if task.units is not UNSET]
@@ -224,10 +231,10 @@ class Tuning:
             self._follow_comparison(now)
 
     def _choose_source(self, running: Mapping[int, Running], finished: int) -> None:
-        """Take the tasks' progress where most show it, else the tasks that are done.
+        """Choose progress as the source of rates if most tasks report it, else finished tasks.
 
-        It stays: rates of two sources cannot be compared. Tasks shorter than a window are counted when they are done,
-        for a part of their progress is missed.
+        The source is kept, because rates of two sources cannot be compared. Tasks shorter than a window are counted
+        when they are done, because a part of their progress is missed.
         """
         if self.source and (self.source != "finished" or self._has_rates):
             return
@@ -241,7 +248,7 @@ class Tuning:
         return bool(self.levels) or (self.tuner is not None and self.tuner.has_rates)
 
     def _run_dry(self, now: float) -> None:
-        """End where no task is left to fill the level."""
+        """End the trials if too few tasks are left to fill the level."""
         if self._full_s is None and self._most_here == 0:
             return
         if self.tuner is not None and not self.tuner.is_done:
@@ -272,7 +279,7 @@ class Tuning:
                 self._go(self.tuner.level)
 
     def _check_room(self, count: int, target: int, now: float) -> None:
-        """Take the number that run as the bound where more tasks wait and none has started for long."""
+        """Take the number of running tasks as the bound if tasks wait but none has started for long."""
         if self._level_s == 0.0:
             self._level_s = now
         is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and self.packer.waiting and count < target
@@ -281,7 +288,7 @@ class Tuning:
             self.tuner.bound(count)
             self._go(self.tuner.level, now)
 
-    # ---- What follows ----
+    # ---- The next level or method ----
 
     def _follow_tuner(self, now: float) -> None:
         tuner = self.tuner
@@ -301,7 +308,7 @@ class Tuning:
             self._keep(tuner.levels, tuner.level)
 
     def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
-        """Plan the methods. Those that this node does not have are said, and not tried."""
+        """Plan the trials of sharing methods; log the methods that this node does not have."""
         self._shared_level = self._level
         trials: list[tuple[SharingMethod, int]] = [("exclusive", min(self.gpus, self._level))]
         if any(one.takes_only_mps for one in self.facts):
@@ -322,9 +329,8 @@ class Tuning:
     def _follow_comparison(self, now: float) -> None:
         compared = self.comparison
         assert compared is not None
-        best = (
-            compared.best if len({one.sharing for one in compared.runs}) > 1 else None
-        )  # one alone is best of nothing
+        is_comparable = len({one.sharing for one in compared.runs}) > 1
+        best = compared.best if is_comparable else None
         wanted = compared.now
         if wanted is None:
             wanted = (self.base, self._shared_level) if best is None else (best.sharing, best.level)
@@ -340,7 +346,7 @@ class Tuning:
         if compared.now is None:
             if compared.untried:
                 untried = ", ".join(compared.untried)
-                self.to_say.append(f"not compared for want of tasks: {untried}; a run with more of them leaves room")
+                self.to_say.append(f"not compared for lack of tasks: {untried}; that takes a run with more tasks")
             levels = () if self.tuner is None else self.tuner.levels
             if best is None:
                 self.to_say.append(
@@ -348,15 +354,15 @@ class Tuning:
                 )
                 self._keep(levels, self._shared_level)
             else:
-                self.to_say.append(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it does most")
+                self.to_say.append(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: it is fastest")
                 self._keep((*levels, *(one for one in compared.runs if one not in levels)), best.level)
 
     def _end_drain(self, count: int, now: float) -> None:
-        """Begin with the next method when no task of the last one runs: two are never mixed on a GPU."""
+        """Begin with the next method when no task of the last one runs: methods are never mixed on a GPU."""
         if count:
             return
         self._is_draining = False
-        self._spent.append((self.sharing, 0, now - self._level_s))  # the places that stayed free count as nothing done
+        self._spent.append((self.sharing, 0, now - self._level_s))  # draining counts as time without work
         self.sharing, level = self._next
         self._go(level, now)
 
@@ -395,34 +401,34 @@ class Tuning:
             best=best,
         )
 
-    # ---- What others see ----
+    # ---- State and results ----
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is tried any more."""
+        """Return whether all trials have ended."""
         is_tuning = self.tuner is not None and not self.tuner.is_done
         is_comparing = self.comparison is not None and self.comparison.now is not None
         return self.has_begun and not is_tuning and not is_comparing
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:
-        """Return what was measured so far."""
+        """Return the levels and methods measured so far."""
         tuned = [] if self.tuner is None else self.tuner.levels
         compared = [] if self.comparison is None else self.comparison.runs
         return (*tuned, *(one for one in compared if one not in tuned))
 
     @property
     def threads(self) -> int:
-        """Return how many cores each task has in the mean at this level."""
+        """Return the mean number of cores per task at this level, at least 1."""
         return max(1, self.cores // max(self._level, 1))
 
     @property
     def method(self) -> SharingMethod | None:
-        """Return how the next task shares its GPU; None: as the GPU is set up."""
+        """Return the sharing method of the next task; None: the method for which the GPU is set up."""
         return None if self.sharing == self.base else self.sharing
 
     def sentences(self) -> list[str]:
-        """Return the tables for the end of the run."""
+        """Return the tables for the end of the run, as lines."""
         found: list[str] = []
         simulated = " (simulated GPUs)" if any(one.is_simulated for one in self.facts) else ""
         tuner = self.tuner
@@ -448,5 +454,5 @@ class Tuning:
             best = tuner.best
         if best is not None and self.is_over:
             cost = tuned_text.cost_s(self._spent, runs, best)
-            found.append(f"the trials cost what {best.level} at once do in {cost:.0f} s")
+            found.append(f"the trials cost as much work as {best.level} tasks at once do in {cost:.0f} s")
         return found

@@ -1,13 +1,12 @@
-"""A process that ends tasks which nobody else can: loop and guard were killed.
+"""A process that ends paused tasks, or ranks, if both loop and guard are killed.
 
-Outside Slurm, and where Slurm finds a job's processes by their parents, nobody ends the processes of a launcher that is
-killed. A task that is stopped then would keep its GPU's memory for ever, and a rank would wait for others that are
-gone. So a run that may pause tasks, or has ranks, has this process beside it. It does nothing but wait until the other
-end of a pipe is closed, which only the loop and the guard hold: the kernel closes it, however they end. Then it ends
-the tasks that the table has as paused, or all ranks, as the guard does for a loop that was killed.
+Outside Slurm, and with proctrack/linuxproc, the processes of a killed launcher run on. A paused task would then keep
+its GPU memory forever, and ranks would wait for others that are gone. So a run that may pause tasks, or has ranks,
+starts a watchdog. It waits on a pipe of which only loop and guard hold the other end, which the kernel closes in any
+case. Then it ends the tasks that are paused in the table, or all ranks, as the guard does for a killed loop.
 
-It is a session of its own, no child of the guard, and has none of its files: it holds up nobody who waits for the
-launcher's output or its locks. It ends with the run, since the pipe does.
+It has a session of its own, is not a child of the guard, and holds none of its files, so nothing that waits for the
+launcher's output or locks waits for it. It ends with the run.
 """
 
 from __future__ import annotations
@@ -26,37 +25,39 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 GRACE_S = 5.0
-"""From SIGTERM to SIGKILL, and for as long again: as the guard gives the tasks of a loop that was killed."""
+"""Seconds from SIGTERM to SIGKILL, and from there until it gives up; the guard uses the same."""
 ROUND_S = 0.02
 CLOCK_TICK_S = 0.02
-"""The kernel tells a process's start in clock ticks of 10 ms."""
+"""Tolerance of start times, seconds: the kernel reports them in clock ticks of 10 ms."""
 _FILES = 1 << 20
 
 
 class Watchdog:
-    """The launcher's end of the pipe."""
+    """The launcher's end of the pipe to the watchdog."""
 
     def __init__(self, file: int) -> None:
         self._file = file
 
     def lives(self) -> bool:
-        """Return whether the process is there: nobody else reads the pipe."""
+        """Return whether the watchdog is alive: it is the only reader of the pipe."""
         if self._file < 0:
             return False
         poll = select.poll()
-        poll.register(self._file, 0)  # POLLERR, which comes without being asked for: the reader is gone
+        poll.register(self._file, 0)  # poll(2) always reports POLLERR, which means that there is no reader
         return not poll.poll(0)
 
     def close(self) -> None:
-        """Let it end, as far as this process is concerned."""
+        """Close this process's end of the pipe; the watchdog ends when all ends are closed."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def start(table: Table, *, ends_all: bool = False) -> Watchdog | None:
-    """Start the process; None where there can be no further process. Call it before the loop is forked, and before
-    descendants are adopted, so that it is nobody's child. `ends_all`: it ends all tasks, not the paused ones alone."""
+    """Start the watchdog; None: no process can be started. `ends_all`: it ends all tasks, not only paused ones.
+
+    Call it before the loop is forked and before descendants are adopted, so that it does not become our child.
+    """
     reading, writing = os.pipe()
     try:
         child = os.fork()
@@ -72,21 +73,21 @@ def start(table: Table, *, ends_all: bool = False) -> Watchdog | None:
 
 
 def _begin(table: Table, reading: int, *, ends_all: bool) -> NoReturn:
-    """Fork once more and wait there. No code of the launcher may run in either process, whatever happens."""
+    """Fork again and wait for the end of the pipe. Exits in any case, so that no code of the launcher runs here."""
     try:
         if os.fork() == 0:
-            _become_nobodys(reading)
+            _detach(reading)
             while os.read(reading, 64):
                 pass
             end_tasks(table, ends_all=ends_all)
-    except BaseException:  # noqa: BLE001  (nobody is left to read what it says)
+    except BaseException:  # noqa: BLE001  (it has no output to report to)
         pass
     finally:
         os._exit(0)
 
 
-def _become_nobodys(reading: int) -> None:
-    """Leave the session, the files and the folder of the launcher, and heed no signal but SIGKILL."""
+def _detach(reading: int) -> None:
+    """Leave the session, files and folder of the launcher, and block all signals but SIGKILL and SIGSTOP."""
     os.setsid()
     os.chdir("/")
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -98,9 +99,9 @@ def _become_nobodys(reading: int) -> None:
 
 
 def end_tasks(table: Table, *, ends_all: bool) -> None:
-    """End the tasks that are paused, or all: SIGTERM, which they take when they go on, then SIGKILL."""
-    is_its = _is_running_its if ends_all else _is_its
-    rows = [row for row in table.rows() if is_its(row)]
+    """End the paused tasks, or all: SIGTERM and SIGCONT, SIGKILL after GRACE_S."""
+    is_selected = _is_running if ends_all else _is_paused
+    rows = [row for row in table.rows() if is_selected(row)]
     told: set[int] = set()
     deadline, patience = Deadline.after(GRACE_S), Deadline.after(2 * GRACE_S)
     while patience.left() > 0:
@@ -117,11 +118,10 @@ def end_tasks(table: Table, *, ends_all: bool) -> None:
         select.select([], [], [], ROUND_S)
 
 
-def _is_its(row: Row) -> bool:
-    """Return whether a row's pid is still its task's.
+def _is_paused(row: Row) -> bool:
+    """Return whether a row's task is paused, and its pid was not reused.
 
-    Where the leader is gone, what is left of its session is the task's: the kernel gives its number to nobody else
-    before the session is gone.
+    If the leader has ended, its session still belongs to the task: the kernel does not reuse the number before.
     """
     if row.pid <= 1 or not row.paused_ticks:
         return False
@@ -129,8 +129,8 @@ def _is_its(row: Row) -> bool:
     return leader is None or leader.start_ticks == row.paused_ticks
 
 
-def _is_running_its(row: Row) -> bool:
-    """Return whether a row's pid is its task's, by when that began and by its variables."""
+def _is_running(row: Row) -> bool:
+    """Return whether a row's task runs, and its pid was not reused, by start time and variables."""
     if row.pid <= 1 or (row.code, row.signal) != (None, None):
         return False
     one = descendants.read_leader(row.pid)

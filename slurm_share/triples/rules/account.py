@@ -20,23 +20,23 @@ OUTCOME_TEXTS: Mapping[Outcome, str] = {
     "not started": "not started",
     "unfinished": "unfinished",
 }
-"""The outcomes for a person."""
+"""The text of each outcome in tables and sentences."""
 _NUMBERS: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(OUTCOME_TEXTS, 1)}
 _DONE, _UNFINISHED = _NUMBERS["done"], _NUMBERS["unfinished"]
 _NEVER_BEGAN = 0
 _NEVER = 1e11
-"""Unix time, seconds: no clock of a machine that works says so."""
+"""Unix time, seconds, later than any real one."""
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """The sums of a run: the file summary.json without the attempts themselves."""
+    """The counts of a run: summary.json without the attempts themselves."""
 
     version: int = 1
     name: str
     tasks: int
     done: int
     began: int
-    """Tasks with an attempt."""
+    """Number of tasks with an attempt."""
     failed: Sequence[int]
     """Tasks whose last attempt failed."""
     unfinished: Sequence[int]
@@ -44,18 +44,18 @@ class Account(Struct, frozen=True, kw_only=True):
     tried_again: Sequence[int]
     """Tasks with more than one attempt."""
     moved: Sequence[int]
-    """Those of them that were done on another GPU than the one of their first attempt."""
+    """Tasks that were done on another GPU than the GPU of their first attempt."""
     by_outcome: Mapping[Outcome, Sequence[int]]
-    """The failed ones, by how their last attempt ended."""
+    """The failed tasks by the outcome of their last attempt."""
     seconds: float | None
-    """From the first task's beginning to the last one's end."""
+    """From the start of the first task to the end of the last one; None: no task began."""
     places: Sequence[int]
     """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
     """For each task the number of its attempts."""
 
     def shown(self, most: int) -> list[int]:
-        """Return the places for a table: of every task that began, or of a larger run of the first tasks not done."""
+        """Return the places of at most `most` tasks for a table: all that began, or else the first not done."""
         if self.began <= most:
             return [place for place in self.places if place >= 0]
         found = []
@@ -68,32 +68,32 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """Count the attempts of a run one by one, in about 50 bytes a task: a run may have a million."""
+    """Counts the attempts of a run in about 50 bytes per task, because a run may have a million tasks."""
 
     def __init__(self, name: str, tasks: int) -> None:
         self._name, self._tasks = name, tasks
         self._tries = array("I", [0]) * tasks
-        # The attempt that counts: where it is, how it ended, when it began, and on which GPU.
+        # The attempt that counts: place, file, outcome, start and GPU.
         self._places = array("q", [-1]) * tasks
         self._files = array("I", [0]) * tasks
         self._outcomes = bytearray(tasks)
         self._started = array("d", [0.0]) * tasks
         self._gpus = array("I", [0]) * tasks
-        # The first attempt, of tasks with several.
+        # The first attempt of tasks with several attempts.
         self._first_files = array("I", [0]) * tasks
         self._first_started = array("d", [0.0]) * tasks
         self._first_gpus = array("I", [0]) * tasks
         self._gpu_numbers: dict[str, int] = {}
-        """GPU's UUID, or the node for attempts without a GPU -> a number."""
+        """GPU UUID, or node name for attempts without a GPU -> a number."""
         self._since, self._until = _NEVER, 0.0
 
     def add(self, file: int, attempts: Iterable[tuple[int, Ended]]) -> None:
-        """Count attempts at the run's tasks: all of one file, each with the place where it can be found again.
+        """Count all attempts of one file, each with its place, in the order of the file.
 
-        They come in the order in which they were made, whatever the clock did meanwhile; attempts in several files are
-        ordered by when they began. Two files never have the same number.
+        Attempts in one file count in its order, even if the clock was set. Attempts in different files are ordered by
+        their start. `file` is a unique number of the file.
         """
-        # Local names: this is gone through for each of a million attempts.
+        # Local names, because this loop runs for each of a million attempts.
         tries, places, files, outcomes = self._tries, self._places, self._files, self._outcomes
         starts, gpus, gpu_numbers = self._started, self._gpus, self._gpu_numbers
         since, until = self._since, self._until
@@ -124,7 +124,7 @@ class Tally:
         self._since, self._until = since, until
 
     def _note_first(self, task: int, count: int, file: int, started: float, gpu: int) -> None:
-        """Note the first attempt of a task with `count` attempts so far, and now one more."""
+        """Update the first attempt of a task that had `count` attempts and gets one more."""
         if count == 1:
             self._first_files[task] = self._files[task]
             self._first_started[task] = self._started[task]
@@ -133,7 +133,7 @@ class Tally:
             self._first_files[task], self._first_started[task], self._first_gpus[task] = file, started, gpu
 
     def _counts(self, task: int, file: int, started: float, outcome: int) -> bool:
-        """Return whether an attempt counts instead of the present one: the first that is done does, else the last."""
+        """Return whether an attempt replaces the present one: the first that is done counts, else the last."""
         was_done = self._outcomes[task] == _DONE
         if was_done or outcome == _DONE:
             if was_done and outcome == _DONE:
@@ -142,7 +142,7 @@ class Tally:
         return file == self._files[task] or started >= self._started[task]
 
     def account(self) -> Account:
-        """Return the sums."""
+        """Return the counts of all attempts added so far."""
         outcomes, tries = self._outcomes, self._tries
         failed = array("I", (task for task, one in enumerate(outcomes) if one not in (0, _DONE, _UNFINISHED)))
         again = array("I", (task for task, count in enumerate(tries) if count > 1))

@@ -5,21 +5,20 @@ from __future__ import annotations
 from ..records import Run
 
 CHUNKS_LEFT = 4
-"""A chunk is 1/4 of an even part of what is left: the last ones are single tasks, so that processes end together."""
+"""A chunk is 1/4 of each process's even part of the remaining tasks. So the last chunks are single tasks, and processes
+end at about the same time."""
 CHUNK_MAX = 1000
-"""Tasks that a crash of one launcher may hold back at most, and that a resumed run finds again."""
+"""Most tasks of a chunk: as many may wait for a resumed run after a crash of one launcher."""
 PACKED_CHUNK_MAX = 8
-"""The same for a packed run, in which a node claims no more than it can start soon: a node full of large tasks must not
-hold small ones that another node has room for."""
+"""Most tasks of a chunk in a packed run. A node full of large tasks must not hold many small ones for which another
+node has room."""
 
 
 def tasks_of(run: Run, rank: int) -> range:
     """Return the tasks of one process, for the distributions `block` and `cyclic`.
 
-    block: neighbouring tasks; the lowest-numbered processes have one more where it does not come out even (16 over 3:
-    6, 5, 5). With `per_process`, exactly so many each, and the last process has the rest.
-
-    Raises ValueError for `dynamic`, whose tasks are nobody's before they are taken.
+    block: consecutive tasks; the first processes have one more if the division leaves a rest (16 over 3: 6, 5, 5). With
+    `per_process`, exactly that many each, and the last process has the rest. Raises ValueError for `dynamic`.
     """
     if run.distribution == "dynamic":
         raise ValueError("the tasks of a queue belong to no process")
@@ -34,25 +33,24 @@ def tasks_of(run: Run, rank: int) -> range:
 
 
 def rank_of(run: Run, task: int, worker: int) -> int:
-    """Return LLSUB_RANK of a task that the process with number `worker` runs.
+    """Return LLSUB_RANK of a task that process number `worker` runs.
 
-    Up to one task a process, the rank is the task's number, on whichever slot an attempt runs: a retry takes any free
-    slot, and a program that names its output after its rank must find the same rank there. With more tasks than
-    processes the rank is the process's, and LLSUB_TASK tells the tasks apart.
+    With at most one task per process it is the number of the task. A retry may run in any free slot, and a program that
+    names its output after its rank must find the same rank there. With more tasks than processes it is the number of
+    the process, and LLSUB_TASK identifies the task.
     """
     return task if run.tasks <= run.processes else worker
 
 
 def chunks_of(run: Run) -> tuple[range, ...]:
-    """Return the table of chunks of a run with dynamic distribution."""
+    """Return the chunks of a run with dynamic distribution."""
     return chunks(run.tasks, run.processes, CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX)
 
 
 def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ...]:
-    """Return every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987).
+    """Return all tasks in chunks of decreasing size: guided self-scheduling (Polychronopoulos and Kuck, 1987).
 
-    Of the same numbers every node makes the same table, so that a chunk's number says which tasks it has. most: the
-    largest chunk.
+    Every node computes the same table, so the number of a chunk identifies its tasks. most: the largest chunk.
     """
     found, first = [], 0
     while first < tasks:

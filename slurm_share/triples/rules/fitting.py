@@ -1,4 +1,4 @@
-"""Decide which nodes a triple fits, and what its job requests on each: GPUs, CPUs, a share."""
+"""Decide which nodes a triple fits, and what its job requests on each node: GPUs, CPUs, a share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from ...core import names, nodelist
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres
 from ...core.records import ShareRequest
+from ...core.text import counted
 from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
 from . import triple as rule_triple
 
 _FEATURE = re.compile(r"[A-Za-z0-9_.:-]+")
-"""A constraint that is one feature, without an operator or a count."""
+"""A constraint with one feature, without operators or counts."""
 
-# ---- What the cluster has ----
+# ---- Nodes ----
 
 
 def of_partition(kinds: Sequence[NodeKind], partition: str | None) -> tuple[NodeKind, ...]:
-    """Return the nodes of the partitions in `partition` (`a,b`), or of the default one.
+    """Return the nodes of the partitions in `partition` (`a,b`), or of the default partition.
 
-    Raises UsageError for an unknown name.
-
-    Empty where there is no default that the cluster told of: nothing is then known of what a job may get.
+    Empty: there is no default partition, or it is not known. Raises UsageError for an unknown name.
     """
     if partition is None:
         return tuple(kind for kind in kinds if kind.is_default)
@@ -38,39 +37,43 @@ def of_partition(kinds: Sequence[NodeKind], partition: str | None) -> tuple[Node
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise UsageError(f"there is no partition {shown(name)} here: there are {', '.join(known)}{hint}")
+            raise UsageError(f"there is no partition {shown(name)}: the partitions are {', '.join(known)}{hint}")
     return tuple(kind for kind in kinds if kind.partition in partition.split(","))
 
 
 def fits(kind: NodeKind, gpus: Sequence[tuple[str, int]]) -> bool:
-    """Return whether a node of that kind has these GPUs."""
+    """Return whether a node of a kind has the requested GPUs."""
     have = dict(kind.gpus)
     typed_fit = all(have.get(name, 0) >= count for name, count in gpus if name)
     return typed_fit and kind.gpu_count >= sum(count for _, count in gpus)
 
 
 def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[str, int]]) -> tuple[NodeKind, ...]:
-    """Return the kinds of nodes, of one or more partitions, that a job may run on. Where too few of them are up, those
-    that are down or drained too: the job waits for them. Raises UsageError where there are too few at all, with what
-    there is."""
+    """Return the kinds of nodes on which a job may run.
+
+    If too few nodes are up, also nodes that are down or drained: the job waits for them. Raises UsageError, with the
+    nodes that exist, if there are too few in all.
+    """
     if not kinds:
         return ()
     where = "partition " + ",".join(sorted({kind.partition for kind in kinds}))
     fit = tuple(kind for kind in kinds if fits(kind, gpus))
     if not fit:
         have = "; ".join(sorted({f"{_gpu_text(kind)} ({_fold(kind.nodes)})" for kind in kinds}))
-        raise UsageError(f"no node of {where} has {gres(gpus)}: there are nodes with {have}; write -g with as many")
+        raise UsageError(
+            f"no node of {where} has {gres(gpus)}: there are nodes with {have}; write -g with such a number"
+        )
     count = _count(fit)
     such = f" with {gres(gpus)}" if gpus else ""
     if triple.nodes > count:
         raise UsageError(
-            f"{triple} asks for {_nodes(triple.nodes)}{such}, and {where} has {count}; write "
+            f"{triple} asks for {counted(triple.nodes, 'node')}{such}, and {where} has {count}; write "
             f"{replace(triple, nodes=count)}"
         )
     limits = [kind.max_nodes_per_job for kind in fit if kind.max_nodes_per_job is not None]
     if limits and len(limits) == len(fit) and triple.nodes > max(limits):
         raise UsageError(
-            f"{triple} asks for {_nodes(triple.nodes)}, and {where} gives a job at most {max(limits)}; write "
+            f"{triple} asks for {counted(triple.nodes, 'node')}, and {where} gives a job at most {max(limits)}; write "
             f"{replace(triple, nodes=max(limits))}"
         )
     usable = tuple(kind for kind in fit if kind.usable)
@@ -78,9 +81,9 @@ def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[s
 
 
 def chosen(kinds: Sequence[NodeKind], triple: Triple, said: Mapping[str, str | None]) -> tuple[NodeKind, ...]:
-    """Return of these `candidates` those that the options of sbatch in `said` leave: nodelist, exclude, constraint.
+    """Return the `candidates` that match the options of sbatch in `said`: nodelist, exclude, constraint.
 
-    What is not understood here leaves all, and so does what would leave none: sbatch judges it.
+    Ignores an option that it cannot parse, or that no node matches: sbatch decides about these.
     """
     left = tuple(kinds)
     constraint = said.get("constraint") or ""
@@ -94,7 +97,7 @@ def chosen(kinds: Sequence[NodeKind], triple: Triple, said: Mapping[str, str | N
 
 
 def _listed(text: str | None) -> frozenset[str]:
-    """Return the nodes in an option's value; none if it is the name of a file, or not a list of nodes."""
+    """Return the nodes in an option's value; empty for a file name or a value that is not a list of nodes."""
     try:
         return frozenset(nodelist.parse(text)) if text and "/" not in text else frozenset()
     except UsageError:
@@ -107,20 +110,16 @@ def _only(kinds: Sequence[NodeKind], nodes: frozenset[str]) -> tuple[NodeKind, .
 
 
 def waiting_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
-    """Return a note if a job on nodes of these kinds begins only when some are back."""
+    """Return a note if a job has to wait for nodes of these kinds that are down or drained."""
     count, up = _count(kinds), _count(kind for kind in kinds if kind.usable)
     if triple.nodes <= up or not kinds:
         return ()
     some = "is down or drained: this job waits for it" if count - up == 1 else "are down or drained: it waits for them"
-    return (f"{count - up} of {_nodes(count)} {some}; see sinfo -R",)
+    return (f"{count - up} of {counted(count, 'node')} {some}; see sinfo -R",)
 
 
 def _count(kinds: Iterable[NodeKind]) -> int:
     return len({node for kind in kinds for node in kind.nodes})
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _gpu_text(kind: NodeKind) -> str:
@@ -132,7 +131,7 @@ def _fold(nodes: Sequence[str]) -> str:
 
 
 def core_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
-    """Return LLSC's warnings for the nodes that the job may get: those with the fewest and the most cores."""
+    """Return LLSC's warnings for the candidate nodes with the fewest and the most cores."""
     cores = sorted({kind.cores for kind in kinds})
     found = [
         rule_triple.notes(triple.nodes, triple.per_node, triple.threads, count) for count in {*cores[:1], *cores[-1:]}
@@ -149,15 +148,15 @@ class Sharing(Struct, frozen=True):
     request: ShareRequest | None = None
     notes: tuple[str, ...] = ()
     is_computed: bool = False
-    """True: nobody wrote how many tasks a GPU gets, and `request` has the number for nodes with the fewest GPUs."""
+    """True: the user wrote no number of tasks per GPU, and `request` has the one for nodes with the fewest GPUs."""
 
 
 def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
     """Return the share of a triple's job on nodes with `gpus` GPUs each (None: not known; 0: some have none).
 
-    `written` is whole (`4,mem=8G`), or settings alone (`mem=8G`), whose number is then ceil(NPPN/GPUs). Without it a
-    site with the plugin gets that number by itself. Raises UsageError for a value in no valid form, and for a number
-    that does not have room for the triple.
+    `written`: complete (`4,mem=8G`), or settings only (`mem=8G`); the number is then ceil(NPPN / GPUs). None: that
+    number at a site with the plugin, else no share. Raises UsageError for an invalid value, and for a number without
+    room for the triple.
     """
     if written == names.OPTION_OFF:
         return Sharing()
@@ -165,30 +164,30 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
         request = option.parse(written)
         if request is not None and gpus and request.per_gpu * gpus < triple.per_node:
             raise UsageError(
-                f"--share-gpu={written} on {gpus} GPU{'s' * (gpus > 1)} makes room for {request.per_gpu * gpus} "
-                f"processes, and {triple} has {triple.per_node} on each node; write "
+                f"--share-gpu={written} on {counted(gpus, 'GPU')} has room for {request.per_gpu * gpus} processes, but "
+                f"{triple} has {triple.per_node} on each node; write "
                 f"--share-gpu={limits.tasks_per_gpu(triple.per_node, gpus)}, or only its settings"
             )
         return Sharing(request)
     if written is None and (not plugin or not gpus):
         why = (
-            "it is not known how many GPUs a node has, so --share-gpu is left out, and the launchers deal the GPUs by "
-            "themselves; with -g COUNT it is known"
+            "the number of GPUs of a node is not known, so the job does not request --share-gpu and the launchers "
+            "assign the GPUs; write -g COUNT to request a share"
         )
         return Sharing(notes=(why,) if plugin and gpus is None else ())
     if not gpus:
         option.parse(f"1,{written}")
         raise UsageError(
-            f"--share-gpu={written}: how many tasks a GPU gets cannot be told, because the nodes' GPUs are not known "
-            f"or some have none; write the number too, for example --share-gpu=4,{written}, or -g COUNT"
+            f"--share-gpu={written}: the number of tasks per GPU cannot be computed, because the nodes' GPUs are not "
+            f"known or some nodes have none; write the number too, for example --share-gpu=4,{written}, or -g COUNT"
         )
     per_gpu = limits.tasks_per_gpu(triple.per_node, gpus)
     if per_gpu > names.SHARE_MAX:
         if written is not None:
             option.parse(f"1,{written}")
         return Sharing(notes=(
-            f"{triple} puts {per_gpu} processes on a GPU, and a share has at most {names.SHARE_MAX}: the GPUs are "
-            "dealt in turn, without MPS and without caps",
+            f"{triple} puts {per_gpu} processes on a GPU, but a share has at most {names.SHARE_MAX}: the GPUs are "
+            "assigned in turn, without MPS and without caps",
         ))  # fmt: skip
     request = option.parse(str(per_gpu) if written is None else f"{per_gpu},{written}")
     return Sharing(request, is_computed=True)
@@ -197,15 +196,15 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
 def assumed_notes(
     triple: Triple, gpus: Sequence[tuple[str, int]], kinds: Sequence[NodeKind], sharing: Sharing
 ) -> tuple[str, ...]:
-    """Return what a computed number of tasks assumes of the node, where the job can start on nodes with unlike GPUs."""
+    """Return a note on the assumption behind a computed number of tasks, if nodes have different numbers of GPUs."""
     counts = sorted({kind.gpu_count for kind in kinds})
     request = sharing.request
     if request is None or not sharing.is_computed or gpus or triple.nodes > 1 or len(counts) < 2:
         return ()
-    part = " and each of them a larger part" if request.mem_mib is None else ""
+    part = ", each with a larger part" if request.mem_mib is None else ""
     return (
-        f"nodes here have {counts[0]} to {counts[-1]} GPUs: --{names.OPTION}={option.render(request)} is for one "
-        f"with {counts[0]}; on a node with more, a GPU gets fewer processes{part}",
+        f"nodes have {counts[0]} to {counts[-1]} GPUs: --{names.OPTION}={option.render(request)} is for a node with "
+        f"{counts[0]}; on a node with more, a GPU gets fewer processes{part}",
     )
 
 
@@ -213,20 +212,20 @@ class Grant(Struct, frozen=True):
     """The request of a job on each of its nodes."""
 
     gpus: tuple[tuple[str, int], ...] = ()
-    """Empty: all there are."""
+    """Types and counts; empty: all GPUs of the node."""
     tasks: int | None = None
-    """None: the whole node. Else so many tasks of one CPU: the CPUs that go with its GPUs."""
+    """Number of one-CPU tasks, for the CPUs in proportion to the GPUs; None: the whole node."""
     notes: tuple[str, ...] = ()
 
 
 def grant(
     triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: Sequence[NodeKind], request: ShareRequest | None
 ) -> Grant:
-    """Return the whole node; for a share on only some of its GPUs, those GPUs and CPUs in proportion.
+    """Return the request for whole nodes or, for a share on some of their GPUs, for these GPUs and CPUs in proportion.
 
-    A share takes its nodes for its user alone, so that others of his jobs can have the rest; with --exclusive the site
-    would give it all GPUs. The CPUs are asked for as tasks, because one task with one GPU means a part of a GPU. A site
-    that has --share-gpu and does not share (mode = "observe") gives the same GPUs and CPUs, unshared.
+    A share keeps other users off its nodes, so further jobs of the same user can have the rest; --exclusive would give
+    the job all GPUs. CPUs are requested as tasks, because one task with one GPU means a part of a GPU. A site that only
+    observes (mode = "observe") gives the same GPUs and CPUs, not shared.
     """
     if request is None or not kinds:
         return Grant(gpus)
@@ -236,7 +235,7 @@ def grant(
         gpus = (("", min(counts)),)
         enough = [n for n in counts if _count(kind for kind in kinds if kind.gpu_count >= n) >= triple.nodes]
         more = f"; -g {max(enough)} is for nodes with more" if max(enough, default=0) > min(counts) else ""
-        notes = (f"nodes here have {min(counts)} to {max(counts)} GPUs: this job has {min(counts)} on each{more}",)
+        notes = (f"nodes have {min(counts)} to {max(counts)} GPUs: this job uses {min(counts)} on each{more}",)
     wanted = sum(count for _, count in gpus)
     cpus = min((kind.cpus * wanted // kind.gpu_count for kind in kinds if kind.gpu_count), default=0)
     if not gpus or counts == {wanted} or cpus < 2:

@@ -9,7 +9,7 @@ import warnings
 from ...core.errors import UsageError, shown
 
 LINE_MAX = 4096
-"""Bytes of a line that are searched. What is behind them is no word about progress, and a search takes time."""
+"""Most bytes of a line that are searched, to limit the time of a search."""
 PATTERN_MAX = 500
 WINDOW_MIN_S, WINDOW_MAX_S = 1, 3600
 _SECONDS = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?", re.ASCII)
@@ -19,19 +19,19 @@ def parse_pattern(text: str, option: str) -> re.Pattern[str]:
     """Return the regular expression of --progress. Raises UsageError, which begins with `option`."""
     if not text or len(text) > PATTERN_MAX or not text.isprintable():
         raise UsageError(
-            f"{option} {shown(text) or repr('')} has to be printable, with 1 to {PATTERN_MAX} characters; write the "
-            r"text before the number and the number in parentheses, such as 'step (\d+)'"
+            f"{option} {shown(text) or repr('')} must have 1 to {PATTERN_MAX} printable characters; write the text "
+            r"before the number, and the number in parentheses, such as 'step (\d+)'"
         )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"{option} {shown(text)} is no regular expression of Python: {error}") from error
+        raise UsageError(f"{option} {shown(text)} is not a regular expression of Python: {error}") from error
     if pattern.groups != 1:
         raise UsageError(
-            f"{option} {shown(text)} has {pattern.groups} groups, and the number of one group is read; put the number "
-            r"alone in parentheses, such as 'epoch (\d+)'; (?: ) is a group that does not count"
+            f"{option} {shown(text)} has {pattern.groups} groups and must have one; put only the number in "
+            r"parentheses, such as 'epoch (\d+)', and write (?: ) for other groups"
         )
     return pattern
 
@@ -47,23 +47,23 @@ def parse_window(text: str, option: str) -> float:
 
 
 class LogCounts:
-    """What the output of one attempt has shown so far. It is given piece by piece, as it was written."""
+    """The number of lines, and the numbers, in the output of one attempt, which is read in pieces."""
 
     def __init__(self, pattern: re.Pattern[str] | None) -> None:
         self.lines = 0
-        """Newlines and carriage returns: progress bars write the latter."""
+        """Newlines and carriage returns; progress bars write the latter."""
         self._pattern = pattern
         self._begun = b""
-        """The line whose end has not come."""
+        """The last, incomplete line."""
         self._is_cut = False
-        """That line is longer than what is kept of it."""
+        """True: the beginning of the incomplete line was skipped."""
 
     def skip(self) -> None:
-        """Note that output in front of the next piece was left out: that piece begins within a line."""
+        """Note that output before the next piece was skipped, so that the piece begins within a line."""
         self._begun, self._is_cut = b"", True
 
     def feed(self, data: bytes) -> list[float]:
-        """Take the next piece; return the numbers in the lines that are complete with it, in their order."""
+        """Add the next piece; return the numbers in the lines that it completes, in their order."""
         self.lines += data.count(b"\n") + data.count(b"\r")
         if self._pattern is None:
             return []
@@ -79,7 +79,7 @@ class LogCounts:
         return self._numbers([*lines, *rest[:-1]])
 
     def end(self) -> list[float]:
-        """Return the number in the last line, whose end never came."""
+        """Return the number in the last line, if it has no line end."""
         last, self._begun = self._begun, b""
         return [] if self._is_cut or not last else self._numbers([last])
 

@@ -1,31 +1,32 @@
 """Decide what llmapreduce runs: inputs, names of outputs, and number of processes.
 
-Source of every rule: MIT SuperCloud documentation, "LLMapReduce". Where it is silent:
+The rules are those of the MIT SuperCloud documentation, "LLMapReduce". It leaves open:
 
-* Output names. LLSC documents `--prefix` (before the name), `--ext` (`out`; `noext`: none) and `--delimeter` (`.`), and
-  nothing about the input's own extension. Here it stays, so that `a.txt` and `a.csv` do not meet: `a.txt.out`.
-* A list's line with one word gets an output name, made of the word's last part: LLSC's examples call the mapper with a
-  number of the list and an output file. A line with several words is the mapper's `$1 $2 $3 ...`, and nothing is added:
-  its example of a parameter sweep. Words are parted as a shell does, so that one in quotes may hold blanks.
-* `input_<#>` counts from 1, as LLSC's pictures count processes.
-* Two inputs that would be written to one output are refused: the second one would silently replace the first.
+* Output names. `--prefix`, `--ext` (`out`; `noext`: none) and `--delimeter` (`.`) are documented; the extension of the
+  input is not. Here it is kept (`a.txt.out`), so that `a.txt` and `a.csv` have different outputs.
+* Lists. A line with one argument gets an output named after the last part of its path, as in LLSC's examples. A line
+  with several arguments becomes the mapper's `$1 $2 $3 ...` unchanged, as in LLSC's parameter sweep. Lines are split as
+  by a shell, so an argument in quotes may contain blanks.
+* `input_<#>` counts from 1, as in LLSC's figures.
+* Two inputs with the same output are refused, because the second output would replace the first.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from ...core.errors import UsageError, shown
+from ...core.text import counted
 from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
 
 Item = tuple[str, ...]
-"""What the mapper is called with for one input."""
+"""The arguments of the mapper for one input."""
 AppType = Literal["siso", "mimo"]
 NO_EXTENSION = "noext"
 
@@ -45,14 +46,14 @@ class Naming(Struct, frozen=True):
 
 
 def items_of_files(files: Sequence[str], input_folder: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
-    """Return `input output` for each file of a folder; `files` are paths below it. Raises UsageError."""
+    """Return (input, output) for each file of a folder; `files` are paths below it. Raises UsageError."""
     items = tuple((f"{input_folder}/{file}", f"{output_folder}/{naming.name(file)}") for file in files)
     _refuse_shared_outputs(items)
     return items
 
 
 def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
-    """Return the input and output of each line of a list file, without empty lines. Raises UsageError."""
+    """Return the arguments of each line of a list file, without empty lines. Raises UsageError."""
     items: list[Item] = []
     named: list[tuple[str, str]] = []
     for number, line in enumerate(lines, 1):
@@ -60,8 +61,8 @@ def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: N
             item = shlex.split(line)
         except ValueError as error:
             raise UsageError(
-                f"line {number} of {file} is not words as a shell knows them ({error}): {shown(line)}; "
-                "write quotes in pairs, and a backslash before a quote that is part of a name"
+                f"line {number} of {file} cannot be split as by a shell ({error}): {shown(line)}; write quotes in "
+                "pairs, and a backslash before a quote that is part of a name"
             ) from error
         if len(item) == 1:
             base = item[0].rstrip("/").rpartition("/")[2]
@@ -78,8 +79,8 @@ def _refuse_shared_outputs(items: Iterable[tuple[str, str]]) -> None:
     for source, output in items:
         if output in seen:
             raise UsageError(
-                f"{seen[output]} and {source} would both be written to {output}; give them names of their own, or "
-                "write input and output on each line of a list"
+                f"{seen[output]} and {source} would have the same output {output}; rename one of them, or write input "
+                "and output on each line of a list"
             )
         seen[output] = source
 
@@ -92,9 +93,9 @@ class Split(Struct, frozen=True):
 
     processes: int
     groups: tuple[tuple[int, ...], ...] | None
-    """With mimo: the inputs that each start of the mapper gets; None: one start per input."""
+    """With mimo: the inputs of each start of the mapper; None: one start per input."""
     distribution: Distribution
-    """Distribution of the tasks: of inputs, or of groups."""
+    """Distribution of the tasks (inputs, or groups) to processes."""
     per_process: int | None = None
     triple: Triple | None = None
     notes: tuple[str, ...] = ()
@@ -115,22 +116,20 @@ def split(
 ) -> Split:
     """Assign `inputs` to processes.
 
-    `room`: processes for which there is a place at once, in `where` (words for a note); None: not known. LLSC queues
-    what is above it; here those who have a place go on with the further inputs, in the same job.
-
-    Raises UsageError for a combination that says nothing.
+    `room`: most processes at once in `where` (text for a note); None: not known. LLSC queues further processes; here
+    the processes that run go on with further inputs in the same job. Raises UsageError for options that have no effect.
     """
     if apptype == "mimo" and distribution == "dynamic" and ndata is None:
         raise UsageError(
-            "--distribution=dynamic with --apptype=mimo leaves nothing to hand out, as each process starts the mapper "
-            "once; write --ndata=K for several starts of K inputs each"
+            "--distribution=dynamic has no effect with --apptype=mimo, because each process starts the mapper once; "
+            "write --ndata=K for several starts of K inputs each"
         )
     notes: list[str] = []
     triple = None
     if ndata is not None:
         wanted = -(-inputs // ndata)
         if np is not None:
-            notes.append(f"--np={np} is not used where --ndata is given: {inputs} inputs, {ndata} a process")
+            notes.append(f"--np={np} is ignored because of --ndata: {inputs} inputs, {ndata} per process")
     elif isinstance(np, Triple):
         triple = _fitting(np, inputs)
         wanted = triple.nodes * triple.per_node
@@ -140,16 +139,14 @@ def split(
     elif np is not None:
         wanted = min(np, inputs)
         if np > inputs:
-            notes.append(f"--np={np} is more than there are inputs; {_processes(inputs)} will do")
+            notes.append(f"--np={np} is more than the number of inputs; {counted(inputs, 'process')} will run")
     else:
         wanted = inputs
     processes = wanted
     if room is not None and wanted > max(room, 1):
         processes = max(room, 1)
         if np is not None or ndata is not None:
-            notes.append(
-                f"{where} has room for {processes} of {wanted} processes at once; these go on with the further inputs"
-            )
+            notes.append(f"{where} has room for {processes} of {wanted} processes at once; these process all inputs")
     per_process = ndata if distribution == "block" and processes == wanted else None
     if apptype == "siso":
         return Split(processes, None, distribution, per_process, triple, tuple(notes))
@@ -159,15 +156,11 @@ def split(
 
 
 def _fitting(triple: Triple, inputs: int) -> Triple:
-    """Return the triple without processes that get no input, and without nodes that have none."""
+    """Return the triple without processes, and nodes, that would get no input."""
     if triple.nodes * triple.per_node <= inputs:
         return triple
     per_node = -(-inputs // triple.nodes)
     return Triple(-(-inputs // per_node), per_node, triple.threads)
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
 
 
 def deal_groups(
@@ -175,8 +168,8 @@ def deal_groups(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the inputs of each group.
 
-    cyclic: in turn. block: contiguous, with `per_group` that many each and the rest for the last group; else the first
-    ones have one more.
+    cyclic: in turn. block: consecutive inputs, `per_group` each and the rest in the last group; without `per_group`,
+    the first groups have one more if the division leaves a rest.
     """
     if distribution == "cyclic":
         return tuple(tuple(range(group, inputs, groups)) for group in range(groups))
@@ -188,48 +181,48 @@ def deal_groups(
 
 
 def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
-    """Return an `input_<#>` file: a line per input, its words separated by a blank.
+    """Return an `input_<#>` file: a line per input, arguments separated by a blank.
 
-    Raises UsageError for words that such a line cannot hold.
+    Raises UsageError for an argument that is empty or contains a blank.
     """
     for item in (items[index] for index in group):
         for part in item:
             if not part or any(character.isspace() for character in part):
                 raise UsageError(
-                    f"{shown(part)} has a blank in it, which a line of `input output` cannot hold; rename it, or use "
-                    "--apptype=siso"
+                    f"{shown(part)} is empty or contains a blank, which a line `input output` does not allow; rename "
+                    "it, or use --apptype=siso"
                 )
     return "".join(f"{' '.join(items[index])}\n" for index in group)
 
 
-# --- what the scheduler is asked for ---------------------------------------------------------------------------------
+# --- options of sbatch -----------------------------------------------------------------------------------------------
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """Options for the scheduler, as the user gave them."""
+    """The user's options for the scheduler."""
 
     partition: str | None = None
     constraint: str | None = None
-    """--cpuType: at LLSC the name of a kind of node; here a feature of nodes."""
+    """--cpuType: a feature of nodes."""
     reservation: str | None = None
     gpus: str | None = None
-    """--gpuNameCount: NAME:COUNT, for each process; of a triple, for each node, as its processes share them."""
+    """--gpuNameCount: NAME:COUNT for each process, or for each node of a triple."""
     slots: int = 1
     slots_type: int = 1
-    """1: slots are the map's, 2: of both, 3: of the reduce."""
+    """--slotsPerTaskType: 1: `slots` is for map processes, 2: for both, 3: for the reducer."""
     exclusive: bool = False
     share: str | None = None
     options: tuple[str, ...] = ()
-    """--options, as words: last, so that they win."""
+    """--options: raw options of sbatch, which come last and take precedence."""
 
     @property
     def map_slots(self) -> int:
-        """Return the cores of a map process."""
+        """Return the number of cores of a map process."""
         return self.slots if self.slots_type in (1, 2) else 1
 
     @property
     def reduce_slots(self) -> int:
-        """Return the cores of the reducer."""
+        """Return the number of cores of the reducer."""
         return self.slots if self.slots_type in (2, 3) else 1
 
 
@@ -241,14 +234,14 @@ def slots_type(text: str) -> int:
 
 
 def boolean(option: str, text: str) -> bool:
-    """Parse LLSC's true and false, in any case of letters. Raises UsageError."""
+    """Parse true or false, in any case of letters. Raises UsageError."""
     if text.lower() not in ("true", "false"):
         raise UsageError(f"{option}={shown(text)}: write {option}=true or {option}=false")
     return text.lower() == "true"
 
 
 def count(option: str, text: str) -> int:
-    """Parse a number of at least 1. Raises UsageError."""
+    """Parse a whole number of at least 1. Raises UsageError."""
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < 1:
         raise UsageError(f"{option}={shown(text)}: write a whole number of at least 1")
     return int(text)
@@ -262,17 +255,15 @@ def gpus(text: str) -> str:
 
 
 def _common(wish: Wish) -> list[str]:
-    named: Mapping[str, str | None] = {
-        "partition": wish.partition,
-        "constraint": wish.constraint,
-        "reservation": wish.reservation,
-    }
-    return [f"--{name}={value}" for name, value in named.items() if value is not None]
+    names = ("partition", "constraint", "reservation")
+    return [f"--{name}={value}" for name in names if (value := getattr(wish, name)) is not None]
 
 
 def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
-    """Return sbatch's options for a map without a triple: a task per process, on any node. `plugin`: sbatch knows
-    --share-gpu; where it does not, the launchers share as far as they can."""
+    """Return sbatch's options for a map without a triple: a Slurm task per process, on any node.
+
+    `plugin`: sbatch has --share-gpu; without it, the launchers share GPUs by themselves.
+    """
     return (
         *_common(wish),
         f"--ntasks={processes}",
@@ -285,9 +276,9 @@ def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
 
 
 def reduce_options(wish: Wish, map_job: str, whatever: bool) -> tuple[str, ...]:
-    """Return sbatch's options for the reducer: one process, after the map; `whatever` its outcome.
+    """Return sbatch's options for the reducer: one process after the map. `whatever`: also after a map that failed.
 
-    A map that failed takes the reducer out of the queue with it.
+    Otherwise a failed map removes the reducer from the queue (--kill-on-invalid-dep).
     """
     dependency = f"{'afterany' if whatever else 'afterok'}:{map_job}"
     return (
@@ -302,19 +293,21 @@ def reduce_options(wish: Wish, map_job: str, whatever: bool) -> tuple[str, ...]:
 
 
 def reducer_command(reducer: str, output_folder: str, redout: str, redargs: str) -> tuple[str, ...]:
-    """`reducer OUTPUT_FOLDER REDOUT [redargs...]`: $1 and $2 are those of LLSC's examples. Raises UsageError."""
+    """Return `reducer OUTPUT_FOLDER REDOUT [redargs...]`, as in LLSC's examples. Raises UsageError."""
     try:
         return (reducer, output_folder, redout, *shlex.split(redargs))
     except ValueError as error:
-        raise UsageError(f"--redargs={shown(redargs)}: not words as a shell knows them ({error})") from error
+        raise UsageError(f"--redargs={shown(redargs)} cannot be split as by a shell ({error})") from error
 
 
-# --- where there is room ---------------------------------------------------------------------------------------------
+# --- room ------------------------------------------------------------------------------------------------------------
 
 
 def room(kinds: Iterable[NodeKind], partition: str | None, wish: Wish) -> int | None:
-    """Return for how many processes a partition's nodes have cores, and GPUs if needed; None: not known. Of
-    several partitions, of which the job gets one, it is the largest; without a name, the default one."""
+    """Return the number of processes for which a partition's nodes have cores, and GPUs if requested; None: not known.
+
+    Several partitions: the largest number, because the job gets one of them. None: the default partition.
+    """
     kinds = tuple(kinds)
     asked = {kind.partition for kind in kinds if kind.is_default} if partition is None else set(partition.split(","))
     return (
@@ -338,7 +331,7 @@ def _room_of(kinds: Sequence[NodeKind], wish: Wish) -> int:
 
 
 def _has(kind: NodeKind, constraint: str | None) -> bool:
-    """Return whether a kind of node fits; a constraint that is more than a feature's name is left to sbatch."""
+    """Return whether a kind of node has a feature; True for a constraint that is more than one name."""
     if constraint is None or not re.fullmatch(r"[A-Za-z0-9_.-]+", constraint, re.ASCII):
         return True
     return constraint in kind.features.split(",")
@@ -351,7 +344,7 @@ def gpu_text(gpus: str) -> tuple[str, int]:
 
 
 def gpus_of(gpus: str, processes: int) -> str:
-    """Return all GPUs of a job whose processes have `gpus` each, as Slurm writes it."""
+    """Return all GPUs of a job with `gpus` for each process, in Slurm's form."""
     name, count = gpu_text(gpus)
     return f"{name}:{count * processes}" if name else str(count * processes)
 
@@ -361,7 +354,7 @@ _GPU_OPTION = re.compile(r"(?<!\S)-g(?!\S)")
 
 
 def in_own_options(sentence: str) -> str:
-    """Return a sentence of llsub's with llmapreduce's option in place of llsub's -g."""
+    """Return a sentence of llsub with --gpuNameCount in place of -g."""
     return _GPU_OPTION.sub("--gpuNameCount", _GPU_COUNT.sub("--gpuNameCount=", sentence))
 
 
@@ -370,9 +363,9 @@ def in_own_options(sentence: str) -> str:
 MAP_SCRIPT = "map.sh"
 REDUCE_SCRIPT = "reduce.sh"
 MAPPED = "mapped"
-"""In the run's folder: every start of the mapper ended well."""
+"""Empty file in the run's folder: every start of the mapper succeeded."""
 FINISHED = "finished"
-"""In a folder that is kept: nothing is left to do."""
+"""Empty file in a folder that is kept: map and reducer succeeded."""
 LOGS = "logs"
 PAIRS = "input_"
 MAP_LOG = "llmapreduce-launch.log-"
@@ -397,52 +390,54 @@ class Folder(Struct, frozen=True):
 
     path: str
     is_ours: bool
-    """False: it was there before (--tempdir), and stays."""
+    """False: it existed before (--tempdir) and is not removed."""
     keep: bool
     pairs: int = 0
-    """Files input_1 to input_N in it."""
+    """Number of files input_1 to input_N in it."""
 
     def ours(self) -> tuple[str, ...]:
-        """Return the names of all files that a run puts there."""
+        """Return the names of all files that a run creates in the folder."""
         return (*_OURS, *(f"{PAIRS}{number}" for number in range(1, self.pairs + 1)), *_OURS_LAST)
 
 
 def taken(names: Collection[str], pairs: bool) -> tuple[str, ...]:
-    """Return the files of a folder that stand where this run is to write."""
+    """Return the existing files of a folder that the run would overwrite."""
     ours = set(_OURS) | set(_OURS_LAST)
     return tuple(sorted(name for name in names if name in ours or (pairs and re.fullmatch(r"input_[0-9]+", name))))
 
 
 def end_lines(folder: Folder, log: str) -> tuple[str, ...]:
-    """Return the last lines of the last job's script: remove the folder, or mark it as finished.
+    """Return the last lines of the last job's script, which remove the folder or mark it as finished.
 
-    The job's own log (`log` and its number) is in that folder, and slurmstepd has it open until the script has ended.
-    On NFS a file that is removed while it is open stays as .nfsXXXX until then, and its folder with it: the log is
-    therefore removed beside the folder.
+    slurmstepd keeps the job's log (`log` and the job id) in that folder open until the script ends. On NFS, an open
+    file that is removed stays as .nfsXXXX, and so does its folder. So the log is moved out of the folder and removed
+    there.
     """
     path = shlex.quote(folder.path)
     if folder.keep:
         return (f": > {path}/{FINISHED}",)
     lines = [
-        "# All is well. What was made for this run goes; --keep=true keeps it.",
+        "# All tasks are done: remove the files of this run (--keep=true keeps them).",
         "exec > /dev/null 2>&1",
-        f'beside={path}.log-"$SLURM_JOB_ID"',
-        f'mv -f -- {path}/{LOGS}/{log}"$SLURM_JOB_ID" "$beside" && rm -f -- "$beside"',
+        f'moved={path}.log-"$SLURM_JOB_ID"',
+        f'mv -f -- {path}/{LOGS}/{log}"$SLURM_JOB_ID" "$moved" && rm -f -- "$moved"',
         f"rm -rf -- {' '.join(f'{path}/{name}' for name in (*_OURS, *_OURS_LAST))}",
     ]
-    if folder.pairs:  # through a pipe: they may be more than a command line holds
+    if folder.pairs:  # through a pipe, because there may be more than fit on a command line
         lines.append(f"printf '%s\\0' {path}/{PAIRS}{{1..{folder.pairs}}} | xargs -0 rm -f --")
     return (*lines, f"rmdir -- {path}", "true") if folder.is_ours else tuple(lines)
 
 
 def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
-    """Return map.sh: launch.sh, and what follows if every start of the mapper succeeded; `failures` is the command that
-    otherwise names inputs and logs of those that failed."""
+    """Return map.sh: it runs launch.sh, then `failures` if that failed, or the last lines if this is the last job.
+
+    `failures`: the command that prints inputs and logs of failed tasks.
+    """
     path = shlex.quote(folder.path)
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the map. launch.sh runs it; llsub --resume with this folder runs what is unfinished.",
-        "trap : TERM INT USR1  # launch.sh is told as well, and says what is unfinished",
+        "trap : TERM INT USR1  # launch.sh gets these signals too, and prints what is unfinished",
         f"/bin/bash {path}/launch.sh || {{ code=$?; {shlex.join(failures)}; exit $code; }}",
         f": > {path}/{MAPPED}",
         *(end_lines(folder, MAP_LOG) if is_last else ()),
@@ -451,12 +446,12 @@ def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
 
 
 def reduce_script(command: Sequence[str], folder: Folder) -> str:
-    """Return reduce.sh: the reducer, and the removal of the folder if all succeeded."""
+    """Return reduce.sh: it runs the reducer, and removes the folder if map and reducer succeeded."""
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the reducer.",
         f'{shlex.join(command)} || {{ code=$?; echo "the reducer ended with $code"; exit $code; }}',
-        f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || exit 0  # the map failed: what it left stays to be looked at",
+        f"[ -e {shlex.quote(folder.path)}/{MAPPED} ] || exit 0  # the map failed: keep its files",
         *end_lines(folder, REDUCE_LOG),
     ]
     return "".join(f"{line}\n" for line in lines)

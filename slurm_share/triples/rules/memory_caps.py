@@ -1,8 +1,8 @@
-"""Decide each attempt's cap of GPU memory, which attempts fit on a GPU together, and what to write for the next run.
+"""Decide the GPU memory cap of each attempt, which attempts fit on a GPU together, and the advice for the next run.
 
-The caps of a GPU's slots together fit into the GPU. A task that ran out of memory under its cap runs again with a
-larger one, then alone on a GPU. A larger cap is booked: while it is in force, an attempt starts on that GPU only if the
-sum of all caps fits, so that no other task loses memory that it was given.
+The caps of all slots of a GPU fit together. A task that ran out of memory under its cap runs again with a larger cap,
+then alone on a GPU. While a larger cap is in force, an attempt starts on that GPU only if the sum of all caps fits, so
+no task loses memory within its cap.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from ...core.text import counted
 from ..records import Ended
 
 LARGER = 2
-"""The larger cap is this factor times the cap that was too small. So a task whose need is not known reaches it in few
-attempts, and not each of them must be alone."""
+"""Factor from the cap that was too small to the larger cap."""
 MARGIN = 1.1
-"""The larger cap is at least this factor times the known need: allocators ask in blocks, and may ask again."""
+"""Least factor from the known need to the larger cap: allocators ask for blocks, and may ask several times."""
 ALONE_AFTER = 2
-"""After so many attempts that ran out of memory, the next one has a GPU alone."""
+"""Attempts out of memory after which the next attempt has a GPU alone."""
 LEARN_AFTER = 3
-"""After so many tasks that ran out of memory under the cap of their slots, and more than were done under it, further
-tasks begin with a larger cap."""
+"""Tasks out of memory under the slots' cap after which further tasks begin with a larger cap, if fewer are done."""
 _GIB_MIB = 1024
 
 
 class Budget(Struct, frozen=True):
-    """The memory of one GPU that a launcher divides among its slots there. MiB."""
+    """The memory of one GPU that a launcher divides among its slots there."""
 
     cap_mib: int
-    """The cap of each slot."""
+    """Cap of each slot."""
     total_mib: int
-    """The most that all caps together may be."""
+    """Limit of the sum of all caps."""
     slots: int
     is_whole: bool
-    """No other step or job has a slot of this GPU: a task alone on it needs no cap."""
+    """True: no other step or job has a slot of this GPU, so a task alone on it needs no cap."""
 
     @property
     def is_overcommitted(self) -> bool:
@@ -45,33 +44,33 @@ class Budget(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """The need of GPU memory that the attempts at a task have shown."""
+    """The need of GPU memory that the attempts of a task have shown."""
 
     failures: int = 0
-    """Attempts that ran out of it."""
+    """Number of attempts that ran out of GPU memory."""
     cap_mib: int | None = None
-    """The largest cap under which an attempt ran out of memory; None: there was no cap."""
+    """Largest cap under which an attempt ran out of memory; None: there was no cap."""
     need_mib: int | None = None
-    """It needs at least so much: what an attempt was seen with and asked for beyond that. None: not known."""
+    """Least need: the measured use of an attempt plus its failed allocation. None: not known."""
     was_alone: bool = False
-    """One of them was alone on its GPU: it had all that there is."""
+    """True: an attempt ran out of memory while it was alone on its GPU."""
 
 
 class Allowance(Struct, frozen=True):
-    """The memory that an attempt may take of a GPU."""
+    """The memory that an attempt may use on a GPU."""
 
     cap_mib: int | None
     """None: no cap."""
     booked_mib: int
-    """What it adds to the sum of the caps."""
+    """Its part of the sum of all caps."""
     is_alone: bool = False
-    """Nothing else of the launcher runs on the GPU."""
+    """True: no other task of the launcher runs on the GPU."""
 
 
 def after_failure(
     before: Memory, cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool = False
 ) -> Memory:
-    """Return what is known of a task after one more attempt ran out of memory under that cap (None: without one)."""
+    """Return the memory of a task after one more attempt ran out of memory under `cap_mib` (None: no cap)."""
     known = (peak_mib or 0) + (asked_mib or 0) or None
     needs = [need for need in (before.need_mib, known) if need is not None]
     caps = [cap for cap in (before.cap_mib, cap_mib) if cap is not None]
@@ -81,17 +80,17 @@ def after_failure(
 
 
 def from_before(last: Mapping[int, Ended]) -> dict[int, Memory]:
-    """Return what the attempts of earlier jobs have shown, of tasks whose last attempt (`last`) ran out of memory."""
+    """Return the memory of tasks from the last attempts (`last`) of earlier jobs that ran out of GPU memory."""
     return {
         task: Memory(1, one.gpu_cap_mib, one.peak_gpu_mib) for task, one in last.items() if one.outcome == "gpu memory"
     }
 
 
 def allowance(budget: Budget, memory: Memory) -> Allowance:
-    """Return what the next attempt at a task may take on that GPU.
+    """Return the allowance of a task's next attempt on a GPU.
 
-    The first has the slot's cap. After that was too small, the next has a larger cap. It has the GPU alone if the
-    larger cap was too small as well, or leaves no room for another task.
+    The first attempt has the slot's cap, the next one a larger cap. An attempt has the GPU alone if the larger cap was
+    too small too, or would leave no room for another task.
     """
     if memory.failures == 0:
         return Allowance(budget.cap_mib, budget.cap_mib)
@@ -103,49 +102,48 @@ def allowance(budget: Budget, memory: Memory) -> Allowance:
 
 
 def fits(budget: Budget, booked_mib: Sequence[int], wanted: Allowance) -> bool:
-    """Return whether an attempt may start on a GPU where others have booked these amounts; if none have, it may."""
+    """Return whether an attempt may start on a GPU with these bookings; always True on an empty GPU."""
     if not booked_mib:
         return True
     return not wanted.is_alone and sum(booked_mib) + wanted.booked_mib <= budget.total_mib
 
 
 def is_too_small(failures: int, done: int) -> bool:
-    """Return whether tasks that have not begun should begin with a larger cap.
+    """Return whether first attempts should have a larger cap than the slot's.
 
-    failures, done: how many tasks ran out of memory, and how many were done, under the slots' cap.
+    failures, done: number of tasks that ran out of memory, and that were done, under the slots' cap.
     """
     return failures >= LEARN_AFTER and failures > done
 
 
 def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool) -> str:
-    """Return the words that follow "out of GPU memory": the cap in force, and what is known of the need."""
+    """Return the text after "out of GPU memory": the cap in force, and the known need."""
     if cap_mib is not None:
         found = [f"its memory cap was {cap_mib} MiB"]
     else:
         found = ["it was alone on its GPU, without a cap" if is_alone else "it had no memory cap"]
     if peak_mib is not None:
-        found.append(f"it was seen with {peak_mib} MiB")
+        found.append(f"it used up to {peak_mib} MiB")
     if asked_mib is not None:
         found.append(f"it asked for {asked_mib} MiB{'' if peak_mib is None else ' more'}")
     return ", ".join(found)
 
 
 def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
-    """Return the sentence at the end of a node's part of a run: what to write next time.
+    """Return the advice at the end of a node's part of a run: the options for the next run.
 
-    lost: the tasks, at least one, that ran out of memory under a cap or alone on a GPU and have no attempt left.
-    budgets: those of the node's GPUs.
+    lost: at least one task that ran out of memory, under a cap or alone on a GPU, and has no attempt left. budgets: of
+    the node's GPUs.
     """
     most = max(budget.total_mib for budget in budgets)
     alone = [memory for memory in lost if memory.was_alone]
     capped = [memory for memory in lost if not memory.was_alone]
     if not alone:
         return _advice_of_capped(capped, budgets, retries)
-    less = f"alone on a GPU, where {most} MiB are for tasks; a task must need less (a smaller batch)"
+    less = f"alone on a GPU, where tasks can have {most} MiB; make tasks smaller (for example the batch size)"
     if capped:
-        also = f"{len(alone)} more ran out of it {less}"
-        return f"{_advice_of_capped(capped, budgets, retries)}; {also}"
-    what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
+        return f"{_advice_of_capped(capped, budgets, retries)}; {len(alone)} more ran out of GPU memory {less}"
+    what = counted(len(lost), "task")
     caps = [memory.cap_mib for memory in alone if memory.cap_mib is not None]
     under = f"under a cap of {max(caps)} MiB, and " if caps else ""
     return f"{what} ran out of GPU memory {under}{less}"
@@ -154,10 +152,9 @@ def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> s
 def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
     cap_mib = max(memory.cap_mib or 0 for memory in lost)
     need_mib = max(memory.need_mib or 0 for memory in lost)
-    what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
-    said = f"{what} ran out of GPU memory under a cap of {cap_mib} MiB"
+    said = f"{counted(len(lost), 'task')} ran out of GPU memory under a cap of {cap_mib} MiB"
     most = max(budget.total_mib for budget in budgets)
-    again = f"--retries {max(retries + 1, 2)}, which tries them with a larger cap and then alone on a GPU"
+    again = f"--retries {max(retries + 1, 2)}, which runs them with a larger cap and then alone on a GPU"
     fewer = "fewer processes on a node"
     if need_mib <= cap_mib:
         larger = f", --share-gpu=mem=SIZE with more than {cap_mib}M," if cap_mib < most else ""

@@ -1,4 +1,4 @@
-"""Parse llsub's options for packing: `--pack[=POLICY]` and those that have an effect only beside it."""
+"""Parse llsub's options for packing: `--pack[=POLICY]` and the options that need it."""
 
 from __future__ import annotations
 
@@ -24,39 +24,38 @@ UNDOS: tuple[Undo, ...] = get_args(Undo)
 HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "gain"
 TRIED_POLICY: PolicyName = "booked"
-"""Of runs whose number of tasks, or whose way of sharing, is found by trials: memory alone limits a level."""
+"""Policy of runs with trials of the number of tasks or of the sharing method: only memory limits a level."""
 EQUAL_PATIENCE_S = 1e9
-"""Equal tasks never keep a GPU free for one that has waited long: each of them fits where another one ended."""
+"""Patience of runs with trials: equal tasks never reserve a GPU, because each fits where another one has ended."""
 SM_TRIED = f"{names.OPTION_SM}=auto"
-"""What is written behind --share-gpu= for shares of the multiprocessors that are found by trials. It is llsub's word:
-neither the plugin nor a hook ever gets it."""
+"""Setting of --share-gpu= for multiprocessor parts found by trials. Only llsub knows it, not the plugin or a hook."""
 LEARNED = "learned"
-"""In place of a size: the size is to be learned, as without the option."""
+"""Value of --gpu-mem for a size that is learned, as without the option."""
 NAME_MAX = 200
 GPUS_MAX = 256
-"""More GPUs than any node has, for one task."""
+"""Most GPUs of one task, more than any node has."""
 _HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
-"""Policies that ask how much of a GPU's memory is free, and how busy it is (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
-_STOPS = "no program saves its state on it: it stops, or goes on"
+"""Policies with conditions on free memory and load of a GPU (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
+_STOPS = "it stops or continues a program, which cannot save its state then"
 _NOT_CAUGHT = {
-    signal.SIGKILL: "no program can act on it",
-    signal.SIGSTOP: "no program can act on it",
+    signal.SIGKILL: "programs cannot handle it",
+    signal.SIGSTOP: "programs cannot handle it",
     signal.SIGCONT: _STOPS,
     signal.SIGTSTP: _STOPS,
     signal.SIGTTIN: _STOPS,
     signal.SIGTTOU: _STOPS,
-    signal.SIGCHLD: "programs get it whenever a process that they have started ends",
+    signal.SIGCHLD: "programs get it whenever one of their child processes ends",
 }
-"""Signals that cannot mean "save your state", and why."""
+"""Signals that cannot be a request to save the state, and why."""
 _CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
 _RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 class PackOptions(Struct, frozen=True, kw_only=True):
-    """The options as written; None, or False: not written."""
+    """The options as written; None or False: not written."""
 
     pack: str | None = None
-    """What stands behind `--pack=`."""
+    """The value of `--pack=`."""
     gpu_mem: str | None = None
     gpus_per_task: int | None = None
     name: str | None = None
@@ -73,7 +72,7 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     compare_sharing: bool = False
 
     def without_pack(self) -> tuple[str, ...]:
-        """Return the options that have no effect because --pack is not there."""
+        """Return the written options that have no effect because --pack is missing."""
         if self.pack is not None or self.compare_sharing:
             return ()
         return tuple(
@@ -82,15 +81,15 @@ class PackOptions(Struct, frozen=True, kw_only=True):
 
 
 def is_written(value: object) -> bool:
-    """Return whether this is the value of an option that somebody wrote; 0 is."""
+    """Return whether a value, such as 0, is that of an option on the command line."""
     return value is not None and value is not False
 
 
 def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> PackRequest | None:
-    """Return how a run is to be packed; None: it is not. Raises UsageError.
+    """Return the packing request of a run; None: the run is not packed. Raises UsageError.
 
-    retries: how often a task is tried again that failed for another reason than memory. is_auto: the number of
-    processes is `auto`, which without --pack means a run of equal tasks whose number is found by trials.
+    retries: further attempts of tasks that fail for other reasons than memory. is_auto: the number of processes is
+    `auto`; without --pack, trials then find the number of equal tasks.
     """
     is_tuned = is_auto and written.pack is None
     if is_tuned or written.compare_sharing:
@@ -98,19 +97,23 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         written = replace(written, pack=TRIED_POLICY)
     idle = written.without_pack()
     if idle:
-        raise UsageError(f"{idle[0]} goes with --pack; write --pack too, or leave {idle[0]} away")
+        raise UsageError(f"{idle[0]} needs --pack; write --pack too, or remove {idle[0]}")
     if written.pack is None:
         return None
+    settings = parse_policy(written.pack)
     settings = replace(
-        parse_policy(written.pack),
+        settings,
         retries=retries,
         max_per_gpu=written.max_per_gpu,
         keep_going=written.keep_going,
+        undo=written.undo or settings.undo,
+        order=written.order or settings.order,
+        guard=written.memory_guard or settings.guard,
     )
     if settings.policy not in BOOKING and written.order not in (None, "fifo"):
         raise UsageError(
-            f"--order={written.order} has no effect on {settings.policy}, which takes the tasks in their order; leave "
-            f"it away, or write --pack={DEFAULT_POLICY}"
+            f"--order={written.order} has no effect on {settings.policy}, which starts the tasks in the order of the "
+            f"file; remove it, or write --pack={DEFAULT_POLICY}"
         )
     if is_tuned or written.compare_sharing:
         settings = replace(settings, patience_s=EQUAL_PATIENCE_S)
@@ -119,8 +122,7 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
     _refuse_without_speed(written, settings.policy)
     if written.min_speed is not None:
         settings = replace(settings, min_speed=parse_min_speed(written.min_speed))
-    settings = replace(settings, undo=written.undo or settings.undo)
-    settings = replace(settings, order=written.order or settings.order, guard=written.memory_guard or settings.guard)
+
     spec = TaskSpec(
         gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
         gpus=1 if written.gpus_per_task is None else written.gpus_per_task,
@@ -141,85 +143,80 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
 
 
 def _check_trials(written: PackOptions) -> None:
-    """Raise UsageError for what does not go with trials on equal tasks."""
+    """Raise UsageError for options that conflict with trials of equal tasks."""
     what = "--compare-sharing" if written.compare_sharing else "a triple with auto and without --pack"
     if written.pack is not None:
-        raise UsageError(
-            f"{what} counts what equal tasks do together, and --pack is for tasks that are unlike; leave one of them "
-            "away"
-        )
+        raise UsageError(f"{what} is for equal tasks, and --pack is for tasks that differ; remove one of them")
     if written.gpus_per_task not in (None, 1):
         raise UsageError(
-            f"{what} tries numbers of tasks on a GPU, and --gpus-per-task={written.gpus_per_task} gives each whole "
-            "GPUs; leave it away, or write the number of processes"
+            f"{what} tries numbers of tasks on a GPU, but --gpus-per-task={written.gpus_per_task} gives each task "
+            "whole GPUs; remove it, or write the number of processes"
         )
     for option in _of_speed(written):
         raise UsageError(
-            f"{what} measures equal tasks, which have no neighbours to choose, and {option} is about neighbours; leave "
-            "it away, or write --pack"
+            f"{what} is for equal tasks, and {option} is about unlike tasks on one GPU; remove it, or write --pack"
         )
 
 
 def _of_speed(written: PackOptions) -> list[str]:
-    """Return the options that were written and that only the policy knows which measures speed."""
+    """Return the written options that only a policy which measures speed has (`gain`)."""
     options = ("undo", "checkpoint_signal", "min_speed")
     return [f"--{name.replace('_', '-')}" for name in options if getattr(written, name) is not None]
 
 
 def take_sm_tried(written: str | None) -> tuple[str | None, bool]:
-    """Return what stands behind --share-gpu= without `sm=auto`, and whether that was there. Raises UsageError."""
+    """Return the value of --share-gpu= without `sm=auto`, and whether it contained that. Raises UsageError."""
     parts = (written or "").split(",")
     if SM_TRIED not in parts:
         return written, False
     left = [part for part in parts if part != SM_TRIED]
     twice = next((part for part in left if part.startswith(f"{names.OPTION_SM}=")), None)
     if len(left) < len(parts) - 1 or twice is not None:
-        raise UsageError(f"--{names.OPTION}={written}: {names.OPTION_SM}= is written twice; leave one of them away")
+        raise UsageError(f"--{names.OPTION}={written}: {names.OPTION_SM}= is written twice; remove one of them")
     if f"{names.OPTION_MPS}={names.MPS_OFF}" in left:
         raise UsageError(
-            f"--{names.OPTION}={written}: MPS holds a task to its share, and it is off; leave mps=off away"
+            f"--{names.OPTION}={written}: only MPS limits a task's multiprocessors, and it is off; remove mps=off"
         )
     return ",".join(left) or None, True
 
 
 def refuse_sm_tried(written: str | None, where: str) -> None:
-    """Raise UsageError for `sm=auto` where nothing tries shares. where: what the run is, and what to do."""
+    """Raise UsageError for `sm=auto` in a run without trials. where: why there are none, and what to write."""
     if written is not None and SM_TRIED in written.split(","):
-        raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds each task's share by trials, {where}")
+        raise UsageError(f"--{names.OPTION}={written}: {SM_TRIED} finds the part of each task by trials, {where}")
 
 
 def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
-    """Refuse the options that only the policy knows which measures speed."""
+    """Raise UsageError for options that need a policy which measures speed."""
     for option in _of_speed(written) if policy != "gain" else ():
         raise UsageError(
-            f"{option} has no effect on {policy}, which places tasks without asking for their speed; leave it "
-            "away, or write --pack=gain"
+            f"{option} has no effect on {policy}, which does not measure speed; remove it, or write --pack=gain"
         )
 
 
 def parse_min_speed(text: str) -> float:
-    """Return the least speed that a task is to keep; 0 for `none`. Raises UsageError."""
+    """Return the minimum ratio of a task's speed to its speed alone; 0 for `none`. Raises UsageError."""
     return _ratio(text, "--min-speed") or 0.0
 
 
 def parse_checkpoint_signal(text: str) -> int:
-    """Return the number of a signal that is written as USR1 or SIGUSR1. Raises UsageError."""
+    """Return the number of a signal written as USR1 or SIGUSR1. Raises UsageError."""
     name = text.upper().removeprefix("SIG")
     if name.startswith("RT"):
         raise UsageError(
-            f"--checkpoint-signal={shown(text)}: a real-time signal has another number on other systems; take USR1 or "
-            "USR2"
+            f"--checkpoint-signal={shown(text)}: the numbers of real-time signals differ between systems; write USR1 "
+            "or USR2"
         )
     found = signal.Signals.__members__.get(f"SIG{name}")
     if found is None:
         known = [member.removeprefix("SIG") for member in signal.Signals.__members__]
         close = difflib.get_close_matches(name, [one for one in known if not one.startswith("RT")], n=1)
         hint = f"did you mean {close[0]}?" if close else "write a name such as USR1"
-        raise UsageError(f"--checkpoint-signal={shown(text)} is the name of no signal; {hint}")
+        raise UsageError(f"--checkpoint-signal={shown(text)} is not the name of a signal; {hint}")
     if found in _NOT_CAUGHT:
         raise UsageError(
-            f"--checkpoint-signal={shown(text)}: {_NOT_CAUGHT[found]}; take the one on which your program saves its "
-            "state, such as USR1"
+            f"--checkpoint-signal={shown(text)}: {_NOT_CAUGHT[found]}; write the signal on which your program saves "
+            "its state, such as USR1"
         )
     return int(found)
 
@@ -234,7 +231,7 @@ def parse_gpu_mem(text: str, name: str) -> int | None:
 def parse_name(text: str, option: str) -> str:
     """Return the name of a kind of tasks; empty: none. Raises UsageError, which begins with `option`."""
     if len(text) > NAME_MAX or not text.isprintable():
-        raise UsageError(f"{option} {shown(text)} has to be printable, with at most {NAME_MAX} characters")
+        raise UsageError(f"{option} {shown(text)} must have at most {NAME_MAX} printable characters")
     return text
 
 
@@ -242,7 +239,7 @@ def _size_mib(text: str, name: str) -> int:
     try:
         return share_option.parse_size_mib(text, name)
     except ValueError as error:
-        also = "" if text and f"{name}{text}" in str(error) else f", and not {shown(text) or 'empty'}"
+        also = "" if text and f"{name}{text}" in str(error) else f", not {shown(text) or 'empty'}"
         raise UsageError(f"{error}{also}") from error
 
 
@@ -254,7 +251,7 @@ def parse_policy(text: str) -> PackSettings:
         raise UsageError(f"--pack={shown(text)}: {_why_no_policy(word)}")
     settings = PackSettings(policy=policy)
     if policy == "rr":
-        # Round robin has no conditions of its own (the same thesis, Table 6.3, "no condition").
+        # Round robin has no default conditions (the same thesis, Table 6.3, "no condition").
         settings = replace(settings, smact_max=None, free_min_mib=None)
     seen: set[str] = set()
     for condition in conditions:
@@ -265,7 +262,7 @@ def parse_policy(text: str) -> PackSettings:
         if policy not in _HAVE_CONDITIONS:
             known = ", ".join(name for name in POLICIES if name in _HAVE_CONDITIONS)
             raise UsageError(
-                f"--pack={shown(text)}: {key} has no effect on {policy}; leave it away, or take one of {known}"
+                f"--pack={shown(text)}: {key} has no effect on {policy}; remove it, or write one of {known}"
             )
         if key == "book":
             settings = replace(settings, uses_booking=True)
@@ -284,10 +281,10 @@ def _is_condition(key: str, equals: str) -> bool:
 
 def _why_no_policy(word: str) -> str:
     if word == "oracle-lug":
-        return "oracle-lug knows the true size of every task, which only slurm-share pack simulate does; write --pack"
+        return "oracle-lug needs the true size of every task, and only slurm-share pack simulate has it; write --pack"
     close = difflib.get_close_matches(word, POLICIES, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"there is no policy {shown(word) or repr('')}: there are {', '.join(POLICIES)}{hint}"
+    return f"there is no policy {shown(word) or repr('')}: the policies are {', '.join(POLICIES)}{hint}"
 
 
 def _ratio(text: str, where: str) -> float | None:
@@ -298,5 +295,5 @@ def _ratio(text: str, where: str) -> float | None:
         raise UsageError(f"{where} is a ratio from 0 to 1, and {text} is more; write {value / 100:g}")
     if not 0 < value <= 1:
         given = shown(text) or "empty"
-        raise UsageError(f"{where} is a ratio above 0 and up to 1, such as 0.8, or none, and not {given}")
+        raise UsageError(f"{where} is a ratio above 0 and up to 1, such as 0.8, or none, not {given}")
     return value

@@ -1,7 +1,7 @@
-"""Decide what a packed run requests of its nodes: how many run at once, which share, which nodes.
+"""Decide what a packed run requests of its nodes: tasks at once, share, and nodes.
 
-A worker of a packed run goes to another GPU with each task. So its share has slots on every GPU for as many workers as
-may come together there, and MPS on all of them; the launcher sets the memory cap of each start itself.
+A worker of a packed run may use another GPU for each task. So the share has slots on every GPU for all workers that may
+meet there, with MPS on all GPUs. The launcher sets the memory cap of each start.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ...core import names
 from ...core.errors import UsageError
 from ...core.records import ShareRequest
+from ...core.text import counted
 from ...packing import PackRequest, TaskSpec
 from ...share import limits, option
 from ...slurm.records import NodeKind
@@ -24,11 +25,11 @@ from .fitting import Sharing
 from .task_files import Tasks
 
 CLIENTS = 48
-"""MPS clients of one GPU with any driver, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
+"""MPS clients of a GPU that every driver allows, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
 
 
 class Room(Struct, frozen=True):
-    """What one kind of node gives to a packed run."""
+    """The cores and GPUs that one kind of node gives to a packed run."""
 
     cores: int
     gpus: int | None
@@ -36,21 +37,21 @@ class Room(Struct, frozen=True):
 
 
 def with_gpus(kinds: Sequence[NodeKind]) -> tuple[NodeKind, ...]:
-    """Return the kinds of nodes that have a GPU. Raises UsageError where nodes are known and none of them has one."""
+    """Return the kinds of nodes that have a GPU. Raises UsageError if none of the known kinds has one."""
     found = tuple(kind for kind in kinds if kind.gpu_count)
     if kinds and not found:
         where = ",".join(sorted({kind.partition for kind in kinds}))
         raise UsageError(
-            f"--pack places tasks on GPUs, and no node of partition {where} has one; name another partition with -q, "
-            "or leave --pack away"
+            f"--pack places tasks on GPUs, but no node of partition {where} has one; write another partition with -q, "
+            "or remove --pack"
         )
     return found
 
 
 def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> tuple[Room, ...]:
-    """Return what the nodes of each kind give. wanted: GPUs of each node; None: all.
+    """Return the cores and GPUs of each kind of node. wanted: GPUs requested of each node; None: all.
 
-    is_shared: of a node with more GPUs a share takes cores in proportion (`fitting.grant`).
+    is_shared: a share on some GPUs of a node gets cores in proportion (`fitting.grant`).
     """
     found = []
     for kind in kinds:
@@ -61,9 +62,9 @@ def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> 
 
 
 def with_limit(pack: PackRequest, written: str | None) -> PackRequest:
-    """Return the request with the number behind --share-gpu= (`written`) as the most tasks of a GPU.
+    """Return the request with the number in --share-gpu= (`written`) as limit of tasks per GPU.
 
-    A smaller --max-per-gpu stays.
+    A smaller --max-per-gpu is kept.
     """
     given = (written or "").partition(",")[0]
     if not (given.isascii() and given.isdecimal() and 0 < len(given) < 4 and int(given)):
@@ -73,40 +74,40 @@ def with_limit(pack: PackRequest, written: str | None) -> PackRequest:
 
 
 def most_per_gpu(pack: PackRequest, site: int) -> int:
-    """Return the most tasks that a GPU may have at once. site: the site's max_share."""
+    """Return the limit of tasks on a GPU at once. site: the site's max_share."""
     if pack.settings.policy == "exclusive":
         return 1
     return max(1, min(CLIENTS, pack.settings.max_per_gpu or CLIENTS, site))
 
 
 def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:
-    """Return a triple with the number of processes of a node, for one in which it is `auto`.
+    """Return a triple in which `auto` is replaced by the number of processes per node.
 
-    Raises UsageError, with `why_unknown`, where no node is known.
+    Raises UsageError, with `why_unknown`, if no node is known.
     """
     if not triple.is_auto:
         return triple
     if not rooms:
         raise UsageError(
-            f"{triple}: how many processes a node has cores for is not known: {why_unknown}; write the number, such as "
-            f"{replace(triple, per_node=16, is_auto=False)}"
+            f"{triple}: the number of cores of a node is not known: {why_unknown}; write the number of processes, such "
+            f"as {replace(triple, per_node=16, is_auto=False)}"
         )
     return rule_triple.with_cores(triple, [(room.cores, room.gpus) for room in rooms], tasks, per_gpu)
 
 
 def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
-    """Return the share of a packed run's job. Raises UsageError for what cannot be beside --pack.
+    """Return the share of a packed run's job. Raises UsageError for settings that conflict with --pack.
 
     gpus, written, plugin: as in `fitting.sharing`.
     """
     if written is not None and written != names.OPTION_OFF and written[:1].isalpha():
         alone = option.parse(f"1,{written}")
         if alone is not None:
-            check_share(alone)  # before what is said of a number that is missing: with it, these would be refused, too
+            check_share(alone)  # before an error about the missing number, with which these settings are invalid too
     slots = limits.tasks_per_gpu(triple.per_node, gpus) if gpus else 0
     if gpus and slots > names.SHARE_MAX and (plugin or written is not None):
         raise UsageError(
-            f"{triple} needs {slots} slots on each of {gpus} GPU{'s' * (gpus > 1)}, and a share has at most "
+            f"{triple} needs {slots} slots on each of {counted(gpus, 'GPU')}, but a share has at most "
             f"{names.SHARE_MAX}; write {replace(triple, per_node=gpus * names.SHARE_MAX, is_auto=False)}"
         )
     found = fitting.sharing(triple, written, gpus, plugin=plugin)
@@ -115,55 +116,54 @@ def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | 
     check_share(found.request)
     request = found.request
     if found.is_computed and pack.settings.policy != "exclusive":
-        # With one slot a GPU has no MPS, and here two tasks may meet on one although there are as many GPUs as workers.
+        # A GPU with one slot has no MPS, but two tasks may meet on a GPU even with as many GPUs as workers.
         request = replace(request, per_gpu=max(request.per_gpu, min(triple.per_node, 2)))
     return Sharing(request, found.notes)
 
 
 def check_share(request: ShareRequest) -> None:
-    """Raise UsageError for settings of --share-gpu that have no meaning in a packed run."""
+    """Raise UsageError for settings of --share-gpu that a packed run does not support."""
     if request.mem_mib is not None:
         raise UsageError(
-            "--share-gpu=mem= is one cap for all tasks, and --pack gives each its own; write "
-            f"--gpu-mem={request.mem_mib}M instead, for all tasks or in the tasks' file"
+            "--share-gpu=mem= is one cap for all tasks, but --pack gives each task its own; write "
+            f"--gpu-mem={request.mem_mib}M instead, for all tasks or in the tasks file"
         )
     if request.sm == names.SM_EVEN:
         raise UsageError(
-            "--share-gpu=sm=even divides a GPU by its slots, and with --pack there are more slots than tasks that run; "
-            "write a percentage, such as sm=50, or leave sm= away"
+            "--share-gpu=sm=even divides a GPU by its slots, but with --pack there are more slots than running tasks; "
+            "write a percentage, such as sm=50, or remove sm="
         )
 
 
 def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
-    """Return a note where the site's `sm` (`site`) divides a GPU's multiprocessors by its slots."""
+    """Return a note if the site's setting `sm` (`site`) divides a GPU's multiprocessors by its slots."""
     if site != names.SM_EVEN or request is None or request.per_gpu < 2 or request.mps is False:
         return ()
     return (
         f"this site gives a task an even part of the multiprocessors: {100 // request.per_gpu} % with "
-        f"{request.per_gpu} slots on a GPU, however few tasks run there; fewer processes on a node give a task more",
+        f"{request.per_gpu} slots on a GPU, even if fewer tasks run there; with fewer processes per node it is larger",
     )
 
 
 def check_gpus(base: TaskSpec, tasks: Tasks, most: int | None) -> None:
-    """Raise UsageError for a task that asks for more GPUs than a node has. most: of the largest node, None: unknown."""
+    """Raise UsageError for a task that requests more GPUs than the largest node has (`most`; None: not known)."""
     if most is None:
         return
     for place, spec in enumerate(tasks.specs or (base,)):
         if spec.gpus > most:
             where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.specs else f"--gpus-per-task={spec.gpus}"
-            has = "1 GPU" if most == 1 else f"{most} GPUs"
-            asks = f": it asks for {spec.gpus} GPUs, and" if tasks.specs else ":"
-            raise UsageError(f"{where}{asks} a node of this job has {has}; write at most {most}")
+            asks = f": it requests {spec.gpus} GPUs, but" if tasks.specs else ":"
+            raise UsageError(f"{where}{asks} a node of this job has {counted(most, 'GPU')}; write at most {most}")
 
 
 def check_sizes(base: TaskSpec, tasks: Tasks, most_mib: int | None) -> None:
-    """Raise UsageError for a task that asks for more memory than the largest GPU has for tasks; None: not known."""
+    """Raise UsageError for a task that requests more than `most_mib`, the largest GPU's memory for tasks."""
     if most_mib is None:
         return
     for place, spec in enumerate(tasks.specs or (base,)):
         if spec.gpu_mem_mib is not None and spec.gpu_mem_mib > most_mib:
             where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.specs else ""
             raise UsageError(
-                f"{where}--gpu-mem={spec.gpu_mem_mib}M is more than the {most_mib} MiB that the largest GPU here has "
-                f"for tasks; write at most --gpu-mem={most_mib}M, or leave it away"
+                f"{where}--gpu-mem={spec.gpu_mem_mib}M is more than the {most_mib} MiB that tasks can have on the "
+                f"largest GPU here; write at most --gpu-mem={most_mib}M, or remove it"
             )

@@ -1,4 +1,4 @@
-"""Write the progress of a run as text."""
+"""The progress of a run as text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from . import work_rates
 
 
 class TaskCounts(Struct, frozen=True):
-    """The progress of a run, in tasks."""
+    """The tasks of a run by state, and their rates."""
 
     tasks: int
     done: int
     failed: int
     running: int
     per_s: float | None = None
-    """Tasks that end in a second, the mean since the launchers began; None: none has ended, or not told."""
+    """Tasks that end per second, the mean since the launchers began; None: not known."""
     work: WorkRate | None = None
-    """What the running tasks do; None: not measured, or they count different things."""
+    """Work rate of the running tasks; None: not measured, or in different units."""
 
     @property
     def left(self) -> int:
-        """Return the tasks that have not started, or were ended before they finished."""
+        """Return the number of tasks that have not started or were ended before they were done."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
 
@@ -34,26 +34,29 @@ class JobState(Struct, frozen=True, kw_only=True):
 
     job: int
     states: tuple[str, ...]
-    """Slurm's names: PENDING, RUNNING ... first, then COMPLETING, CONFIGURING ..."""
+    """Slurm's names: the state (PENDING, RUNNING), then flags (COMPLETING, CONFIGURING)."""
     reason: str = ""
     start: str = ""
-    """When a waiting job is expected to start, for a person; empty: not known."""
+    """Expected start of a waiting job as text; empty: not known."""
 
     @property
     def is_running(self) -> bool:
-        """Return whether its tasks run."""
+        """Return whether the job runs, without any flag."""
         return self.states == ("RUNNING",)
 
 
 def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
-    """Return the progress as text, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go,
-    412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)."""
+    """Return the progress as text.
+
+    Example: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:00:30 to go, 412 units/s, 8 tasks 51.5 each
+    (LLSUB_PROGRESS).
+    """
     parts = [
         f"{task_counts.done} of {task_counts.tasks} done",
         f"{task_counts.failed} failed",
         f"{task_counts.running} running",
+        f"{task_counts.left} left",
     ]
-    parts.append(f"{task_counts.left} left")
     if per_second:
         parts.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{per_second * 60:.1f}/min")
         to_go = task_counts.left + task_counts.running
@@ -66,8 +69,10 @@ def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
 
 
 def job_text(state: JobState, *, had_begun: bool = False) -> str:
-    """Return the state of a job with its reason, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
-    `had_begun`: its tasks have run before."""
+    """Return the state of a job, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
+
+    `had_begun`: its tasks have run before.
+    """
     shown = [name for name in state.states if name != "RUNNING"] or state.states
     said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
     if state.reason and not state.is_running:
@@ -88,11 +93,10 @@ def _is_held(state: JobState) -> bool:
 def line(
     task_counts: TaskCounts | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
 ) -> str:
-    """Return the line about a run and its job; empty if nothing is known. `silent`: nodes whose launchers have written
-    nothing for a while.
+    """Return the line about a run and its job; empty if nothing is known. `silent`: nodes without recent progress.
 
-    Tasks count as running only while Slurm says that the job runs: after a node failure and a requeue, the launcher's
-    last figures are still in the folder.
+    Tasks count as running only while Slurm reports the job as running: after a node failure and a requeue, the folder
+    still has the last figures of the launcher.
     """
     if state is None or state.is_running:
         if task_counts is None:
@@ -103,12 +107,12 @@ def line(
         return job_text(state)
     is_suspended = bool({"SUSPENDED", "STOPPED"} & set(state.states))
     now = task_counts if is_suspended else replace(task_counts, running=0)
-    # Short, for 80 columns: counts of 0 are left out.
+    # Counts of 0 are left out, to fit into 80 columns.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
     return f"{job_text(state, had_begun=True)}; {', '.join(filter(None, counts))}"
 
 
 def all_done(tasks: int) -> str:
-    """Return the text for a run whose tasks are all done."""
+    """Return the text for a run of `tasks` tasks that are all done."""
     return "its one task is done" if tasks == 1 else f"all {tasks} tasks are done"

@@ -1,4 +1,4 @@
-"""Build a run's submission: parse the user's arguments, choose sbatch's options, write the script."""
+"""Build the submission of a run: parse the user's arguments, choose the options of sbatch, render the script."""
 
 from __future__ import annotations
 
@@ -20,54 +20,53 @@ from . import triple as rule_triple
 from .fitting import Grant
 
 LINE_MAX_BYTES = 8192
-"""Most bytes of a task's line: far below the kernel's limit of one argument (128 KiB)."""
+"""Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
 TASKS_MAX = 10_000_000
-"""Most tasks of a run: what its launchers can hold."""
+"""Most tasks of a run, limited by the memory of its launchers."""
 LOGS_PER_TASK_MAX = 1000
-"""Tasks up to which each has a log of its own; a folder with more files is slow on a parallel file system."""
+"""Most tasks of a run with a log for each task: folders with more files are slow on parallel file systems."""
 
-# ---- What a user wrote ----
+# ---- Arguments, tasks files, #SBATCH lines ----
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
-    """Return script and triple from llsub's positional arguments.
-
-    Raises UsageError for others, and for a triple in another form.
-    """
+    """Return script and triple from llsub's positional arguments. Raises UsageError for anything else."""
     script = argv[0] if argv and not argv[0].startswith("[") else None
     rest = list(argv[1:] if script is not None else argv)
     triple = rule_triple.parse(rest.pop(0), may_be_auto=True) if rest and rest[0].startswith("[") else None
     if rest:
         raise UsageError(
-            f"{shown(rest[0]) or repr(rest[0])} is neither an option nor a triple; arguments of the script come after "
-            f"--, and a triple has no blanks: {rule_triple.FORM}"
+            f"{shown(rest[0]) or repr(rest[0])} is neither an option nor a triple; write arguments of the script after "
+            f"--, and a triple without blanks: {rule_triple.FORM}"
         )
     return script, triple
 
 
 def parse_tasks(data: bytes, source: str) -> list[str]:
-    """Return the tasks in a file, a line each. Raises UsageError, with the line's number, for lines that are none."""
+    """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
     lines = split_tasks(data, source, LINE_MAX_BYTES)
     return [line.decode("utf-8", "surrogateescape") for line in lines]
 
 
 def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
-    """Return the lines of a file of tasks. Raises UsageError, with the line's number, for lines that are no task."""
+    """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
     if not lines:
-        raise UsageError(f"{source}: there is no task in it; write one a line")
+        raise UsageError(f"{source}: the file is empty; write one task per line")
     if len(lines) > TASKS_MAX:
-        raise UsageError(f"{source}: it has {len(lines)} lines, and a run at most {TASKS_MAX} tasks; make several runs")
+        raise UsageError(
+            f"{source}: the file has {len(lines)} lines, but a run has at most {TASKS_MAX} tasks; make several runs"
+        )
     for number, line in enumerate(lines, 1):
         why = None
         if not line.strip():
             why = "is empty; remove it: every line is a task, and the first line is task 0"
         elif len(line) > most_bytes:
-            why = f"has {len(line)} bytes, and a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
+            why = f"has {len(line)} bytes, but a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
         elif b"\0" in line:
-            why = "has a NUL byte; this is not a text file"
+            why = "contains a NUL byte; this is not a text file"
         if why is not None:
             raise UsageError(f"{source}: line {number} {why}")
     return [line.removesuffix(b"\r") for line in lines]
@@ -77,7 +76,7 @@ class Directive(Struct, frozen=True):
     """One option in a script's #SBATCH lines."""
 
     name: str
-    """Long, without dashes."""
+    """Long name, without dashes."""
     value: str | None
 
     def __str__(self) -> str:
@@ -89,61 +88,52 @@ LEFT_OUT = frozenset(
      "array", "output", "error", "input", "chdir", "exclusive", "oversubscribe", "wait", "test-only", "wrap",
      "parsable", "distribution", "gpus-per-task", "quiet"}
 )  # fmt: skip
-"""Options that are left out of a script's #SBATCH lines: what a triple sets itself, and where logs go."""
-_LOGS = "logs are in the run's folder, and llsub -o says where the launchers' own goes"
-_SUBMITS = "llsub submits"
+"""Options in a script's #SBATCH lines that are ignored, because the triple or llsub sets them."""
+_LOGS = "logs are in the run's folder, and llsub -o sets the launchers' log"
+_SUBMITS = "llsub submits the job"
 _LEFT_OUT_WHY = {
-    "output": _LOGS, "error": _LOGS, "input": "tasks have no input", "chdir": "tasks begin where llsub was called",
+    "output": _LOGS, "error": _LOGS, "input": "tasks have no input", "chdir": "tasks start where llsub was called",
     "wait": _SUBMITS, "test-only": _SUBMITS, "parsable": _SUBMITS, "quiet": _SUBMITS, "wrap": _SUBMITS,
 }  # fmt: skip
-"""Where it is something else than the triple."""
+"""Reasons other than the triple."""
 GPU_OPTIONS = frozenset({"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
 
 
 def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
-    """Return the options in #SBATCH lines. Raises UsageError for a line that is not made of options."""
+    """Return the options in #SBATCH lines. Raises UsageError for a line with anything else."""
     found: list[Directive] = []
     for line in lines:
         where = f"the script's line #SBATCH {shown(line)}"
-        try:
-            argv = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise UsageError(f"{where}: {error}") from error
+        argv = _split(line, where)
         if argv[:1] == ["hetjob"]:
-            raise UsageError("the script's #SBATCH hetjob: a triple is one kind of nodes; leave the triple away")
+            raise UsageError("the script's #SBATCH hetjob: a triple cannot be a heterogeneous job; remove the triple")
         found += parse_options(argv, where)
     return tuple(found)
 
 
 def parse_options_of(line: str, where: str, whom: str) -> tuple[Directive, ...]:
-    """Return the long options of `whom` in a line. Raises UsageError, which begins with `where` it stands."""
-    found = []
+    """Return the long options of `whom` in a line. Raises UsageError with the prefix `where`."""
+    return parse_options(_split(line, where), where, whom)
+
+
+def _split(line: str, where: str) -> list[str]:
     try:
-        rest = shlex.split(line, comments=True)
+        return shlex.split(line, comments=True)
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from error
-    while rest:
-        argument = rest.pop(0)
-        if len(argument) < 3 or not argument.startswith("--"):
-            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is no option of {whom}")
-        name, equals, value = argument[2:].partition("=")
-        has_value = bool(equals)
-        if not has_value and rest and not rest[0].startswith("-"):
-            value, has_value = rest.pop(0), True
-        found.append(Directive(name, value if has_value else None))
-    return tuple(found)
 
 
-def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
-    """Return the options of sbatch in these arguments.
+def parse_options(argv: Sequence[str], where: str, whom: str = "sbatch") -> tuple[Directive, ...]:
+    """Return the options of `whom` in a list of arguments, for sbatch also short ones.
 
-    Raises UsageError, which begins with `where` they stand, for others.
+    Raises UsageError with the prefix `where` for anything else.
     """
     found: list[Directive] = []
     rest = list(argv)
     while rest:
         argument = rest.pop(0)
-        letters = argument[1:] if argument[:1] == "-" and argument[1:2] != "-" else ""
+        is_short = whom == "sbatch" and argument[:1] == "-" and argument[1:2] != "-"
+        letters = argument[1:] if is_short else ""
         if letters and letters[0] in sbatch_letters.WITHOUT_VALUE:
             found.append(Directive(sbatch_letters.WITHOUT_VALUE[letters[0]], None))
             if letters[1:] and letters[0] not in sbatch_letters.MAYBE_VALUE:
@@ -155,35 +145,37 @@ def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
         elif letters and letters[0] in sbatch_letters.WITH_VALUE:
             name, value, has_value = sbatch_letters.WITH_VALUE[letters[0]], letters[1:], len(letters) > 1
         else:
-            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is no option of sbatch")
+            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is not an option of {whom}")
         if not has_value and rest and not rest[0].startswith("-"):
             value, has_value = rest.pop(0), True
         found.append(Directive(name, value if has_value else None))
     return tuple(found)
 
 
-_TRIPLES = "the triple says how many nodes and tasks there are"
-_OURS = "llsub has to get the job's number from sbatch; llsub --dry-run and llsub --wait are for looking on"
+_TRIPLES = "the triple sets the numbers of nodes and tasks"
+_OURS = "llsub needs the job id from sbatch; write llsub --dry-run or llsub --wait instead"
 REFUSED = {
-    "array": "every element of it would run all tasks; write more processes or --ntasks",
+    "array": "every array element would run all tasks; write more processes or --ntasks",
     "nodes": _TRIPLES, "ntasks": _TRIPLES, "ntasks-per-node": _TRIPLES, "ntasks-per-core": _TRIPLES,
     "ntasks-per-socket": _TRIPLES, "ntasks-per-gpu": _TRIPLES,
-    "wrap": "the script is llsub's first word", "test-only": _OURS, "help": _OURS, "usage": _OURS, "version": _OURS,
+    "wrap": "the script is llsub's first argument", "test-only": _OURS, "help": _OURS, "usage": _OURS, "version": _OURS,
     "parsable": _OURS, "wait": _OURS,
 }  # fmt: skip
-"""Options of sbatch that go against a triple when they stand in --options, and why."""
+"""Options of sbatch in --options that conflict with a triple, and why."""
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Raise UsageError for words of --options that are no options, or go against a triple. sbatch takes long options
-    shortened, too: --arr."""
+    """Raise UsageError if --options contains anything but options, or an option that conflicts with a triple.
+
+    sbatch accepts shortened long options (--arr), so prefixes are checked.
+    """
     for directive in parse_options(options, "--options"):
         for name, why in REFUSED.items():
             if directive.name and name.startswith(directive.name):
-                raise UsageError(f"--options: --{name} does not go with a triple: {why}; leave it away")
+                raise UsageError(f"--options: --{name} conflicts with a triple: {why}; remove it")
 
 
-# ---- The words for sbatch ----
+# ---- Options of sbatch ----
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -201,7 +193,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     reservation: str | None = None
     account: str | None = None
     options: tuple[str, ...] = ()
-    """Raw ones."""
+    """--options: raw options of sbatch."""
 
 
 _OWN = {
@@ -216,14 +208,14 @@ _SBATCH = {
 
 
 def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | None]:
-    """Return the values of sbatch's options by long name: a script's lines override llsub's own, and --options both."""
+    """Return sbatch's options by long name. #SBATCH lines override options of llsub, and --options overrides both."""
     own = {name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None}
     lines = {directive.name: directive.value for directive in directives}
     return own | lines | {one.name: one.value for one in parse_options(wishes.options, "--options")}
 
 
 def plain_options(wishes: Wishes) -> list[str]:
-    """Return the options that mean the same to sbatch, salloc and srun, for a job without a triple."""
+    """Return the options of a job without a triple, which sbatch, salloc and srun share."""
     argv = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]
     if wishes.slots is not None:
         argv.append(f"--cpus-per-task={wishes.slots}")
@@ -237,11 +229,11 @@ def plain_options(wishes: Wishes) -> list[str]:
 def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
     """Return the command of a job without a triple, and notes.
 
-    As at LLSC: a script with #SBATCH lines says it all itself.
+    As at LLSC, the #SBATCH lines of a script replace all options of llsub.
     """
     if directives:
         ignored = [option for field, option in _OWN.items() if getattr(wishes, field)]
-        note = f"{name} has #SBATCH lines, which count: {', '.join(ignored)} left aside"
+        note = f"{name} has #SBATCH lines, which take precedence: {', '.join(ignored)} ignored"
         return ["sbatch", "--parsable", script], (note,) if ignored else ()
     output = _no_pattern(f"{name}.log-") + "%j" if wishes.output is None else wishes.output
     return ["sbatch", "--parsable", f"--output={output}", *plain_options(wishes), script], ()
@@ -252,15 +244,16 @@ gpus=$(scontrol --details show job "$SLURM_JOB_ID" | sed -n 's/^ *JOB_GRES=//p' 
     awk -F: '/^gpu:/ { count += $NF } END { if (count) print count }')
 exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
 """
-"""A step has the GPUs that it asks for, and no other; how many the node has is known when the job has it."""
+"""Starts a step with all GPUs of the job. A step only gets GPUs that it requests, and their number is known only
+now."""
 
 
 def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
-    """Return the command for a shell on one core of a node, or on the whole of it."""
+    """Return the command for a shell on one core of a node, or on a whole node."""
     login = [shell, "-l"]
     options = ["--nodes=1", "--ntasks=1", *plain_options(wishes)]
     if whole:
-        # In two steps: srun alone would give its one task one core of the node that --exclusive got.
+        # salloc, then srun: srun alone would give its task one core of the exclusive node.
         return ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *login]
     return ["srun", *options, "--pty", *login]
 
@@ -272,10 +265,7 @@ def _no_pattern(path: str) -> str:
 def triple_argv(
     run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: Grant, *, plugin: bool
 ) -> list[str]:
-    """Return the command that submits a triple's job, one task per node.
-
-    What the script's #SBATCH lines say is left to them.
-    """
+    """Return the command that submits a triple's job, one task per node, without options that #SBATCH lines have."""
     assert run.triple is not None
     said = {directive.name for directive in directives}
     nodes = run.triple.nodes
@@ -299,8 +289,7 @@ def triple_argv(
 
 
 def again(argv: Sequence[str], wishes: Wishes) -> list[str]:
-    """Return the scheduler command of a run's next submission, with another partition or time and further options where
-    they are given."""
+    """Return the scheduler command for another submission, with changed partition or time and further options."""
     fresh = [f"--{name}={value}" for name, value in (("partition", wishes.partition), ("time", wishes.time)) if value]
     names_of = tuple(argument.partition("=")[0] + "=" for argument in fresh)
     kept = [argument for argument in argv if not (names_of and argument.startswith(names_of))]
@@ -309,38 +298,37 @@ def again(argv: Sequence[str], wishes: Wishes) -> list[str]:
 
 FROM_NOW = frozenset({"DISPLAY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMPDIR", "PWD", "OLDPWD"})
 FROM_NOW_PREFIXES = ("SLURM_", "SLURMD_", "SSH_")
-"""Variables of one login, one job or one folder: of no use when that is over."""
+"""Variables of one login, job or folder, which are not valid later."""
 
 
 def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what is recorded of an environment, for a later submission of the same run."""
-    return {name: value for name, value in environ.items() if not _is_of_now(name)}
+    """Return the variables that are recorded for a later submission of the same run."""
+    return {name: value for name, value in environ.items() if not _is_current(name)}
 
 
 def resumed_environment(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run that is submitted again: as recorded, but for what is of the present login."""
-    return recorded_environment(recorded) | {name: value for name, value in now.items() if _is_of_now(name)}
+    """Return the recorded environment with the variables of the present login."""
+    return recorded_environment(recorded) | {name: value for name, value in now.items() if _is_current(name)}
 
 
-def _is_of_now(name: str) -> bool:
+def _is_current(name: str) -> bool:
     return name in FROM_NOW or name.startswith(FROM_NOW_PREFIXES)
 
 
 def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:
-    """Return the file with the output of a scheduler command's job, where only the job's number had to be filled in;
-    None: sbatch chooses, or other patterns are in its name."""
+    """Return the output file of a job; None: sbatch chooses it, or its name has other patterns than the job id."""
     said = [one.value for one in parse_options(argv[1:-1], "the command") if one.name == "output"]
     if not said or said[-1] is None:
         return None
     filled = said[-1].replace("%%", "\0").replace("%j", str(job)).replace("%A", str(job))
-    if "%" in filled or "\\" in filled:  # a backslash turns the patterns off
+    if "%" in filled or "\\" in filled:  # a backslash disables patterns
         return None
     name = filled.replace("\0", "%")
     return name if name.startswith("/") else f"{cwd}/{name}"
 
 
 def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) -> tuple[str, ...]:
-    """Return notes on options of llsub and #SBATCH lines that have no effect beside a triple."""
+    """Return notes on options of llsub, and #SBATCH lines, that are ignored in a run with a triple."""
     said = {directive.name for directive in directives}
     beaten = [
         _OWN[field] for field, argument in _SBATCH.items() if getattr(wishes, field) is not None and argument in said
@@ -349,13 +337,13 @@ def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) 
     beaten += [f"--{names.OPTION}"] * bool(wishes.share and names.OPTION in said)
     notes = []
     if beaten:
-        notes.append(f"{name} has #SBATCH lines, which count: {', '.join(beaten)} left aside")
+        notes.append(f"{name} has #SBATCH lines, which take precedence: {', '.join(beaten)} ignored")
     groups: dict[str, list[str]] = {}
     for option in sorted(said & LEFT_OUT):
-        groups.setdefault(_LEFT_OUT_WHY.get(option, "the triple says it"), []).append(f"--{option}")
-    notes += [f"of the #SBATCH lines of {name} these are left out, {why}: {', '.join(w)}" for why, w in groups.items()]
+        groups.setdefault(_LEFT_OUT_WHY.get(option, "the triple sets it"), []).append(f"--{option}")
+    notes += [f"#SBATCH lines of {name} ignored, {why}: {', '.join(found)}" for why, found in groups.items()]
     if wishes.slots is not None:
-        notes.append("-s has no effect beside a triple, whose third number says it")
+        notes.append("-s has no effect with a triple: its third number sets the threads")
     return tuple(notes)
 
 
@@ -371,36 +359,36 @@ def launch_script(
     gpus: str = "",
     gpus_of_job: str | None = None,
 ) -> str:
-    """Return the script that the scheduler runs on the first node of a run, with comments for its user.
+    """Return launch.sh, which the scheduler runs on the first node, with comments for the user.
 
-    `user_lines` are options of the user's own #SBATCH lines. `gpus` is what was asked of each node (`gpu:volta:2`);
-    empty: whatever the job has on the node that has least. `gpus_of_job`: all that it has on all nodes together
-    (`volta:5`), of a job whose processes each asked for their own: its nodes may have unlike numbers of them.
+    `user_lines`: options of the user's #SBATCH lines. `gpus`: the GPUs requested on each node (`gpu:volta:2`); empty:
+    as many as the job has on the node with the fewest. `gpus_of_job`: all GPUs of the job (`volta:5`), if each process
+    requested its own and nodes may have different numbers.
     """
     what = shlex.join(run.command) if run.command else "the commands in the file `tasks`"
     further = "" if run.task_kind == "rank" and run.tasks == run.processes else f", {counted(run.tasks, 'task')}"
     further += ", which are ranks that send messages to each other" * run.together
-    triple = f"triple {run.triple}" if run.triple is not None else "processes where Slurm put the job's tasks"
+    triple = f"triple {run.triple}" if run.triple is not None else "processes on the nodes of the job's Slurm tasks"
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in user_lines),
         f"# {run.kind}: {_one_line(what)}",
         f"# {triple}: {counted(run.processes, 'process')}{further}.",
         "#",
-        "# It was submitted by",
+        "# Submitted by",
         f"#     {_one_line(shlex.join(scheduler_command))}",
-        "# One job with one launcher on each node. The launcher starts the processes there, gives each its cores, its",
-        "# GPU, its number of threads and its log, and records how each task ended.",
+        "# One job with one launcher on each node. The launcher starts the processes there, gives each process cores,",
+        "# a GPU, a number of threads and a log, and records how each task ended.",
         together.COMMENT
         if run.together
-        else f"# What is unfinished when the job is over is run by:  llsub --resume {_one_line(shlex.quote(folder))}",
+        else f"# To run unfinished tasks after the end of the job:  llsub --resume {_one_line(shlex.quote(folder))}",
         "",
         f"folder={shlex.quote(folder)}",
         f"python={shlex.quote(python)}",
     ]
     head = "\n".join(lines) + "\n" + _SIGNALS_FIRST
     if gpus_of_job is not None:
-        # Slurm 24.11 and 26.05 refuse such a step beside --overlap: "Insufficient GRES available in allocation".
+        # Slurm 24.11 and 26.05 refuse such a step with --overlap: "Insufficient GRES available in allocation".
         return head + _BODY.replace(" --overlap \\\n", " \\\n").replace(
             '--gres="$gres"', f"--gpus={shlex.quote(gpus_of_job)}"
         )
@@ -410,14 +398,15 @@ def launch_script(
 
 
 _SIGNALS_FIRST = """
-# SIGUSR1 and SIGUSR2 are for the tasks (--signal=USR1@60). Before there is one, and after the last one, they are
-# ignored, here and in what is started from here: else they would end a shell, srun or a launcher that has just begun.
+# SIGUSR1 and SIGUSR2 are for the tasks (--signal=USR1@60). Before the first task and after the last one they are
+# ignored, here and in all processes started here: otherwise they would end this shell, srun, or a launcher that has
+# just started.
 trap '' USR1 USR2
 """
 
 _STEP_GPUS_THERE = """
-# A step has the GPUs that are asked for, and no other. These are all that the job has on each node: on the node with
-# the fewest, where they differ.
+# A step only has the GPUs that it requests. Request all GPUs that the job has on each node; if their numbers differ, as
+# many as on the node with the fewest.
 gpus=${SLURM_GPUS_ON_NODE:-0}
 if [ "${SLURM_NNODES:-1}" -gt 1 ]; then
     gpus=$(scontrol --details show job "$SLURM_JOB_ID" | awk '
@@ -441,39 +430,39 @@ gres=none
 """
 
 _STEP_GPUS_ASKED = """
-# A step has the GPUs that are asked for, and no other: these, on each node.
+# A step only has the GPUs that it requests: these, on each node.
 """
 
 _BODY = """
-# What the job was asked with is no option for the launchers' step. SLURM_SHARE_SLOT=none: it takes no slot of a share;
-# the processes do.
+# The options of the job must not become options of the launchers' step. SLURM_SHARE_SLOT=none: the step takes no slot
+# of a share; the processes do.
 unset "${!SRUN_@}" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE \\
     SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_GPU SLURM_GRES SLURM_TRES_PER_NODE SLURM_GPUS SLURM_GPUS_PER_NODE \\
     SLURM_GPUS_PER_TASK SLURM_GPUS_PER_SOCKET SLURM_GPU_BIND SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE \\
     SLURM_CPU_BIND SLURM_DISTRIBUTION SLURM_HINT SLURM_EXACT SLURM_EXCLUSIVE SLURM_THREADS_PER_CORE SLURM_TRES_BIND
 export SLURM_SHARE_SLOT=none LLSUB_JOB_TASKS_PER_NODE=$SLURM_TASKS_PER_NODE
 
-# Slurm sends SIGTERM when the time is over, and SIGKILL later (KillWait). With a trap, bash outlives the first: the
-# launchers end their processes, and below it is still said what is unfinished.
+# Slurm sends SIGTERM at the time limit, and SIGKILL later (KillWait). With a trap, bash survives SIGTERM: the launchers
+# end their processes, and the summary below still prints what is unfinished.
 trap 'echo "This job was told to end."' TERM INT
 
-# --cpu-bind=none, --mem=0, and no -c: each launcher has all of the job's CPUs and memory on its node, for its
-# processes. --overlap: further steps can run beside it. --kill-on-bad-exit=0, --wait=0: a node that is through, well or
-# not, ends no other one.
+# --cpu-bind=none, --mem=0, no -c: each launcher has all CPUs and memory of the job on its node, for its processes.
+# --overlap: further steps can run at the same time. --kill-on-bad-exit=0, --wait=0: the end of one node, successful or
+# not, does not end the others.
 srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-bind=none --mem=0 --overlap \\
     --gres="$gres" --kill-on-bad-exit=0 --wait=0 /bin/sh -c '
         trap "" USR1 USR2
         if ! [ -x "$1" ]; then
-            echo "$(hostname): there is no $1 here; slurm-share has to be installed in the same place on every node," \\
-                "or in a folder that all of them share" >&2
+            echo "$(hostname): $1 does not exist; install slurm-share in the same place on every node," \\
+                "or in a folder that all nodes share" >&2
             exit 127
         fi
         exec "$@"' sh "$python" -I -m slurm_share.cli.main launch "$folder" &
 step=$!
-# From now on those that come here (--signal=B:USR1@60, scancel --batch --signal=USR1) are passed on.
+# From now on, forward signals to this shell (--signal=B:USR1@60, scancel --batch --signal=USR1) to the step.
 trap 'kill -s USR1 "$step" 2>/dev/null' USR1
 trap 'kill -s USR2 "$step" 2>/dev/null' USR2
-# Each signal that is trapped ends a `wait` early; the last one, after srun's end, gives its exit code.
+# Each trapped signal ends a `wait` early; the last `wait`, after the end of srun, returns the exit code.
 while kill -0 "$step" 2>/dev/null; do
     wait "$step"
 done
@@ -481,7 +470,7 @@ wait "$step"
 launched=$?
 trap '' USR1 USR2
 
-# What became of every task: on these lines, and in summary.json. It ends with 0 only if all are done.
+# Print the outcome of all tasks, and write summary.json. The exit code is 0 only if all are done.
 if ! [ -x "$python" ]; then
     exit 127
 fi
@@ -494,10 +483,10 @@ exit "$ended"
 
 def local_script(folder: str, python: str, *, is_together: bool = False) -> str:
     """Return the script of a run on this machine. `is_together`: as in records.Run."""
-    again = "all of it anew" if is_together else "what is unfinished"
+    again = "all ranks again" if is_together else "unfinished tasks"
     return f"""#!/bin/bash
-# A run on one machine, without a scheduler. Started again, it runs {again}.
-trap '' USR1 USR2  # they are for the tasks; the launcher takes them as soon as it has begun
+# A run on one machine, without a scheduler. When started again, it runs {again}.
+trap '' USR1 USR2  # for the tasks; the launcher handles them as soon as it has started
 exec {shlex.quote(python)} -I -m slurm_share.cli.main launch {shlex.quote(folder)}
 """
 

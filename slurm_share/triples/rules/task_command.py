@@ -1,4 +1,4 @@
-"""Say which program a task runs, with which arguments."""
+"""Build the program and arguments of a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..records import Run
 
 
 def task_argv(run: Run, line: str) -> tuple[str, ...]:
-    """Return program and arguments of a task; `line`: its line of the tasks file, empty where there is none."""
+    """Return program and arguments of a task. `line`: its line of the tasks file; empty: there is no file."""
     if run.task_kind == "command":
         return ("/bin/sh", "-c", line)
     if run.task_kind == "input":
@@ -21,5 +21,5 @@ def task_argv(run: Run, line: str) -> tuple[str, ...]:
 
 
 def argv_of(run: Run, lines: Sequence[str], task: int) -> tuple[str, ...]:
-    """Return the same of the task with that number. `lines`: of the tasks file."""
+    """Return program and arguments of task number `task`. `lines`: the tasks file."""
     return task_argv(run, "" if run.task_kind == "rank" else lines[task])

@@ -1,13 +1,14 @@
-"""Parse the file of a run's tasks: a task a line, `#LLSUB` lines between them, or a JSON object a line.
+"""Parse a tasks file: one task per line with `#LLSUB` lines between them, or one JSON object per line.
 
-`#LLSUB --gpu-mem=6G` and JSON say what a task of a packed run asks for. Such a line counts more than the command line,
-which says it of all tasks. Without --pack an `#LLSUB` line is a task like every other line.
+`#LLSUB --gpu-mem=6G` and JSON set the requests of tasks in a packed run. They override the command line, which applies
+to all tasks. Without --pack, an `#LLSUB` line is a task like every other line.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -22,28 +23,28 @@ JSON_ENDING = ".jsonl"
 LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
 _BOM = b"\xef\xbb\xbf"
-"""UTF-8's byte order mark, with which editors on Windows begin a file."""
+"""UTF-8's byte order mark, which editors on Windows write."""
 _LAYOUT_BYTES = 4096
-"""What a JSON line may have beside the longest task: names of keys, escapes."""
+"""Bytes of a JSON line in addition to the longest task, for keys and other values."""
 
 
 class Tasks(Struct, frozen=True):
     """The tasks of a file."""
 
     lines: tuple[str, ...] = ()
-    """What is run, a command or an argument a task."""
+    """For each task, its command or its argument."""
     specs: tuple[TaskSpec, ...] = ()
-    """What each task asks for; empty: all ask for the same."""
+    """For each task, its requests; empty: all tasks request the same."""
     numbers: tuple[int, ...] = ()
-    """For each of `specs`, the number of its line in the file, from 1."""
+    """For each entry of `specs`, the number of its line in the file, from 1."""
     source: str = ""
-    """Which file that is, for messages."""
+    """Name of the file in messages."""
 
 
 class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run: str
     gpu_mem: str | UnsetType | None = UNSET
-    """None: to be learned."""
+    """None: the size is learned."""
     gpus: int | UnsetType = UNSET
     name: str | UnsetType = UNSET
 
@@ -53,15 +54,15 @@ _KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
 
 
 def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> Tasks:
-    """Return the tasks in a file. Raises UsageError, with the line's number, for a line that is none.
+    """Return the tasks of a file. Raises UsageError, with the line's number, for an invalid line.
 
-    base: what the command line says of all tasks of a packed run; None: the run is not packed.
+    base: the requests on the command line, for all tasks of a packed run; None: the run is not packed.
     """
     if is_json or base is not None:
         data = data.removeprefix(_BOM)
     found = list(_json_lines(data, source, base) if is_json else _text_lines(data, source, base))
     if not found:
-        raise UsageError(f"{source}: there is no task in it, only {MAGIC} lines; write a task below them")
+        raise UsageError(f"{source}: the file has only {MAGIC} lines; write a task below them")
     lines = tuple(line for _, line, _ in found)
     if base is None or all(spec == base for _, _, spec in found):
         return Tasks(lines, source=source)
@@ -78,38 +79,34 @@ def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tup
 
 
 def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
-    """Return the defaults of the lines below an `#LLSUB` line."""
+    """Return the requests of the lines below an `#LLSUB` line."""
     for one in submission.parse_options_of(text, f"{where}: {MAGIC} {shown(text)}", "a tasks file"):
         if one.name not in LINE_OPTIONS or one.value is None:
             known = ", ".join(f"--{name}=" for name in LINE_OPTIONS)
-            raise UsageError(f"{where}: --{shown(one.name)} is no option of a line in a tasks file: it takes {known}")
-        if one.name == "gpu-mem":
-            spec = replace(spec, gpu_mem_mib=_gpu_mem(one.value, "--gpu-mem=", where))
-        elif one.name == "name":
-            spec = replace(spec, name=_name(one.value, "--name", where))
-        else:
-            spec = replace(spec, gpus=_gpus(one.value, "--gpus-per-task", where))
+            raise UsageError(f"{where}: --{shown(one.name)} is not an option of a tasks file: the options are {known}")
+        with _located(where):
+            if one.name == "gpu-mem":
+                spec = replace(spec, gpu_mem_mib=pack_options.parse_gpu_mem(one.value, "--gpu-mem="))
+            elif one.name == "name":
+                spec = replace(spec, name=pack_options.parse_name(one.value, "--name"))
+            else:
+                spec = replace(spec, gpus=_gpus(one.value, "--gpus-per-task"))
     return spec
 
 
-def _gpu_mem(text: str, name: str, where: str) -> int | None:
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Prefix UsageErrors with the file and line."""
     try:
-        return pack_options.parse_gpu_mem(text, name)
+        yield
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _name(text: str, option: str, where: str) -> str:
-    try:
-        return pack_options.parse_name(text, option)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from error
-
-
-def _gpus(text: str, name: str, where: str) -> int:
+def _gpus(text: str, name: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
     if not 1 <= number <= pack_options.GPUS_MAX:
-        raise UsageError(f"{where}: {name} is a whole number from 1 to {pack_options.GPUS_MAX}, and not {shown(text)}")
+        raise UsageError(f"{name} is a whole number from 1 to {pack_options.GPUS_MAX}, not {shown(text)}")
     return number
 
 
@@ -130,26 +127,26 @@ def _decode(line: bytes, where: str) -> _JsonTask:
 
 
 def _why_no_task(line: bytes, said: str) -> str:
-    """Return why a line that could not be decoded is no task; `said`: by the decoder."""
+    """Return why a line could not be decoded as a task. `said`: the decoder's message."""
     try:
         found = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return (
-            f"is no JSON ({error}); in a file *{JSON_ENDING} a line is an object such as {_EXAMPLE}; for other lines "
-            "take another ending"
+            f"is not JSON ({error}); in a file *{JSON_ENDING} a line is an object such as {_EXAMPLE}; for commands, "
+            "use another file extension"
         )
     if not isinstance(found, dict):
-        return f"is no JSON object; write one such as {_EXAMPLE}"
+        return f"is not a JSON object; write one such as {_EXAMPLE}"
     for key in found:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            return f"has the key {shown(key) or repr('')}, and a task has {', '.join(_KEYS)}{hint}"
+            return f"has the key {shown(key) or repr('')}, but the keys of a task are {', '.join(_KEYS)}{hint}"
     if "run" not in found:
-        return f'has no "run", which is what to run; write an object such as {_EXAMPLE}'
+        return f'has no "run", the command; write an object such as {_EXAMPLE}'
     kinds = {"run": "text", "gpu_mem": 'text such as "6G"', "gpus": "a whole number", "name": "text"}
     wrong = next((key for key in _KEYS if f"$.{key}" in said), "run")
-    return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, and it is {kinds[wrong]}'
+    return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, but it must be {kinds[wrong]}'
 
 
 def _check_run(run: str, where: str) -> None:
@@ -159,7 +156,7 @@ def _check_run(run: str, where: str) -> None:
     elif len(run.encode("utf-8", "surrogateescape")) > submission.LINE_MAX_BYTES:
         why = f"is longer than {submission.LINE_MAX_BYTES} bytes; put it into a script of its own"
     elif "\n" in run or "\0" in run:
-        why = "has a line end or a NUL in it; put it into a script of its own"
+        why = "contains a line end or a NUL; put it into a script of its own"
     if why is not None:
         raise UsageError(f'{where}: "run" {why}')
 
@@ -168,14 +165,15 @@ def _json_spec(task: _JsonTask, base: TaskSpec | None, where: str) -> TaskSpec:
     if base is None:
         idle = next((key for key in _KEYS if key != "run" and getattr(task, key) is not UNSET), None)
         if idle is not None:
-            raise UsageError(f'{where}: "{idle}" goes with --pack; write --pack too, or leave the key away')
+            raise UsageError(f'{where}: "{idle}" needs --pack; write --pack too, or remove the key')
         return TaskSpec()
     spec = base
-    if not isinstance(task.gpu_mem, UnsetType):
-        mib = None if task.gpu_mem is None else _gpu_mem(task.gpu_mem, "gpu_mem=", where)
-        spec = replace(spec, gpu_mem_mib=mib)
-    if not isinstance(task.gpus, UnsetType):
-        spec = replace(spec, gpus=_gpus(str(task.gpus)[:20], '"gpus"', where))
-    if not isinstance(task.name, UnsetType):
-        spec = replace(spec, name=_name(task.name, '"name"', where))
+    with _located(where):
+        if not isinstance(task.gpu_mem, UnsetType):
+            mib = None if task.gpu_mem is None else pack_options.parse_gpu_mem(task.gpu_mem, "gpu_mem=")
+            spec = replace(spec, gpu_mem_mib=mib)
+        if not isinstance(task.gpus, UnsetType):
+            spec = replace(spec, gpus=_gpus(str(task.gpus)[:20], '"gpus"'))
+        if not isinstance(task.name, UnsetType):
+            spec = replace(spec, name=pack_options.parse_name(task.name, '"name"'))
     return spec

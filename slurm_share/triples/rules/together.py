@@ -1,4 +1,4 @@
-"""Rules of runs whose ranks send messages to each other (`llsub --spmd`): which options they take, and sentences."""
+"""Rules of runs with ranks that send messages to each other (`llsub --spmd`): valid options, commands, sentences."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...spmd.names import MOST_RANKS, MOST_RANKS_PER_NODE, VERSION
 from ..records import Run, Triple, Wait
 
 MODULE = "slurm_share.spmd"
-_ONE_TASK = "each process is one rank, and the triple says how many there are"
-_AT_ONCE = "all ranks start at once, each in its own place"
-_ANEW = "a rank that has ended cannot come back into the run"
+_ONE_TASK = "each process is one rank, and the triple sets their number"
+_AT_ONCE = "all ranks start at once, each on its own GPU and cores"
+_ANEW = "a rank that has ended cannot join the run again"
 REFUSED = {
     "tasks": _ONE_TASK, "ntasks": _ONE_TASK, "distribution": _ONE_TASK,
     "retries": _ANEW, "max_failures": _ANEW, "oom_retries": _ANEW,
@@ -21,32 +21,32 @@ REFUSED = {
     "order": _AT_ONCE, "memory_guard": _AT_ONCE, "estimate": _AT_ONCE, "hang": _AT_ONCE, "undo": _AT_ONCE,
     "checkpoint_signal": _AT_ONCE, "min_speed": _AT_ONCE, "compare_sharing": _AT_ONCE,
 }  # fmt: skip
-"""Options of llsub that do not go with --spmd, by their names in the program, and why."""
-AGAIN = "a run of ranks that talk is submitted anew"
-COMMENT = "# When one rank fails the others are ended, and the run is submitted anew."
-"""For the run's script."""
+"""Options of llsub (names of the arguments) that conflict with --spmd, and why."""
+AGAIN = "a run with --spmd cannot be resumed; submit it again"
+COMMENT = "# When a rank fails, the other ranks are ended. Such a run cannot be resumed; submit it again."
+"""Comment in the script of a run."""
 
 
 def check(written: Sequence[str], triple: Triple) -> None:
-    """Raise UsageError for what does not go with --spmd. `written`: names of the options that were written."""
+    """Raise UsageError for options that conflict with --spmd. `written`: names of the written options."""
     for name in written:
         if name in REFUSED:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} does not go with --spmd: {REFUSED[name]}; leave {option} away")
+            raise UsageError(f"{option} conflicts with --spmd: {REFUSED[name]}; remove {option}")
     if triple.is_auto:
-        raise UsageError(f"{triple} does not go with --spmd: {_AT_ONCE}; write the number of ranks of a node for auto")
+        raise UsageError(f"{triple} conflicts with --spmd: {_AT_ONCE}; write the number of ranks per node for auto")
     if triple.per_node > MOST_RANKS_PER_NODE or triple.nodes * triple.per_node > MOST_RANKS:
         raise UsageError(
-            f"{triple} has {triple.nodes * triple.per_node} ranks, and a run with --spmd at most {MOST_RANKS}, of "
-            f"which {MOST_RANKS_PER_NODE} on a node; write fewer, or take mpi4py with srun"
+            f"{triple} has {triple.nodes * triple.per_node} ranks, but a run with --spmd has at most {MOST_RANKS}, and "
+            f"{MOST_RANKS_PER_NODE} on a node; write fewer, or use mpi4py with srun"
         )
 
 
 def check_nodes(nodes: int, between_nodes: str) -> None:
-    """Raise UsageError for a run of several nodes where the site lets no messages go between nodes."""
+    """Raise UsageError for a run on several nodes if the site does not allow messages between nodes."""
     if nodes > 1 and between_nodes == "off":
         raise UsageError(
-            f"this site lets --spmd send no messages between nodes (messages.between_nodes), and the run has {nodes}; "
+            f"this site does not allow messages between nodes (messages.between_nodes), and the run has {nodes} nodes; "
             "write one node, or use mpi4py with the site's MPI: srun --mpi=... python prog.py"
         )
 
@@ -57,50 +57,50 @@ def is_between_nodes(run: Run) -> bool:
 
 
 def command_of(python: str, program: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command of a rank whose program is a file of Python."""
+    """Return the command of a rank that runs a Python file."""
     return (python, "-u", "-m", MODULE, program, *arguments)
 
 
 def python_of(run: Run) -> str | None:
-    """Return the Python that runs the program; None: the program is started itself."""
+    """Return the Python that runs the ranks' program; None: the program is executed itself."""
     return run.command[0] if run.together and run.command[1:4] == ("-u", "-m", MODULE) else None
 
 
 def missing_text(python: str, line: str) -> str:
-    """Return what to do where the user's Python cannot import our package. `line`: a command that installs it."""
-    return f"{python} has no {MODULE}, through which ranks send messages; install it there with: {line}"
+    """Return the message for a Python without our package. `line`: the command that installs it."""
+    return f"{python} has no {MODULE}, which ranks need to send messages; install it there with: {line}"
 
 
 def version_text(python: str, version: str, line: str) -> str:
-    """Return what to do where the package in the user's Python is of another release. `line`: as above."""
+    """Return the message for a Python with our package of another release. `line`: the command that installs it."""
     return (
-        f"{python} has {MODULE} with version {shown(version)} of its messages, and this slurm-share has {VERSION}; "
-        f"install the same one there with: {line}"
+        f"{python} has {MODULE} with protocol version {shown(version)}, but this slurm-share has {VERSION}; install "
+        f"the same release there with: {line}"
     )
 
 
 def is_module_missing(log_tail: bytes) -> bool:
-    """Return whether a rank ended because its Python has no package of ours, by the end of what it printed."""
+    """Return whether the end of a rank's output shows that its Python has no slurm_share."""
     return re.search(rb"No module named '?slurm_share\b", log_tail) is not None
 
 
 def again_text(run: Run, folder: str) -> str:
-    """Return how what a run has not finished is run."""
+    """Return how to run the unfinished tasks of a run."""
     return AGAIN if run.together else f"llsub --resume {folder} runs what is left"
 
 
 def unfinished_text(run: Run) -> str:
-    """Return how tasks of a run that were ended are run again."""
+    """Return how ended tasks of a run are run again."""
     return AGAIN if run.together else "unfinished tasks run again with llsub --resume"
 
 
 def short_reason(sentence: str) -> str:
-    """Return why a run ended, without the list of who waits for whom, and without what became of the others."""
+    """Return the reason of a run's end, without the list of waiting ranks and the count of ended ones."""
     return sentence.partition(": ")[0].partition("; the other")[0]
 
 
 def waits_text(waits: Sequence[Wait], now: float, most: int = 1) -> str:
-    """Return which ranks wait for what: rank 7 waits for (3, 'x') since 40 s. Empty: none."""
+    """Return the longest waits, such as: rank 7 waits in recv for (3, 'x') since 40 s. Empty: no rank waits."""
     longest = sorted(waits, key=lambda one: (one.since, one.rank))
     said = [f"rank {one.rank} waits {one.what} since {max(0.0, now - one.since):.0f} s" for one in longest[:most]]
     more = len(longest) - len(said)

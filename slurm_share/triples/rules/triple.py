@@ -1,8 +1,8 @@
 """Parse a triple [NNODE,NPPN,NTPP], and place the processes of one node: cores, GPU, threads.
 
-LLSC's arithmetic (boundaries of blocks of cores, GPUs in turn, the two warnings), on the cores and GPUs that the
-machine itself reports instead of a site's table. NTPP left out is floor(cores / NPPN), as in Table I of their paper on
-GPU sharing, where their own launchers take 1.
+The arithmetic is LLSC's (blocks of cores, GPUs in turn, two warnings), on the cores and GPUs that the machine reports
+instead of a site's table. If NTPP is omitted, it is floor(cores / NPPN), as in Table I of LLSC's paper on GPU sharing
+(their launchers use 1).
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from ..records import Layout, Place, Triple
 
 FORM = "[NODES,PROCESSES_PER_NODE] or [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS], such as [2,8,5]"
 NODES_MAX = 65_536
-"""More than Slurm has been run with."""
+"""Most nodes, more than any Slurm cluster has."""
 PER_NODE_MAX = 4096
-"""Processes of a node: several times the cores of the largest."""
+"""Most processes per node, several times the cores of the largest nodes."""
 THREADS_MAX = 4096
 
 _LONGEST = 40
-"""Longer than any triple within the limits."""
+"""Most characters, more than any triple within the limits has."""
 _PARTS = ("number of nodes", "number of processes on a node", "number of threads of a process")
 _LIMITS = (NODES_MAX, PER_NODE_MAX, THREADS_MAX)
 _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
 
 AUTO = "auto"
-"""In place of NPPN."""
+"""Value of NPPN for a number that llsub chooses."""
 
 
 def parse(text: str, *, may_be_auto: bool = False) -> Triple:
-    """Return the triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else.
+    """Return the triple in `[N,P,T]` or `[N,P]`, with or without brackets. Raises UsageError for anything else.
 
-    may_be_auto: P may be `auto`, which gives a triple with `is_auto`.
+    may_be_auto: P may be `auto`, which sets `is_auto`.
     """
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") and len(text) > 1 else text
     tokens = inside.split(",")
     if len(text) > _LONGEST:
         raise _wrong(text, "it is too long")
     if any(character.isspace() for character in text):
-        raise _wrong(text, "it has a blank in it")
+        raise _wrong(text, "it contains a blank")
     if not inside:
         raise _wrong(text, "it is empty")
     if len(text) == 1:
-        # [2,8,1] is a pattern to the shell, which puts the name of a file called 2, 8 or 1 in its place.
-        raise _wrong(text, "it is one character, as the shell makes of a triple where a file is called so; quote it")
+        # For the shell [2,8,1] is a pattern, which it replaces by the name of a file called 2, 8 or 1.
+        raise _wrong(text, f"the shell has replaced it by the name of the file {shown(text)}; quote it")
     if len(tokens) not in (2, 3):
         raise _wrong(text, f"it has {counted(len(tokens), 'number')}, not two or three")
     is_auto = may_be_auto and tokens[1] == AUTO
@@ -62,11 +62,10 @@ def parse(text: str, *, may_be_auto: bool = False) -> Triple:
 
 
 def with_cores(triple: Triple, nodes: Iterable[tuple[int, int | None]], tasks: int, per_gpu: int) -> Triple:
-    """Return an `auto` triple with the number of processes that the smallest of these nodes can have.
+    """Return an `auto` triple with the number of processes for which the smallest of the nodes has room.
 
-    nodes: (cores, GPUs) of each kind of node, at least one; GPUs None: not known. Each process has as many cores as it
-    has threads, one where the triple says nothing. tasks: more processes than tasks are of no use. per_gpu: the most
-    processes that a GPU takes.
+    nodes: (cores, GPUs) of each kind of node, at least one; GPUs None: not known. Each process has as many cores as
+    threads, by default one. tasks: an upper limit of the number. per_gpu: most processes on a GPU.
     """
     threads = triple.threads or 1
     fit = min(min(cores // threads, cores if gpus is None else gpus * per_gpu, tasks) for cores, gpus in nodes)
@@ -75,7 +74,7 @@ def with_cores(triple: Triple, nodes: Iterable[tuple[int, int | None]], tasks: i
 
 def _number(text: str, argument: str, place: int) -> int:
     if not (argument.isascii() and argument.isdecimal()):
-        raise _wrong(text, f"{shown(argument)} is no {_PARTS[place]}" if argument else f"it has no {_PARTS[place]}")
+        raise _wrong(text, f"{shown(argument)} is not a {_PARTS[place]}" if argument else f"it has no {_PARTS[place]}")
     number = int(argument)
     if not 1 <= number <= _LIMITS[place]:
         raise _wrong(text, f"the {_PARTS[place]} is 1 to {_LIMITS[place]}, not {argument}")
@@ -92,14 +91,12 @@ def _wrong(text: str, why: str) -> UsageError:
 def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> Layout:
     """Return the places of `per_node` processes on `cores` (at least one, in the machine's order) and GPUs.
 
-    `gpu_numa` has the NUMA node of each GPU.
+    `gpu_numa`: the NUMA node of each GPU. Process i has GPU i mod G and one block of consecutive cores. The blocks
+    together contain all cores, even if the processes have fewer threads. If there are more processes than cores, each
+    has one core, in turn.
 
-    Process i has GPU i mod G. It has the cores of one block of the machine's order, and all of those blocks together
-    are all cores, however few threads there are: an idle core would help nobody. Where there are more processes than
-    cores, positions begin again at the first core.
-
-    The blocks are cut within each NUMA node, for the processes of its GPUs, where this loads no core more than plain
-    blocks would and leaves none idle; otherwise the plain blocks go to the processes they are nearest to.
+    The blocks are cut within each NUMA node for the processes of its GPUs, if no core then has more processes than with
+    plain blocks and no core is idle. Otherwise plain blocks are given to the nearest processes.
     """
     gpus = len(gpu_numa)
     blocks = _blocks_near_gpus(per_node, cores, gpu_numa)
@@ -130,7 +127,7 @@ def _blocks_near_gpus(per_node: int, cores: Sequence[Core], gpu_numa: Sequence[i
 
 
 def _blocks(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
-    """LLSC's int(linspace(0, cores, count + 1)) in whole numbers; position modulo cores where there are too few."""
+    """Return blocks at LLSC's int(linspace(0, cores, count + 1)); if count > cores, one core each in turn."""
     size = len(cores)
     if count > size:
         return [cores[position % size : position % size + 1] for position in range(count)]
@@ -138,10 +135,9 @@ def _blocks(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
 
 
 def _nearest(blocks: list[Sequence[Core]], homes: Sequence[int | None], cores: Sequence[Core]) -> list[Sequence[Core]]:
-    """Return the blocks in another order: each process in turn takes one near its GPU.
+    """Return the blocks ordered so that each process has one near its GPU.
 
-    First the lowest one left on the NUMA node of its GPU; those without one then take one on its socket; the rest
-    take what is left.
+    First each process takes the first free block on the NUMA node of its GPU, then one on the same socket, then any.
     """
     socket_of = {core.numa: core.socket for core in cores}
     tests: tuple[Callable[[Sequence[Core], int | None], bool], ...] = (
@@ -164,7 +160,7 @@ def _most(numbers: Iterable[int]) -> int:
 
 
 def notes(nodes: int, per_node: int, threads: int | None, cores: int) -> tuple[str, ...]:
-    """Return LLSC's two warnings, with a triple that would fit a node with `cores`; none if the triple fits."""
+    """Return LLSC's warnings, with a triple that fits a node with `cores` cores; empty if the triple fits."""
     if threads is None and per_node <= cores:
         return ()
     each = 1 if threads is None else threads
@@ -175,24 +171,21 @@ def notes(nodes: int, per_node: int, threads: int | None, cores: int) -> tuple[s
     if per_node * each == cores:
         return ()
     if fits.threads == each:
-        # No more threads for so many processes: the next number of processes that cores can be divided by.
+        # More threads do not fit: take the next number of processes that divides the number of cores.
         even = next(count for count in range(per_node, cores + 1) if cores % count == 0)
         fits = Triple(nodes, even, cores // even)
-    return (f"Underutilizing the node: {what} of {counted(cores, 'core')}; {fits} would use {_used(fits)}",)
-
-
-def _used(triple: Triple) -> int:
-    return triple.per_node * (triple.threads or 1)
+    used = fits.per_node * (fits.threads or 1)
+    return (f"Underutilizing the node: {what} of {counted(cores, 'core')}; {fits} would use {used}",)
 
 
 # ---- A job without a triple ----
 
 
 def ranks_of(task_counts: str, index: int) -> tuple[int, int]:
-    """Return (first rank, number of ranks) of the node with that index.
+    """Return (first rank, number of ranks) of the node with number `index`.
 
-    `task_counts` is SLURM_TASKS_PER_NODE, such as `2(x3),1`. Raises ValueError for another form, and for a node that is
-    not in it.
+    `task_counts`: SLURM_TASKS_PER_NODE, such as `2(x3),1`. Raises ValueError for another form, or if the node is not in
+    it.
     """
     first, node = 0, 0
     for part in task_counts.split(","):
@@ -203,4 +196,4 @@ def ranks_of(task_counts: str, index: int) -> tuple[int, int]:
         if index < node + times:
             return first + (index - node) * count, count
         first, node = first + count * times, node + times
-    raise ValueError(f"{shown(task_counts)} says nothing of node {index}")
+    raise ValueError(f"{shown(task_counts)} does not contain node {index}")

@@ -1,4 +1,4 @@
-"""Add up the rates of a run's tasks, where they count the same, and write them as text."""
+"""Add up the rates of a run's tasks that count the same units, and format them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ SOURCE_TEXTS: Mapping[str, str] = {
 
 
 def together(rates: Sequence[tuple[Rate, str | None]]) -> WorkRate | None:
-    """Return the sum of rates, each with the kind of its task's work; None: there are none, or they differ in what they
-    count. Kind None: not known, and equal to nothing."""
+    """Return the sum of (rate, kind of work); None: there is none, or they differ in source or kind.
+
+    Kind None: not known, different from every other.
+    """
     return add_up(WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=kind) for rate, kind in rates)
 
 
 def add_up(parts: Iterable[WorkRate]) -> WorkRate | None:
-    """Return the sum of what several tasks, or nodes, do; None: there are none, or they differ in what they count."""
+    """Return the sum of the rates of tasks or nodes; None: there is none, or they differ in source or kind."""
     found = list(parts)
     if len({(one.source, one.kind) for one in found}) != 1 or (len(found) > 1 and found[0].kind is None):
         return None
@@ -40,13 +42,13 @@ def add_up(parts: Iterable[WorkRate]) -> WorkRate | None:
 
 
 def as_text(work: WorkRate) -> str:
-    """Return what tasks do together, such as: 412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)."""
+    """Return a work rate as text, such as: 412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)."""
     each = "" if work.tasks == 1 else f", {work.tasks} tasks {amount(work.per_s / work.tasks)} each"
     return f"{amount(work.per_s)} {unit(work.source)}/s{each} ({SOURCE_TEXTS[work.source]})"
 
 
 def usual_source(sources: Sequence[RateSource]) -> RateSource | None:
-    """Return the source of most rates; None: there is none."""
+    """Return the most frequent source; None: there is none."""
     return Counter(sources).most_common(1)[0][0] if sources else None
 
 
@@ -56,12 +58,12 @@ def rounded(value: float) -> float:
 
 
 def unit(source: str) -> str:
-    """Return what is counted."""
+    """Return the unit of a source's rates: lines or units."""
     return "lines" if source == "output" else "units"
 
 
 class _Sum:
-    """What was done in one place, and in which time."""
+    """The units of work of one slot, GPU or node, and their time span."""
 
     def __init__(self) -> None:
         self.units = 0.0
@@ -78,14 +80,14 @@ class _Sum:
 
 
 class WorkTally:
-    """Add up what the attempts of a run did that were measured: of a task, a slot, a GPU and a node.
+    """Adds up the work of a run's measured attempts, for each slot, GPU and node.
 
-    The rate of a slot, a GPU or a node is what all attempts there did, over the time from the first one's beginning to
-    the last one's end: also with the time in which nothing ran.
+    The rate of a slot, GPU or node is the work of all its attempts, over the time from the start of the first to the
+    end of the last one, including idle time.
     """
 
     def __init__(self, *, is_alike: bool = True) -> None:
-        """`is_alike` False: tasks are different commands, whose units are not added up."""
+        """`is_alike` False: tasks are different commands, and their units are not added up."""
         self._is_alike = is_alike
         self._attempts = 0
         self._measured = 0
@@ -98,13 +100,13 @@ class WorkTally:
         self._nodes: dict[str, _Sum] = {}
 
     def passed_on(self, attempts: Iterable[tuple[int, Ended]]) -> Iterator[tuple[int, Ended]]:
-        """Yield attempts with their places, and add each of them."""
+        """Yield attempts with their places unchanged, and add each of them."""
         for place, ended in attempts:
             self.add(ended)
             yield place, ended
 
     def add(self, ended: Ended) -> None:
-        """Add an attempt."""
+        """Add the work of an attempt, if it was measured."""
         self._attempts += 1
         rate, source = ended.rate_per_s, ended.rate_source
         if rate is UNSET or source is UNSET or ended.seconds <= 0:
@@ -125,15 +127,15 @@ class WorkTally:
         self._nodes.setdefault(ended.node, _Sum()).add(units, ended.started, ended.seconds)
 
     def sentence(self) -> str:
-        """Return what was measured; empty: nothing was. Rates of tasks that count by different means are not added."""
+        """Return the rates as a sentence; empty: nothing was measured. Rates of different sources are not added up."""
         if not self._measured:
             return ""
         of = "" if self._measured == self._attempts else f" ({self._measured} of {counted(self._attempts, 'attempt')})"
         if len(self._sources) > 1:
-            return f"work was measured in different ways{of}; the rate of each attempt is in its results"
+            return f"work was measured from different sources{of}; the rate of each attempt is in results.jsonl"
         [source] = self._sources
         by = f"{unit(source)}/s, by {SOURCE_TEXTS.get(source, source)}{of}"
-        speed = f"; {self._ratio / self._ratio_s:.2f} of the speed alone" if self._ratio_s else ""
+        speed = f"; {self._ratio / self._ratio_s:.2f} of the speed without neighbours" if self._ratio_s else ""
         if not self._is_alike:
             least, most = amount(self._least), amount(self._most)
             return f"{by}: tasks {least if least == most else f'{least} to {most}'} each{speed}"

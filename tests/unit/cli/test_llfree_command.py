@@ -102,7 +102,7 @@ def test_a_terminal_of_80_columns_has_whole_lines_and_a_pipe_all_columns(gpu):
     assert first == "LLGrid: demo (running slurm 26.05.5)"
     assert {"PARTITION", "GPU_TYPE", "FREE_CORES", "FREE_NODES", "FREE_GPUS"} <= set(headings.split())
     assert max(map(len, [headings, *table, note])) <= 80
-    assert "GPUS: in a wider terminal" in note
+    assert "GPUS: shown in a wider terminal" in note
     assert table[1].startswith("a-partition")
     assert table[1].split()[0].endswith("…")
     wide = llfree.as_lines(cluster, kinds, hide_header=True, width=terminal.WIDE)

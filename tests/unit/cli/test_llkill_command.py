@@ -178,7 +178,7 @@ def test_the_folder_of_somebody_elses_run_ends_nothing(slurm_says, tmp_path, cap
     asked = []
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda folder, uid: asked.append(uid) or BOB)
     assert llkill.main(["LLSUB.9"]) == 2
-    assert f"LLSUB.9 is {processes.read_user_name(BOB)}'s run, or a file in it is" in capsys.readouterr().err
+    assert f"LLSUB.9, or a file in it, belongs to {processes.read_user_name(BOB)}" in capsys.readouterr().err
     assert (asked, slurm_says) == ([ALICE], [])
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert llkill.main(["LLSUB.9"]) == 0
@@ -200,7 +200,7 @@ def test_nobody_has_a_job(slurm_says, capsys, monkeypatch):
     """Nothing to do is done."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert llkill.main(["--all"]) == 0
-    assert capsys.readouterr().out == "nothing to end: no job of root waits or runs\n"
+    assert capsys.readouterr().out == "there is nothing to end: no job of root waits or runs\n"
 
 
 def test_a_component_of_a_heterogeneous_job_means_all_of_it():

@@ -90,7 +90,7 @@ def test_outputs_that_would_be_written_over_inputs_are_refused(
     assert run("--local", "--np=1", *words) == 2
     said = capsys.readouterr().err
     assert "--output: this would overwrite the inputs" in said
-    assert "name another folder" in said
+    assert "write another folder" in said
     assert (place / "in/f1").read_text() == "precious"
     assert not list(place.glob("MAPRED*"))
 
@@ -137,7 +137,7 @@ def test_links_that_lead_nowhere_are_said_once_with_their_number(
     assert run("--local", "--np=1") == 0
     said = capfd.readouterr().err
     assert said.count(" links ") == 1
-    assert f"2 links in {place}/in to nothing that can be seen left out: gone1, ..." in said
+    assert f"2 broken links in {place}/in ignored: gone1, ..." in said
 
 
 def test_the_first_failures_are_named_with_input_log_and_last_line(
@@ -166,7 +166,7 @@ def test_a_program_that_cannot_start_has_its_reason_in_the_place_of_a_last_line(
     (place / "bad.sh").write_text("#!/no/such/shell\n")
     assert run("--local", "--mapper=bad.sh", "--np=1") == 1
     line = next(line for line in capfd.readouterr().err.splitlines() if line.startswith(f"  {place}/in/f0 -> "))
-    assert line.endswith("bad.sh: its first line names /no/such/shell, which is not there)")
+    assert line.endswith("bad.sh: its first line names /no/such/shell, which does not exist)")
 
 
 def test_the_words_of_a_list_are_named_and_an_output_is_not() -> None:
@@ -235,7 +235,7 @@ def test_waiting_says_how_far_the_jobs_are(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("jobs", "said"), [((5,), "job 5 runs on: "), ((5, 6), "jobs 5,6 run on: ")])
+@pytest.mark.parametrize(("jobs", "said"), [((5,), "job 5 continues: "), ((5, 6), "jobs 5,6 continue: ")])
 def test_who_stops_waiting_is_told_that_the_jobs_run_on(
     place: Path,
     capsys: pytest.CaptureFixture[str],
@@ -306,15 +306,15 @@ def test_without_slurm_it_says_where_to_go(
         (["--delimitr=3"], "did you mean --delimiter?"),
         (["-T", "5"], "there is no option -T; see llmapreduce -h"),
         (["--mimo"], "there is no option --mimo"),
-        (["stray"], "stray belongs to no option"),
+        (["stray"], "stray is not part of an option"),
         (["--input"], "expected one argument"),
         (["--mapper="], "--mapper is missing"),
         (["--np=[1,x]"], "the triple [1,x]"),
-        (["--prefix=a/b"], "a file's name has no slash"),
+        (["--prefix=a/b"], "this becomes part of file names"),
         (["--retries=-1"], "--retries=-1"),
-        (["--options='"], "not words as a shell knows them"),
+        (["--options='"], "cannot be split as by a shell"),
         (["--share-gpu=x", "--local"], "--share-gpu=x"),
-        (["--gpuNameCount=volta:2", "--local"], "each process is given one GPU"),
+        (["--gpuNameCount=volta:2", "--local"], "each process gets one GPU"),
         (["--tempdir=map.sh", "--local"], "cannot be used as a folder"),
     ],
 )
@@ -329,5 +329,5 @@ def test_mistakes_are_answered(
 def test_a_name_that_is_no_text_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "in" / os.fsdecode(b"f\xff")).touch()
     assert run("--local") == 2
-    assert "not text in UTF-8" in capsys.readouterr().err
+    assert "is not UTF-8" in capsys.readouterr().err
     assert not list(place.glob("MAPRED*"))

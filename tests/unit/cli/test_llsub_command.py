@@ -68,7 +68,7 @@ def test_a_job_that_may_be_there_keeps_its_folder(here: Path, capsys: pytest.Cap
     assert call("./task.sh", "[1,2]") == 1
     said = capsys.readouterr().err
     assert "may have taken the job all the same" in said
-    assert "llsub --resume LLSUB.1 submits it again if it is not there" in said
+    assert "If there is no such job, submit it with llsub --resume LLSUB.1" in said
     assert (here / "LLSUB.1" / "run.json").exists()
 
 
@@ -111,63 +111,66 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
     ("words", "why"),
     [
         (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
-        (("./task.sh", "[1,x]"), "x is no number of processes"),
+        (("./task.sh", "[1,x]"), "x is not a number of processes"),
         (("./task.sh", "[1,8,5,2]"), "it has 4 numbers"),
         (("./gone.sh", "[1,8]"), "No such file"),
         (("./list", "[1,8]"), "chmod +x ./list"),
         (("./task.sh", "[9,8]"), "[9,8] asks for 9 nodes, and partition gpu has 3; write [3,8]"),
-        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, and a run at most 10000000"),
-        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array does not go with a triple"),
+        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, but a run has at most 10000000"),
+        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array conflicts with a triple"),
         (("./task.sh", "[1,8]", "--options", "--array=1-4"), "as in --options='--nice=5'"),
         (("./task.sh", "[1,8]", "--ntasks=10000001"), "10000001 is more than 10000000"),
         (("./task.sh", "[1,8]", "--ntasks=" + "9" * 5000), "is more than 10000000"),
         (("", "[1,8]"), "the script's name is empty"),
         (("./dos.sh", "[1,8]"), "DOS line ends"),
         (("./task.sh", "[1,8]", "--tasks=/dev/zero"), "neither a file nor a pipe"),
-        (("./task.sh", "[1,8]", "--", "\udcff"), "the word '\\udcff' is not UTF-8"),
+        (("./task.sh", "[1,8]", "--", "\udcff"), "the argument '\\udcff' is not UTF-8"),
         (("./task.sh", "[1,8]", "-J", "caf\udce9"), "is not UTF-8"),
         (("./\udcff.sh", "[1,8]"), "is not UTF-8"),
         (("./task.sh", "[1,8]", "-g", "5"), "no node of partition gpu has gpu:5"),
         (("./task.sh", "[1,8]", "-g", "volta:1"), "no node of partition gpu has gpu:volta:1"),
         (
             ("./task.sh", "[1,8]", "-q", "gpuu"),
-            "there is no partition gpuu here: there are gpu, plain; did you mean gpu?",
+            "there is no partition gpuu: the partitions are gpu, plain; did you mean gpu?",
         ),
-        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "makes room for 2 processes, and [1,8] has 8"),
+        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, but [1,8] has 8"),
         (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
-        (("./task.sh", "[1,8]", "extra"), "arguments of the script come after --"),
+        (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
         (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
         (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
         (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
         (("./task.sh", "[1,8]", "--tasks=long"), "line 1 has 10000 bytes"),
-        (("./task.sh", "[1,8]", "--distribution=block"), "for more work than processes"),
+        (("./task.sh", "[1,8]", "--distribution=block"), "for more tasks than processes"),
         (("./task.sh", "[1,8]", "--ntasks=0"), "--ntasks: it must be 1 or more, and 0 is less"),
         (("./task.sh", "[1,8]", "--ntasks=-2"), "--ntasks: it must be 1 or more, and -2 is less"),
         (("./task.sh", "[1,8]", "-g", "0"), "-g 0: write 1 GPU or more, or leave -g away"),
-        (("./task.sh", "[1,8]", "--max-failures=0"), "--max-failures 0: write how many failed tasks stop the run"),
-        (("./task.sh", "--max-failures=1"), "--max-failures goes with a triple"),
+        (
+            ("./task.sh", "[1,8]", "--max-failures=0"),
+            "--max-failures 0: write the number of failed tasks that stops the run",
+        ),
+        (("./task.sh", "--max-failures=1"), "--max-failures needs a triple"),
         (("./task.sh", "[1,8]", "--retries=-1"), "--retries: it must be 0 or more, and -1 is less"),
         (("./task.sh", "[1,8]", "--retries=x"), "x is not a whole number"),
         (("./task.sh", "[1,8]", "--options='x"), "No closing quotation"),
         (("./task.sh", "[2,8]", "--local"), "write [1,8]"),
-        (("./task.sh", "--local"), "--local goes with a triple"),
-        (("./task.sh", "--ntasks=4"), "--ntasks goes with a triple"),
+        (("./task.sh", "--local"), "--local needs a triple"),
+        (("./task.sh", "--ntasks=4"), "--ntasks needs a triple"),
         (("[1,8]",), "write a script before it"),
-        ((), "there is nothing to run"),
+        ((), "there is no script: write one"),
         (("--resume", "LLSUB.9"), "LLSUB.9"),
         (("--watch",), "there is no LLSUB.<n>"),
         (("./task.sh", "-i"), "-i takes no script"),
-        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; leave x away"),
-        (("-i", "--wait"), "--wait has no effect beside -i"),
-        (("-i", "--local"), "--local has no effect beside -i"),
-        (("-i", "--tasks=list"), "--tasks has no effect beside -i"),
-        (("-i", "-o", "x"), "-o has no effect beside -i"),
-        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect beside --resume"),
-        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect beside --resume"),
-        (("--resume", "LLSUB.1", "--local"), "--local has no effect beside --resume"),
-        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect beside --watch"),
-        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect beside --watch"),
-        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect beside --watch"),
+        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
+        (("-i", "--wait"), "--wait has no effect with -i"),
+        (("-i", "--local"), "--local has no effect with -i"),
+        (("-i", "--tasks=list"), "--tasks has no effect with -i"),
+        (("-i", "-o", "x"), "-o has no effect with -i"),
+        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect with --resume"),
+        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect with --resume"),
+        (("--resume", "LLSUB.1", "--local"), "--local has no effect with --resume"),
+        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect with --watch"),
+        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect with --watch"),
+        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect with --watch"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
@@ -203,10 +206,10 @@ def test_where_sinfo_does_not_answer_sbatch_decides(
 
     monkeypatch.setattr(jobs, "run", silent)
     assert call("./task.sh", "[500,8]") == 0
-    assert "cannot look at the cluster" in capsys.readouterr().err
+    assert "nodes cannot be read" in capsys.readouterr().err
     monkeypatch.setattr(jobs, "read_has_share_option", lambda: True)
     assert call("./task.sh", "[1,8]") == 0
-    assert "--share-gpu is left out, and the launchers deal the GPUs by themselves" in capsys.readouterr().err
+    assert "the job does not request --share-gpu and the launchers assign the GPUs" in capsys.readouterr().err
     assert "--share-gpu" not in submitted(here)[1]
     assert call("./task.sh", "[1,8]", "-g", "2") == 0
     assert "--share-gpu=4" in submitted(here)[2]
@@ -218,7 +221,7 @@ def test_without_a_triple_it_is_llscs_ordinary_job(here: Path, capsys: pytest.Ca
     assert submitted(here) == [f"--parsable --output=plain.sh.log-%j --time=5 --cpus-per-task=4 {here}/plain.sh x"]
     assert call("./task.sh", "-s", "4") == 0
     assert submitted(here)[1] == f"--parsable {here}/task.sh"
-    assert "-s left aside" in capsys.readouterr().err
+    assert "-s ignored" in capsys.readouterr().err
 
 
 def ended(task: int, outcome: str = "done") -> Ended:
@@ -257,7 +260,7 @@ def test_a_resumption_takes_other_retries_and_further_options(here: Path, capsys
     assert call("--resume", "LLSUB.1", "--retries", "9") == 2
     assert run_of(here).retries == 2
     assert call("--resume", "LLSUB.1", "--options=--array=1-3") == 2
-    assert "--array does not go with a triple" in capsys.readouterr().err
+    assert "--array conflicts with a triple" in capsys.readouterr().err
 
 
 def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
@@ -267,7 +270,7 @@ def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
     monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     call("./task.sh", "[1,4]", "--local")
     assert call("--resume", "LLSUB.1", "-T", "5") == 2
-    assert "LLSUB.1 runs here, without Slurm; leave -q, -T and --options away" in capsys.readouterr().err
+    assert "LLSUB.1 runs on this machine, without Slurm; remove -q, -T and --options" in capsys.readouterr().err
     call("--resume", "LLSUB.1", "--retries=3")
     assert (run_of(here).retries, len(became)) == (3, 2)
 
@@ -279,12 +282,12 @@ def test_somebody_elses_run_is_watched_and_not_resumed(
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda _folder, _uid: 54321)
     monkeypatch.setattr(os, "geteuid", lambda: 2001)
     assert call("--resume", "LLSUB.1") == 2
-    assert "LLSUB.1 is 54321's run, or a file in it is; a run is resumed by its owner" in capsys.readouterr().err
+    assert "LLSUB.1, or a file in it, belongs to 54321; only its owner can resume" in capsys.readouterr().err
     assert len(submitted(here)) == 1
     assert call("--watch", "LLSUB.1") == 1
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert call("--resume", "LLSUB.1") == 2
-    assert "and not by root either" in capsys.readouterr().err
+    assert "not even root" in capsys.readouterr().err
 
 
 def test_a_shell_is_only_shown_in_a_dry_run(
@@ -334,7 +337,7 @@ def test_a_folder_that_is_gone_is_a_sentence(here: Path, capsys: pytest.CaptureF
     os.chdir(here / "gone")
     (here / "gone").rmdir()
     assert call(f"{here}/plain.sh", "[1,1]") == 2
-    assert "this folder is not there any more" in capsys.readouterr().err
+    assert "the working folder no longer exists" in capsys.readouterr().err
 
 
 def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,18 +386,18 @@ def test_a_run_is_resumed_in_the_environment_of_its_submission(
     assert found[b"BASH_FUNC_f%%"].startswith(b"() {")
     assert found[b"SBATCH_EXPORT"] == b"ALL"
     assert {b"NEW", b"SSH_CLIENT", b"TMPDIR"} & set(found) == set()
-    assert "its environment is that of its submission (--env=current takes this shell's)" in capsys.readouterr().out
+    assert "its environment is that of its submission (--env=current: that of this shell)" in capsys.readouterr().out
     found = resumed("--env", "current")
     assert (found[b"MINE"], found[b"NEW"]) == (b"2", b"1")
     assert "its environment is this shell's\n" in capsys.readouterr().out
     record_file.unlink()
     assert resumed()[b"MINE"] == b"2"
-    assert "its environment is this shell's, for none was recorded" in capsys.readouterr().out
+    assert "its environment is this shell's, because none was recorded" in capsys.readouterr().out
     record_file.symlink_to("/etc/passwd")
     assert call("--resume", "LLSUB.1") == 1
-    assert "--env=current does without it" in capsys.readouterr().err
+    assert "use --env=current instead" in capsys.readouterr().err
     assert call("./task.sh", "[1,2]", "--env", "current") == 2
-    assert "--env goes with --resume" in capsys.readouterr().err
+    assert "--env needs --resume" in capsys.readouterr().err
 
 
 def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
@@ -407,7 +410,7 @@ def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
 
     def refused() -> None:
         assert call("--resume", "LLSUB.1") == 1
-        assert f"{file}: this is not the whole environment of a submission; --env=current" in capsys.readouterr().err
+        assert f"{file}: this is not a complete environment; use --env=current" in capsys.readouterr().err
 
     for broken in (b"", whole[:-1], whole[:3], b"A=1\0" + b"x" * 9_000_000 + b"\0"):
         file.write_bytes(broken)
@@ -428,7 +431,7 @@ def test_a_record_that_others_may_open_is_not_used(here: Path, capsys: pytest.Ca
     assert call("--resume", "LLSUB.1") == 1
     said = capsys.readouterr().err
     assert f"others may read or change it (mode 0{mode:o})" in said
-    assert f"chmod 600 {file}; --env=current" in said
+    assert f"chmod 600 {file}, else use --env=current" in said
     assert len(submitted(here)) == 1
     file.chmod(0o600)
     assert call("--resume", "LLSUB.1") == 0
@@ -509,10 +512,10 @@ def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: p
     assert call("--watch") == 1
     log = here / "LLSUB.1" / "llsub-triple-mode-launch.log-4711"
     out = capsys.readouterr().out
-    assert f"1 of 2 tasks are done; there is no {log}: the job has not started, or its output could not" in out
+    assert f"1 of 2 tasks are done; {log} does not exist: the job has not started, or its output could not" in out
     log.touch()
     assert call("--watch") == 1
-    assert f"1 of 2 tasks are done; what became of the others is in {log}; llsub --resume" in capsys.readouterr().out
+    assert f"1 of 2 tasks are done; see {log} for the others; llsub --resume" in capsys.readouterr().out
     record(here / "LLSUB.1", ended(0), ended(1))
     assert call("--watch", "LLSUB.1") == 0
     assert call("./task.sh", "[1,2]", "--wait") == 1
@@ -561,4 +564,4 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(
 
     monkeypatch.setattr(follow, "follow", interrupted)
     assert call("./task.sh", "[1,2]", "--wait") == 130
-    assert "job 4711 runs on: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err
+    assert "job 4711 continues: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err

@@ -143,7 +143,7 @@ def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(
     run = run_of(here)
     assert run.pack == PackRequest(settings=EQUAL, is_tuned=True, spec=TaskSpec(gpu_mem_mib=2048))
     assert (run.pack.settings.policy, run.bind, run.processes, run.distribution) == ("booked", False, 8, "dynamic")
-    assert "200 tasks, as many at once as the node does most with, at most 8; logs" in capsys.readouterr().out
+    assert "200 tasks, as many at once as are fastest on the node, at most 8; logs" in capsys.readouterr().out
 
 
 def test_options_of_packing_in_a_script_count_with_auto(here: Path) -> None:
@@ -240,10 +240,10 @@ def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
     file = folder / "specs.jsonl"
     whole = file.read_bytes()
     for data, why in (
-        (whole + b"{}\n", "it is of 3 tasks, and the run has 2; submit the run anew"),
-        (whole[:-5], "it is of 1 tasks"),
-        (b'{"gpumem": 5}\n{}\n', "cannot tell what the tasks ask for"),
-        (b"\xff\n{}\n", "cannot tell what the tasks ask for"),
+        (whole + b"{}\n", "it has 3 lines, but the run has 2 tasks; submit it again"),
+        (whole[:-5], "it has 1 line"),
+        (b'{"gpumem": 5}\n{}\n', "the requests of the tasks cannot be read"),
+        (b"\xff\n{}\n", "the requests of the tasks cannot be read"),
     ):
         file.write_bytes(data)
         with pytest.raises(run_folder.StateError, match=why):
@@ -303,9 +303,7 @@ def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
 def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same script is for both; what has no effect is said."""
     assert call(script(here, "#LLSUB --gpu-mem=9G --keep-going --retries=1"), "[1,4]") == 0
-    assert "own.sh has #LLSUB lines that count with --pack only: --gpu-mem, --keep-going left aside" in (
-        capsys.readouterr().err
-    )
+    assert "own.sh has #LLSUB lines that need --pack: --gpu-mem, --keep-going ignored" in (capsys.readouterr().err)
     run = run_of(here)
     assert (run.pack, run.retries) == (None, 1)
 
@@ -313,16 +311,16 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("--gpumem=9G", "--gpumem=9G is no option of such a line; did you mean --gpu-mem?"),
-        ("--partition=x", "--partition=x is no option of such a line; there are --tasks"),
-        ("nonsense", "nonsense is no option of such a line"),
+        ("--gpumem=9G", "--gpumem=9G is not an option of such a line; did you mean --gpu-mem?"),
+        ("--partition=x", "--partition=x is not an option of such a line; the options are --tasks"),
+        ("nonsense", "nonsense is not an option of such a line"),
         ("--order=random", "invalid choice: 'random'"),
         ("--retries=-1", "it must be 0 or more, and -1 is less"),
         ("--gpu-mem", "expected one argument"),
         ("--gpu-mem='9G", "No closing quotation"),
-        ("--gpu-mem=9 G", "G is no option"),
-        ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, and not 0"),
-        ("--checkpoint-signal=RTMIN", "a real-time signal has another number on other systems"),
+        ("--gpu-mem=9 G", "G is not an option"),
+        ("--gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T, not 0"),
+        ("--checkpoint-signal=RTMIN", "the numbers of real-time signals differ between systems"),
         ("--min-speed=40", "--min-speed is a ratio from 0 to 1, and 40 is more; write 0.4"),
         ("--undo=stop", "invalid choice: 'stop'"),
         ("--pack=lugg", "did you mean lug?"),
@@ -342,7 +340,7 @@ def test_lines_of_a_script_without_a_triple_are_left_aside_and_it_is_said(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(script(here, "#LLSUB --pack")) == 0
-    assert "own.sh has #LLSUB lines, which count with a triple only: left aside" in capsys.readouterr().err
+    assert "own.sh has #LLSUB lines, which need a triple: ignored" in capsys.readouterr().err
     assert len(submitted(here)) == 1
 
 
@@ -359,37 +357,46 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
     ("words", "why"),
     [
         (("./plain.sh", "[1,auto]"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[1,auto]", "--ntasks=9", "--gpus-per-task=2"), "gives each whole GPUs; leave it away"),
-        (("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"), "a run with trials chooses when a task"),
+        (("./plain.sh", "[1,auto]", "--ntasks=9", "--gpus-per-task=2"), "gives each task whole GPUs; remove it"),
+        (
+            ("./plain.sh", "[1,auto]", "--ntasks=9", "--distribution=block"),
+            "a run with trials places tasks when they start",
+        ),
         (("./plain.sh", "[1,4]", "--compare-sharing"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[1,4]", "--pack", "--ntasks=9", "--compare-sharing"), "--pack is for tasks that are unlike"),
+        (("./plain.sh", "[1,4]", "--pack", "--ntasks=9", "--compare-sharing"), "--pack is for tasks that differ"),
         (("./plain.sh", "[1,4]", "--ntasks=9", "--share-gpu=2,sm=auto"), "write --pack too, or sm=free"),
-        (("./plain.sh", "--share-gpu=2,sm=auto"), "write a triple and --pack too"),
-        (("-i", "--share-gpu=2,sm=auto"), "and a shell is no task"),
+        (("./plain.sh", "--share-gpu=2,sm=auto"), "which needs a triple and --pack"),
+        (("-i", "--share-gpu=2,sm=auto"), "and a shell is not a task"),
         (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,sm=50"), "sm= is written twice"),
-        (("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"), "MPS holds a task to its share"),
+        (
+            ("./plain.sh", "[1,4]", "--pack", "--share-gpu=2,sm=auto,mps=off"),
+            "only MPS limits a task's multiprocessors",
+        ),
         (("./plain.sh", "[1,auto]", "--pack"), "write --tasks FILE or --ntasks M too"),
-        (("./plain.sh", "[auto,1]", "--pack"), "auto is no number of nodes"),
-        (("./plain.sh", "--pack"), "--pack goes with a triple"),
-        (("./plain.sh", "--gpu-mem=6G"), "--gpu-mem goes with a triple"),
-        (("./plain.sh", "--oom-retries=0"), "--oom-retries goes with a triple"),
-        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem goes with --pack; write --pack too, or leave"),
-        (("./plain.sh", "[1,2]", "--gpus-per-task=1"), "--gpus-per-task goes with --pack"),
-        (("./plain.sh", "[1,2]", "--oom-retries=0"), "--oom-retries goes with --pack"),
-        (("./plain.sh", "[1,2]", "--max-per-gpu=1"), "--max-per-gpu goes with --pack"),
-        (("./plain.sh", "[1,2]", "--order=fifo"), "--order goes with --pack"),
-        (("./plain.sh", "[1,2]", "--memory-guard=soft"), "--memory-guard goes with --pack"),
-        (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate goes with --pack"),
-        (("./plain.sh", "[1,2]", "--hang=say"), "--hang goes with --pack"),
-        (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going goes with --pack"),
-        (("./plain.sh", "[1,2]", "--pack=lugg"), "there is no policy lugg: there are gain, booked, exclusive, rr"),
+        (("./plain.sh", "[auto,1]", "--pack"), "auto is not a number of nodes"),
+        (("./plain.sh", "--pack"), "--pack needs a triple"),
+        (("./plain.sh", "--gpu-mem=6G"), "--gpu-mem needs a triple"),
+        (("./plain.sh", "--oom-retries=0"), "--oom-retries needs a triple"),
+        (("./plain.sh", "[1,2]", "--gpu-mem=6G"), "--gpu-mem needs --pack; write --pack too, or remove"),
+        (("./plain.sh", "[1,2]", "--gpus-per-task=1"), "--gpus-per-task needs --pack"),
+        (("./plain.sh", "[1,2]", "--oom-retries=0"), "--oom-retries needs --pack"),
+        (("./plain.sh", "[1,2]", "--max-per-gpu=1"), "--max-per-gpu needs --pack"),
+        (("./plain.sh", "[1,2]", "--order=fifo"), "--order needs --pack"),
+        (("./plain.sh", "[1,2]", "--memory-guard=soft"), "--memory-guard needs --pack"),
+        (("./plain.sh", "[1,2]", "--estimate=none"), "--estimate needs --pack"),
+        (("./plain.sh", "[1,2]", "--hang=say"), "--hang needs --pack"),
+        (("./plain.sh", "[1,2]", "--keep-going"), "--keep-going needs --pack"),
+        (
+            ("./plain.sh", "[1,2]", "--pack=lugg"),
+            "there is no policy lugg: the policies are gain, booked, exclusive, rr",
+        ),
         (("./plain.sh", "[1,2]", "--pack=lugg"), "did you mean lug?"),
-        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': there are gain"),
-        (("./plain.sh", "[1,2]", "--pack", "lug"), "write --pack=lug, with an equals sign"),
+        (("./plain.sh", "[1,2]", "--pack="), "there is no policy '': the policies are gain"),
+        (("./plain.sh", "[1,2]", "--pack", "lug"), "must follow --pack with an equals sign: --pack=lug"),
         (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=0"), "--gpu-mem= is a size like 8G or 800M, at most 16T"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=-6G"), "and not -6G"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=lots"), "and not lots"),
-        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem="), "and not empty"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=-6G"), "not -6G"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=lots"), "not lots"),
+        (("./plain.sh", "[1,2]", "--pack", "--gpu-mem="), "not empty"),
         (("./plain.sh", "[1,2]", "--pack", "--gpu-mem=6"), "--gpu-mem=6G"),
         (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=0"), "it must be 1 or more, and 0 is less"),
         (("./plain.sh", "[1,2]", "--pack", "--gpus-per-task=300"), "300 GPUs are more than any node has"),
@@ -405,17 +412,17 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         (("./plain.sh", "[1,2]", "--pack", "--share-gpu=sm=even"), "write a percentage, such as sm=50"),
         (
             ("./plain.sh", "[1,4]", "--pack", "--tasks=list", "--distribution=block"),
-            "--pack chooses when a task starts",
+            "--pack places tasks when they start",
         ),
         (("[1,2]", "--pack", "--tasks=bad.jsonl"), "--tasks bad.jsonl: line 2 has the key gpumem"),
-        (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" goes with --pack'),
+        (("[1,2]", "--tasks=bad.jsonl"), '--tasks bad.jsonl: line 1: "gpu_mem" needs --pack'),
         (("[1,2]", "--pack", "--tasks=bad"), "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
-        (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it asks for 9 GPUs, and a node of this job has 4"),
+        (("[1,2]", "--pack", "--tasks=wide"), "--tasks wide: line 2: it requests 9 GPUs, but a node of this job has 4"),
         (("[9,auto]", "--pack", "--tasks=list"), "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
         (("[2,auto]", "--pack", "--tasks=list", "--local"), "[2,auto] has 2 nodes; write [1,auto]"),
-        (("--watch", "LLSUB.1", "--pack"), "--pack has no effect beside --watch"),
-        (("--resume", "LLSUB.1", "--gpu-mem=6G"), "--gpu-mem has no effect beside --resume"),
-        (("-i", "--oom-retries=1"), "--oom-retries has no effect beside -i"),
+        (("--watch", "LLSUB.1", "--pack"), "--pack has no effect with --watch"),
+        (("--resume", "LLSUB.1", "--gpu-mem=6G"), "--gpu-mem has no effect with --resume"),
+        (("-i", "--oom-retries=1"), "--oom-retries has no effect with -i"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
@@ -441,8 +448,8 @@ def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
     monkeypatch.setattr(jobs, "run", silent)
     assert call("[1,auto,4]", "--pack", "--tasks", "list") == 2
     said = capsys.readouterr().err
-    assert "is not known: cannot look at the cluster" in said
-    assert "write the number, such as [1,16,4]" in said
+    assert "is not known: the cluster's nodes cannot be read" in said
+    assert "write the number of processes, such as [1,16,4]" in said
     assert call("[1,4]", "--pack", "--tasks", "list") == 0
     assert run_of(here).pack == GAIN
 
@@ -453,7 +460,7 @@ def test_pack_in_a_partition_without_gpus_is_refused(
     kinds = tuple(planning.replace(kind, gpus=()) for kind in jobs.read_node_kinds())
     monkeypatch.setattr(jobs, "read_node_kinds", lambda: kinds)
     assert call("[1,4]", "--pack", "--tasks", "list") == 2
-    assert "--pack places tasks on GPUs, and no node of partition gpu has one" in capsys.readouterr().err
+    assert "--pack places tasks on GPUs, but no node of partition gpu has one" in capsys.readouterr().err
 
 
 def test_where_some_nodes_have_no_gpu_the_job_asks_for_some(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -574,7 +581,7 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
         "       1  unknown   first of a kind: half of a GPU is booked until its memory is flat  0.41 family"
     )
     assert re.fullmatch(r"first placements: GPU 0 tasks? 0( [0-9])*; GPU 1 tasks? 1( [0-9])*", lines[5])
-    assert lines[6] == "not packed: task 4 wants 2 GPUs: whole ones"
+    assert lines[6] == "not packed: task 4 wants 2 GPUs: they get whole GPUs"
     assert len(lines) == 7
     assert sorted(here.iterdir()) == before
 
@@ -586,7 +593,7 @@ def test_a_dry_run_for_slurm_takes_the_gpus_of_the_newest_run_for_those_of_the_n
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "5 tasks on 1 node\n" in out
-    assert "first placements: not known before the run, for Slurm does not say how large a GPU is" in out
+    assert "first placements: not known before the run, because Slurm does not report GPU sizes" in out
     assert "process i of node" not in out
     remember(here, "./plain.sh a", 6000)
     assert call("[1,4]", "--pack", "--tasks", "mix", "--dry-run") == 0
@@ -621,7 +628,7 @@ def test_a_dry_run_where_no_gpu_can_be_read_says_so(
 ) -> None:
     on_this_machine(monkeypatch)
     assert call("./plain.sh", "[1,4]", "--pack", "--local", "--dry-run") == 0
-    assert "not known before the run, for the GPUs cannot be read here" in capsys.readouterr().out
+    assert "not known before the run, because the GPUs cannot be read here" in capsys.readouterr().out
 
 
 def test_a_dry_run_of_a_long_list_looks_at_its_beginning(
@@ -655,7 +662,7 @@ def test_a_resumed_run_is_packed_as_before_and_takes_other_retries(
     capsys.readouterr()
     assert call("./plain.sh", "[1,2]") == 0
     assert call("--resume", "LLSUB.2", "--oom-retries=1") == 2
-    assert "LLSUB.2 is not packed, and --oom-retries goes with --pack" in capsys.readouterr().err
+    assert "LLSUB.2 is not packed, and --oom-retries needs --pack" in capsys.readouterr().err
 
 
 # ---- who gets which task ----

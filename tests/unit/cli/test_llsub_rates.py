@@ -49,7 +49,7 @@ def test_lines_of_the_script_count_less_than_the_command_line(here: Path) -> Non
     ("option", "why"),
     [
         ("--progress=epoch", "has 0 groups"),
-        ("--progress=(", "is no regular expression of Python"),
+        ("--progress=(", "is not a regular expression of Python"),
         ("--progress=(a)(b)", "has 2 groups"),
         ("--window=0", "from 1 to 3600"),
         ("--window=4000", "from 1 to 3600"),
@@ -72,7 +72,7 @@ def test_mistake_is_a_sentence_on_the_command_line_and_in_the_script(
 @pytest.mark.parametrize("option", ["--progress=(a)", "--window=5"])
 def test_without_a_triple_they_are_refused(here: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert call("./plain.sh", option) == 2
-    assert f"{option.partition('=')[0]} goes with a triple" in capsys.readouterr().err
+    assert f"{option.partition('=')[0]} needs a triple" in capsys.readouterr().err
 
 
 # ---- --watch ----

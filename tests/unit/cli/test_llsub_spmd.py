@@ -79,7 +79,7 @@ def test_a_python_that_is_not_there_is_refused(
     """With the variable's name; nothing is made."""
     monkeypatch.setenv(rank_python.ENV_PYTHON, "/no/python")
     assert call("--spmd", "prog.py", "[1,2]") == 2
-    assert "LLSUB_PYTHON=/no/python is no program" in capsys.readouterr().err
+    assert "LLSUB_PYTHON=/no/python is not an executable program" in capsys.readouterr().err
     monkeypatch.delenv(rank_python.ENV_PYTHON)
     monkeypatch.setenv("PATH", "")
     assert call("--spmd", "prog.py", "[1,2]") == 2
@@ -103,8 +103,8 @@ MISSING = "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'slurm_share'\
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (MISSING, "has no slurm_share.spmd, through which ranks send messages; install it there with: slurm-share"),
-        ("#!/bin/sh\necho version 0\n", f"with version 0 of its messages, and this slurm-share has {VERSION}"),
+        (MISSING, "has no slurm_share.spmd, which ranks need to send messages; install it there with: slurm-share"),
+        ("#!/bin/sh\necho version 0\n", f"with protocol version 0, but this slurm-share has {VERSION}"),
         ("#!/bin/sh\necho 'ImportError: bad' >&2\nexit 1\n", "cannot import slurm_share.spmd: ImportError: bad"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_python_that_does_not_answer_is_worth_a_note(
     monkeypatch.setattr(rank_python, "CHECK_S", 0.2)
     put_python(desk, "#!/bin/sh\nexec sleep 60\n")
     assert call("--spmd", "prog.py", "[1,2]") == 0
-    assert "cannot see whether" in capsys.readouterr().err
+    assert "cannot check whether" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -152,18 +152,18 @@ def test_what_ranks_cannot_have_is_refused(
     (desk / "lines").write_text("a\nb\n")
     assert call("--spmd", "prog.py", "[1,2]", *words) == 2
     said = capsys.readouterr().err
-    assert f"{words[0]} does not go with --spmd: " in said
+    assert f"{words[0]} conflicts with --spmd: " in said
     assert not submitted(desk)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("prog.py", "[1,auto]"), "[1,auto] does not go with --spmd"),
+        (("prog.py", "[1,auto]"), "[1,auto] conflicts with --spmd"),
         (("prog.py", "[8,256]"), "2048 ranks"),
         (("prog.py", "[1,257]"), "256 on a node"),
-        (("prog.py",), "--spmd goes with a triple"),
-        (("[1,2]",), "--spmd goes with a program"),
+        (("prog.py",), "--spmd needs a triple"),
+        (("[1,2]",), "--spmd needs a program"),
     ],
 )
 def test_a_triple_that_ranks_cannot_have_is_refused(
@@ -179,18 +179,18 @@ def test_without_the_option_a_python_file_has_to_be_executable(desk: Path, capsy
     assert call("prog.py", "[1,2]") == 2
     assert "it is not executable" in capsys.readouterr().err
     assert call("task.sh", "[1,2]", "--keep-going") == 2
-    assert "--keep-going goes with --pack" in capsys.readouterr().err
+    assert "--keep-going needs --pack" in capsys.readouterr().err
 
 
 def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its ranks would wait for those that have ended."""
     assert call("--spmd", "prog.py", "[1,2]") == 0
     assert call("--resume", "LLSUB.1") == 2
-    assert "a run of ranks that talk is submitted anew" in capsys.readouterr().err
+    assert "a run with --spmd cannot be resumed; submit it again" in capsys.readouterr().err
     assert len(submitted(desk)) == 1
     script = (desk / "LLSUB.1" / run_folder.LAUNCH_SCRIPT).read_text()
     assert "--resume" not in script
-    assert "the run is submitted anew" in script
+    assert "cannot be resumed; submit it again" in script
 
 
 def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) -> None:

@@ -42,7 +42,6 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_links_that_lead_nowhere_are_named(tree: Path) -> None:
-    """Only those that would be inputs; links to folders lead somewhere."""
     (tree / ".veiled").symlink_to("nowhere")
     (tree / "x" / "gone.dat").symlink_to("nowhere")
     assert inputs.files_below(str(tree), False, None, "/nowhere").outside == ("gone",)
@@ -81,10 +80,10 @@ def test_lines_of_a_list(tmp_path: Path) -> None:
 def test_what_is_no_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "list"
     file.write_bytes(b"\x7fELF\0\0")
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not text"):
         inputs.lines_of(str(file))
     monkeypatch.setattr(inputs, "LIST_MAX_BYTES", 3)
-    with pytest.raises(UsageError, match="no list of inputs"):
+    with pytest.raises(UsageError, match="but a list has at most"):
         inputs.lines_of(str(file))
     with pytest.raises(UsageError, match="cannot read the list"):
         inputs.lines_of(str(tmp_path / "gone"))

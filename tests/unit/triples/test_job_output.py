@@ -1,4 +1,4 @@
-"""Where a job writes to, and the end of such a file, whatever it is."""
+"""The output files of a job, and reading the end of any kind of file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from slurm_share.triples.records import Run, Triple
 
 
 def answer(**more) -> str:
-    """scontrol's, of one job."""
     job = {"job_id": 7, "user_id": 2001, "user_name": "alice", "standard_error": "", "batch_host": "n1", **more}
     return json.dumps({"jobs": [{**job, "job_id": 6}, job]})
 
@@ -26,7 +25,7 @@ def files(**more) -> JobFiles:
 
 
 def test_a_jobs_name_cannot_say_where_its_output_is() -> None:
-    """scontrol's text would have two lines StdOut=; its JSON has one field."""
+    """scontrol's text would contain two lines StdOut=; its JSON has one field."""
     text = answer(name="x\n   StdOut=/etc/shadow", standard_output="/home/alice/out-x\n   StdOut=/etc/shadow-7.log")
     found = job_output.parse_files(text, 7)
     assert found is not None
@@ -43,7 +42,6 @@ def test_the_first_nodes_name_is_put_in_where_slurm_has_not(path, expanded) -> N
 
 
 def test_another_jobs_record_is_none_of_ours() -> None:
-    """An array's number is answered with all of its elements."""
     assert job_output.parse_files(answer(), 8) is None
 
 
@@ -61,7 +59,6 @@ def test_output_and_errors_are_offered_once_where_they_are_one_file() -> None:
 
 
 def a_run(folder: Path) -> Path:
-    """A run's folder with logs of two nodes."""
     the_run = Run(
         name="task.sh", command=("/bin/true",), cwd="/", triple=Triple(2, 3, 1), processes=6, tasks=6, log_folder="logs"
     )
@@ -77,7 +74,6 @@ def a_run(folder: Path) -> Path:
 
 
 def test_the_log_of_the_process_comes_before_those_of_its_node(tmp_path: Path) -> None:
-    """Of a run of llsub: the second process of the second node, the others of that node, the launcher's own."""
     folder = a_run(tmp_path / "LLSUB.3")
     found = job_output.choose(
         files(stdout=str(folder / "launch.log"), script=str(folder / "launch.sh")), node="n2", local=1
@@ -88,7 +84,6 @@ def test_the_log_of_the_process_comes_before_those_of_its_node(tmp_path: Path) -
 
 
 def test_a_run_that_is_none_is_left_out(tmp_path: Path) -> None:
-    """A pipe in the place of run.json waits for nobody; a node's name is no pattern."""
     folder = a_run(tmp_path / "LLSUB.3")
     where = files(stdout=str(folder / "o"))
     assert len(job_output.choose(where, node="n1")) == 4
@@ -99,7 +94,6 @@ def test_a_run_that_is_none_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_run_json_of_any_size_costs_no_memory(tmp_path: Path, monkeypatch) -> None:
-    """It lies in a folder of the job's user: larger than ours are, it is not read at all."""
     folder = a_run(tmp_path / "LLSUB.3")
     with open(folder / run_folder.RUN, "r+b") as file:
         file.write(file.read().rstrip() + b" " * 2 * job_output.RUN_BYTES)
@@ -144,7 +138,6 @@ def test_what_is_appended_is_read_and_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_only_the_end_of_a_large_file_is_read(tmp_path: Path, monkeypatch) -> None:
-    """From the begin of a line on; and so it is where a file grows by more than that between two looks."""
     monkeypatch.setattr(job_output, "TAIL_BYTES", 20)
     file = tmp_path / "log"
     file.write_bytes(b"".join(b"line %03d\n" % number for number in range(100)))
@@ -182,7 +175,6 @@ def test_a_file_that_comes_later_is_read_then(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    """A pipe that nobody writes to would wait for ever, a device does something when it is opened."""
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "s"))
@@ -195,16 +187,15 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
             with pytest.raises(SlurmShareError, match=said):
                 Tail(str(path)).read()
     for nowhere in ("", "a\0b"):
-        with pytest.raises(SlurmShareError, match="no path"):
+        with pytest.raises(SlurmShareError, match="no valid path"):
             Tail(nowhere).read()
 
 
 def test_a_link_to_somebody_elses_file_is_not_shown_to_root(tmp_path: Path) -> None:
-    """What a job calls its output is its user's word: with `owner`, only a file of that user is read."""
     file = tmp_path / "secret"
     file.write_bytes(b"secret\n")
     (tmp_path / "out").symlink_to(file)
     mine = file.stat().st_uid
     assert Tail(str(tmp_path / "out"), owner=mine).read().data == b"secret\n"
-    with pytest.raises(SlurmShareError, match="not a file of the job's user"):
+    with pytest.raises(SlurmShareError, match="does not belong to the job's user"):
         Tail(str(tmp_path / "out"), owner=mine + 1).read()

@@ -1,4 +1,4 @@
-"""The folders of a map: made, filled, and taken away again without what others put there."""
+"""The folders of a map: made, filled, and removed except for files of others."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def test_only_what_was_made_is_taken_away_again_and_only_if_it_is_empty(tmp_path
 
 def test_output_folders_of_which_one_cannot_be_made_leave_none(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
-    with pytest.raises(UsageError, match="is there, and is no folder"):
+    with pytest.raises(UsageError, match="exists and is not a folder"):
         mapreduce_folder.make_output_folders(f"{tmp_path}/new/out", [f"{tmp_path}/dangling"])
     assert [path.name for path in tmp_path.iterdir()] == ["dangling"]
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is there, and is no folder"):
+    with pytest.raises(UsageError, match="exists and is not a folder"):
         mapreduce_folder.make_output_folders(str(tmp_path / "file"), [])
     with pytest.raises(UsageError, match="cannot make the output folder"):
         mapreduce_folder.make_output_folders(str(tmp_path / "file" / "x"), [])
     with pytest.raises(UsageError, match="cannot be used as a folder"):
         mapreduce_folder.take(str(tmp_path / "file"))
-    with pytest.raises(UsageError, match="name another one with --tempdir"):
+    with pytest.raises(UsageError, match="write another folder with --tempdir"):
         mapreduce_folder.take(str(tmp_path / "file" / "x"))
 
 

@@ -1,4 +1,4 @@
-"""slurm-share pack explain, as it is typed, on folders that are not as a launcher leaves them."""
+"""slurm-share pack explain on folders that a launcher does not leave behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["none", "fifo", "folder", "empty", "torn"])
 def test_a_journal_that_says_nothing_is_no_error(folder, capsys, kind):
-    """A fifo is not read: that would never end."""
     file = folder / "p0-p1_n1" / "decisions.jsonl"
     if kind == "fifo":
         os.mkfifo(file)
@@ -38,12 +37,11 @@ def test_a_journal_that_says_nothing_is_no_error(folder, capsys, kind):
     elif kind != "none":
         file.write_text("" if kind == "empty" else '{"t":0.0,"begin":{"version":1,"job":"7"')
     assert main.main(["pack", "explain", str(folder), "1"]) == 0
-    assert capsys.readouterr().out == "task 1: no decision has looked at it yet\n"
+    assert capsys.readouterr().out == "task 1: it was part of no decision yet\n"
 
 
 @pytest.mark.parametrize("task", ["2", "-1"])
 def test_a_task_that_the_run_does_not_have_is_refused(folder, capsys, task):
-    """With the numbers that there are."""
     assert main.main(["pack", "explain", str(folder), "--", task]) == 2
     assert "its tasks are 0 to 1" in capsys.readouterr().err
 
@@ -56,7 +54,6 @@ TEXT = "GPU 1, tasks 0 1: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.
 
 
 def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
-    """Lines that cannot be read are passed over; two nodes are named."""
     append_groups(folder / "p0-p1_n1", [GROUP, replace(GROUP, from_s=0.0, delta=None)])
     with open(folder / "p0-p1_n1" / "groups.jsonl", "ab") as opened:
         opened.write(b'{"gpu":1,\xff')
@@ -69,7 +66,6 @@ def test_without_a_task_every_measured_group_is_listed_in_order(folder, capsys):
 
 
 def test_a_run_without_measured_groups_says_what_it_takes(folder, capsys):
-    """It is no error: most programs show no progress."""
     assert append_groups(folder / "gone", [GROUP]) == "No such file or directory"
     assert main.main(["pack", "explain", str(folder)]) == 0
     assert "no group of tasks was measured" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The file of a launcher's rates: who may read what, and what is passed over."""
+"""The file of a launcher's rates: access rights, and files that are ignored."""
 
 from __future__ import annotations
 
@@ -170,7 +170,6 @@ def test_file_larger_than_readers_take_is_not_written(tmp_path: Path) -> None:
 
 
 def test_launcher_is_found_among_the_files_of_many_dead_ones(tmp_path: Path, written: RatesFile) -> None:
-    """They are removed when the next launcher starts, and not before. Of those that live, so many are read."""
     for number in range(MOST_FILES * 3):
         (folder(tmp_path) / f"11.{number}").write_bytes(msgspec.json.encode(RATES))
     assert read_rates(tmp_path, ME) == {UID: (RATES,)}
@@ -181,7 +180,6 @@ def test_launcher_is_found_among_the_files_of_many_dead_ones(tmp_path: Path, wri
 
 
 def test_folder_that_another_launcher_removed_is_made_anew(tmp_path: Path) -> None:
-    """It was empty when that one ended: this one had opened it, and written nothing yet."""
     file = RatesFile(tmp_path, "12")
     file.write(RATES)
     (folder(tmp_path) / f"12.{os.getpid()}").unlink()

@@ -15,18 +15,15 @@ RUN = Run(name="x", command=("/x",), cwd="/", triple=Triple(2, 2), processes=4, 
 
 
 def ended(task: int, outcome: str = "done", job: str = "1", why: str = "") -> Ended:
-    """A result."""
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n", job=job, started=1.0, seconds=1.0, why=why)
 
 
 def write(folder: Path, node: str, data: bytes) -> None:
-    """A node's results."""
     (folder / node).mkdir()
     (folder / node / run_folder.RESULTS).write_bytes(data)
 
 
 def test_every_result_is_found_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that end in a line, lines longer than a window, half a line at the end, and what is no result."""
     monkeypatch.setattr(result_files, "BLOCK_BYTES", 100)
     monkeypatch.setattr(result_files, "WINDOW_BYTES", 64)
     monkeypatch.setattr(result_files, "WINDOWS_MOST", 1)
@@ -42,7 +39,6 @@ def test_every_result_is_found_and_found_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_is_done_before_a_start(tmp_path: Path) -> None:
-    """A requeued job has a number of its own."""
     data = [ended(0, job="1"), ended(1, job="2"), ended(2, job="2.1"), ended(3, "failed", job="1"), ended(1, job="1")]
     write(tmp_path, "p0-p1_a", b"".join(map(run_folder.render_ended, data)))
     done = read_done(tmp_path, RUN)
@@ -51,7 +47,6 @@ def test_what_is_done_before_a_start(tmp_path: Path) -> None:
 
 
 def test_what_ran_out_of_memory_before(tmp_path: Path) -> None:
-    """Of a task whose last attempt did, that attempt."""
     lines = [ended(0, "gpu memory"), ended(0), ended(1, "gpu memory"), ended(1, "failed"), ended(2, "failed")]
     lines += [ended(2, "gpu memory", why="first"), ended(2, "gpu memory", why="last"), ended(3)]
     write(tmp_path, "p0-p1_a", b"".join(map(run_folder.render_ended, lines)))

@@ -1,4 +1,4 @@
-"""results.jsonl: what is written stays, half lines hurt nobody, a full disk is said."""
+"""Writing results.jsonl: survives crashes, incomplete lines and a full disk."""
 
 import errno
 import os
@@ -9,17 +9,14 @@ from slurm_share.triples.result_files import Results
 
 
 def ended(task, outcome="done"):
-    """One attempt."""
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="7", started=float(task), seconds=0.5)
 
 
 def read(folder):
-    """The tasks in the file, in its order."""
     return [one.task for one in run_folder.parse_results((folder / run_folder.RESULTS).read_bytes())]
 
 
 def test_results_are_there_at_once(tmp_path):
-    """Before anybody closed the file: a launcher that is killed loses none."""
     results = Results(tmp_path)
     results.write(ended(1))
     results.write(ended(2), ended(3))
@@ -27,7 +24,6 @@ def test_results_are_there_at_once(tmp_path):
 
 
 def test_half_a_line_of_an_earlier_crash_costs_only_itself(tmp_path):
-    """The next result begins a line of its own."""
     (tmp_path / run_folder.RESULTS).write_bytes(run_folder.render_ended(ended(1)) + b'{"task": 2, "ra')
     results = Results(tmp_path)
     results.write(ended(3))
@@ -36,7 +32,6 @@ def test_half_a_line_of_an_earlier_crash_costs_only_itself(tmp_path):
 
 
 def test_a_full_disk_is_tried_again_and_what_found_no_room_is_known(tmp_path, monkeypatch):
-    """A short write, then none, then room: every line is there once and whole."""
     results = Results(tmp_path)
     write, room = os.write, [30, 0, 0]
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its number, its files, whole or not at all."""
+"""The folder of a run: its number, and files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_many_at_the_same_moment_get_a_number_each(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="go to one that you may write to"):
+    with pytest.raises(UsageError, match="submit from a folder to which you may write"):
         run_files.make_folder(tmp_path / "gone")
 
 
@@ -56,7 +56,7 @@ def test_one_task_a_process_needs_no_file_of_tasks(tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: both fail in write(2)."""
+    """A limit on the size of files stands for a full disk: both fail in write(2)."""
     folder = run_files.make_folder(tmp_path)
     program = f"""
 import resource, signal, sys
@@ -118,7 +118,6 @@ with run_files.claimed(Path(sys.argv[1])):
 
 
 def test_the_claim_of_a_killed_resumption_is_taken_over(tmp_path: Path) -> None:
-    """By one of those who come at once; while its process lives, by nobody."""
     with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -180,7 +179,6 @@ def test_a_run_is_rewritten_whole(tmp_path: Path) -> None:
 
 
 def test_where_a_resumption_has_no_room_its_sentence_names_the_file(tmp_path: Path) -> None:
-    """No byte fits; the old run.json is still there, and no claim is."""
     run_files.write(tmp_path, RUN, (), "")
     program = f"""
 import resource, signal
@@ -214,7 +212,7 @@ for act in (claim, lambda: run_files.rewrite_run(folder, run)):
 def test_only_sbatch_is_a_scheduler_command(tmp_path: Path) -> None:
     for words in ('["/bin/sh", "-c", "x"]', "[]", '["/tmp/sbatch"]'):
         (tmp_path / "submit.json").write_text(words)
-        with pytest.raises(StateError, match="no command of sbatch"):
+        with pytest.raises(StateError, match="not an sbatch command"):
             run_folder.read_scheduler_command(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""How many tasks of a running triple died of GPU memory, as its run's folder has it."""
+"""Counting the tasks of running triples that ran out of GPU memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ RUN = Run(
 
 
 def ended(task, outcome, job="4711"):
-    """One line of a node's results."""
     one = Ended(task=task, rank=task, attempt=1, outcome=outcome, node="n1", job=job, started=1.0, seconds=2.0)
     return run_folder.render_ended(one)
 
@@ -41,12 +40,10 @@ def job(folder, **more):
 
 
 def test_deaths_of_this_job_are_counted_over_its_nodes(folder):
-    """Not those of the run's job before."""
     assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {4711: 3}
 
 
 def test_only_the_end_of_long_results_is_read(folder):
-    """Of a million tasks, the latest."""
     with open(folder / "logs" / "p0-p7_n1" / "results.jsonl", "ab") as file:
         file.write(b"\n" + ended(1, "done") * 3000)
     assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {4711: 2}
@@ -57,12 +54,10 @@ def test_only_the_end_of_long_results_is_read(folder):
     [{"uid": os.geteuid() + 1}, {"states": ("PENDING",)}, {"script": ""}, {"script": "launch.sh"}, {"job_id": 12}],
 )
 def test_what_is_not_ours_or_no_run_is_left_out(folder, more):
-    """Another user's job, one that waits, another script, a job without such an end."""
     assert run_results.read_memory_failures([job(folder, **more)], os.geteuid()) == {}
 
 
 def test_a_folder_that_cannot_be_read_is_left_out(folder):
-    """Gone, another's, or with a pipe in a result's place."""
     assert run_results.read_memory_failures([job(folder / "gone")], os.geteuid()) == {}
     place = folder / "logs" / "p0-p7_n1" / "results.jsonl"
     place.unlink()

@@ -1,4 +1,4 @@
-"""Runs of ranks for tests of the launcher: programs that speak with their node's rendezvous process by hand."""
+"""Runs of ranks for tests of the launcher, with programs that implement the protocol of the rendezvous process."""
 
 from __future__ import annotations
 
@@ -103,34 +103,28 @@ class Ranks:
         return self
 
     def end(self) -> tuple[list[int], str]:
-        """Wait; exit codes, and all that was said."""
         said = [launcher.communicate(timeout=PATIENCE_S)[0] for launcher in self.launchers]
         codes = [launcher.returncode for launcher in self.launchers]
         self.launchers = []
         return codes, "\n".join(said)
 
     def go(self, **environ: str) -> tuple[list[int], str]:
-        """Begin and wait."""
         return self.start(**environ).end()
 
     def log(self, rank: int) -> str:
-        """What a rank printed."""
         found = list(self.folder.glob(f"p*/prog.py.log.{rank}"))
         return found[0].read_text() if found else ""
 
     def are_ready(self) -> bool:
-        """Whether every rank has been welcomed."""
         return all("ready" in self.log(rank) for rank in range(self.run.processes))
 
     def results(self) -> dict[int, Ended]:
-        """rank -> its last attempt."""
         found: dict[int, Ended] = {}
         for file in self.folder.glob("p*/results.jsonl"):
             found |= {ended.task: ended for ended in run_folder.parse_results(file.read_bytes())}
         return found
 
     def outcomes(self) -> list[str]:
-        """How each rank ended."""
         found = self.results()
         return [found[rank].outcome for rank in sorted(found)]
 
@@ -140,39 +134,31 @@ class Ranks:
         return {f"@{line.split()[1]}" for line in logs.splitlines() if line.startswith("socket ")}
 
     def open_sockets(self) -> set[str]:
-        """Those of them that are open, and of its ranks."""
         mine = tuple(self.sockets())
         return {name for name in sockets() if name.startswith(mine)}
 
     def waits(self) -> list[Wait]:
-        """Which ranks wait, by the run's files."""
         return run_folder.read_waits(self.folder, self.run)
 
     def pid(self, rank: int) -> int:
-        """A rank's process."""
         return wait_for(lambda: [pid for pid in self.processes() if variable(pid, "LLSUB_RANK") == str(rank)])[0]
 
     def loop_pid(self, node: int = 0) -> int:
-        """The loop: the guard's child."""
         return wait_for(lambda: children(self.launchers[node].pid))[0]
 
     def rendezvous_pid(self, node: int = 0) -> int:
-        """The rendezvous process: a child of the loop."""
         loop = self.loop_pid(node)
         return wait_for(lambda: [pid for pid in children(loop) if "spmd.rendezvous" in command(pid)])[0]
 
     def processes(self) -> list[int]:
-        """Pids of the ranks that live."""
         return [pid for pid in living() if str(self.folder.parent / "prog.py") in command(pid)]
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """End one process."""
     os.kill(pid, number)
 
 
 def living() -> list[int]:
-    """Pids of all processes that are no zombies."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -186,7 +172,6 @@ def living() -> list[int]:
 
 
 def command(pid: int) -> str:
-    """A process's command line."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -194,7 +179,6 @@ def command(pid: int) -> str:
 
 
 def variable(pid: int, name: str) -> str | None:
-    """A variable of a process."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -215,7 +199,6 @@ def sockets() -> set[str]:
 
 
 def wait_for(what: Callable[[], Any]) -> Any:
-    """What `what` answers, as soon as it is something."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         found = what()

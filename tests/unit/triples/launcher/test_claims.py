@@ -1,4 +1,4 @@
-"""The queue of a dynamic run: every chunk is taken once, whoever asks, and whatever the file system answers."""
+"""The queue of a dynamic run: every chunk is claimed once, also after lost answers of the file system."""
 
 import errno
 import os
@@ -13,7 +13,6 @@ CHUNKS = tuple(range(n * 10, n * 10 + 10) for n in range(40))
 
 
 def taken(claims):
-    """All that one launcher gets when it asks until there is no more."""
     found = []
     while (chunk := claims.take()) is not None:
         found.append(chunk)
@@ -21,7 +20,6 @@ def taken(claims):
 
 
 def test_every_chunk_is_taken_once_by_launchers_that_ask_at_the_same_time(tmp_path):
-    """Six at once; together they have all, and no two the same."""
     found = [[] for _ in range(6)]
     barrier = threading.Barrier(6)
 
@@ -41,7 +39,7 @@ def test_every_chunk_is_taken_once_by_launchers_that_ask_at_the_same_time(tmp_pa
 
 
 def test_a_lost_answer_does_not_lose_the_chunk(tmp_path, monkeypatch):
-    """NFS: the server made the link, its answer was lost, and the repeated request finds it there."""
+    """NFS: the server made the link, but its answer was lost, so the repeated request finds it."""
     link = os.link
 
     def link_twice(source, target):
@@ -54,7 +52,6 @@ def test_a_lost_answer_does_not_lose_the_chunk(tmp_path, monkeypatch):
 
 
 def test_another_launchers_chunk_is_not_taken_for_ours(tmp_path):
-    """The same error, another file."""
     first = Claims(tmp_path / "queue", "n1", CHUNKS)
     assert first.take() == CHUNKS[0]
     second = Claims(tmp_path / "queue", "n2", CHUNKS)
@@ -63,7 +60,6 @@ def test_another_launchers_chunk_is_not_taken_for_ours(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
 def test_a_file_system_without_hard_links_gets_folders(tmp_path, monkeypatch, code):
-    """And one launcher with links and one with folders still take nothing twice."""
     with_links = Claims(tmp_path / "queue", "n1", CHUNKS)
     assert with_links.take() == CHUNKS[0]
 
@@ -75,7 +71,7 @@ def test_a_file_system_without_hard_links_gets_folders(tmp_path, monkeypatch, co
 
 
 def test_a_file_that_has_all_the_links_it_can_have_is_followed_by_another(tmp_path, monkeypatch):
-    """ext4 stops at 65,000."""
+    """ext4 allows 65,000 links."""
     link, made = os.link, []
 
     def few_links(source, target):
@@ -90,13 +86,11 @@ def test_a_file_that_has_all_the_links_it_can_have_is_followed_by_another(tmp_pa
 
 
 def test_nodes_whose_names_differ_behind_a_dot_are_two(tmp_path):
-    """gpu.rack1 and gpu.rack2, with the same pid."""
     first, second = (Claims(tmp_path / "queue", f"gpu.rack{n}-77", CHUNKS) for n in (1, 2))
     assert (first.take(), second.take()) == CHUNKS[:2]
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
-    """It names the folder and the cause."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="queue of tasks cannot be used"):
         Claims(tmp_path / "file" / "queue", "n1", CHUNKS)

@@ -1,4 +1,4 @@
-"""Which task comes next: each once, failed ones again, none twice."""
+"""The choice of the next task: every task once, and failed tasks again."""
 
 import pytest
 
@@ -10,12 +10,10 @@ from slurm_share.triples.rules.memory_caps import Memory
 
 
 def a_run(tasks, processes, **more):
-    """A run of that size."""
     return Run(name="x", command=("/bin/true",), cwd="/", triple=None, processes=processes, tasks=tasks, **more)
 
 
 def always(turn):
-    """Room for all."""
     return True
 
 
@@ -33,7 +31,6 @@ def everything(feeder, ranks, may_run=always):
 
 @pytest.mark.parametrize("distribution", ["block", "cyclic"])
 def test_each_process_gets_what_was_dealt_to_it(distribution):
-    """This node has ranks 2 and 3 of four; tasks 5 and 6 are done."""
     run = a_run(16, 4, distribution=distribution)
     found = everything(Feeder(run, range(2, 4), {5, 6, 9}, None), range(2, 4))
     expected = {(rank, task) for rank in (2, 3) for task in deal.tasks_of(run, rank) if task not in {5, 6, 9}}
@@ -42,7 +39,6 @@ def test_each_process_gets_what_was_dealt_to_it(distribution):
 
 
 def test_two_nodes_share_a_queue_and_no_task(tmp_path):
-    """Dynamic: both together have every task that was not done."""
     run = a_run(100, 4, distribution="dynamic")
     chunks = deal.chunks(100, 4)
     feeders = [Feeder(run, range(2 * n, 2 * n + 2), {7, 50}, Claims(tmp_path, f"n{n}", chunks)) for n in range(2)]
@@ -53,7 +49,6 @@ def test_two_nodes_share_a_queue_and_no_task(tmp_path):
 
 
 def test_a_failed_attempt_comes_again_as_often_as_allowed():
-    """retries=2: three attempts in all; then it has failed."""
     feeder = Feeder(a_run(1, 1, retries=2), range(1), set(), None)
     turn = feeder.next(0, always)
     attempts = [turn.attempt]
@@ -65,7 +60,6 @@ def test_a_failed_attempt_comes_again_as_often_as_allowed():
 
 
 def test_waiting_for_memory_is_no_attempt():
-    """It is asked about as often as one likes, and other work goes on meanwhile."""
     feeder = Feeder(a_run(2, 1, retries=1), range(1), set(), None)
     turn = feeder.next(0, always)
     assert feeder.again(turn, "gpu memory", Memory(1, None, 2400))
@@ -81,7 +75,6 @@ def test_waiting_for_memory_is_no_attempt():
 
 
 def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
-    """Task 1 begins with what its last attempt has shown, and waits while others run where there is no room for it."""
     known = {1: Memory(1, 3323, 3000)}
     feeder = Feeder(a_run(3, 1), range(1), set(), None, known)
 
@@ -94,7 +87,6 @@ def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
 
 
 def test_nothing_starts_after_closing():
-    """Neither new tasks nor retries; and nobody waits for them."""
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
     turn = feeder.next(0, always)
     assert feeder.again(turn, "failed", turn.memory)
@@ -105,7 +97,6 @@ def test_nothing_starts_after_closing():
 
 
 def test_what_is_left_is_counted():
-    """None where nodes share a queue: no node knows."""
     feeder = Feeder(a_run(10, 2), range(2), {0}, None)
     assert feeder.left() == 9
     feeder.next(0, always)

@@ -27,7 +27,6 @@ MEMORY_MIB = {"a": 2048, "b": 3072}
 
 @pytest.fixture
 def machine(library: Path) -> Iterator[Machine]:  # noqa: F811
-    """One GPU with MPS."""
     made = Machine(library, 1, 40960, mps=True)
     yield made
     made.close()
@@ -71,7 +70,6 @@ def test_a_harmful_pair_is_banned_in_this_run_and_in_the_next(machine: Machine) 
 
 
 def test_one_of_a_harmful_pair_is_paused_and_goes_on_and_both_are_done_sooner(machine: Machine) -> None:
-    """Beside each other each would take four times as long."""
     run_of(machine, "ab", at_once=1)
     run, said = run_of(machine, "ab", undo="pause")
     assert "GPU 0: task 1 is paused, since 0 and 1 together do 0." in said

@@ -1,4 +1,4 @@
-"""The launcher outside Slurm, as a process: what it starts, what it writes down, what is left of it."""
+"""The launcher outside Slurm, as a process: starts, results, and processes left behind."""
 
 import contextlib
 import fcntl
@@ -58,38 +58,30 @@ class Launch:
         return self
 
     def end(self, timeout=PATIENCE_S):
-        """Wait; exit code and all it said."""
         text, _ = self.process.communicate(timeout=timeout)
         return self.process.returncode, text
 
     def go(self, **environ):
-        """Begin and wait."""
         return self.start(**environ).end()
 
     @property
     def node(self):
-        """The node's folder."""
         return next(self.folder.glob("p*_*"))
 
     def log(self, number):
-        """What a task printed."""
         return (self.node / f"task.sh.log.{number}").read_text()
 
     def is_ready(self):
-        """Whether every process has printed that it is ready."""
         logs = list(self.folder.glob("p*/*.log.*"))
         return len(logs) == self.run.processes and all("ready" in log.read_text() for log in logs)
 
     def results(self):
-        """task -> the attempt that counts."""
         return {task: best(tried) for task, tried in self.all_attempts().items()}
 
     def attempts(self):
-        """task -> outcomes."""
         return {task: [one.outcome for one in tried] for task, tried in self.all_attempts().items()}
 
     def all_attempts(self):
-        """task -> its attempts."""
         found = {}
         files = ResultFiles(self.folder, self.run)
         for number in range(len(files)):
@@ -98,12 +90,10 @@ class Launch:
         return found
 
     def loop_pid(self):
-        """The loop: the guard's child."""
         return wait_for(lambda: children(self.process.pid))[0]
 
 
 def children(pid):
-    """Pids of a process's children."""
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(word) for word in found.read_text().split()] if found.exists() else []
 
@@ -115,7 +105,6 @@ def children_of_threads(pid):
 
 
 def wait_for(what, timeout=PATIENCE_S):
-    """What `what` answers, as soon as it is something."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = what()
@@ -154,7 +143,6 @@ def small_disk(folder, options):
 
 
 def test_every_process_has_its_number_its_cores_its_log(tmp_path):
-    """Four on this machine."""
     made = Launch(
         tmp_path, '#!/bin/bash\necho "$LLSUB_RANK/$LLSUB_SIZE $OMP_NUM_THREADS $(taskset -pc $$)"\necho err >&2\n', 4
     )
@@ -172,7 +160,6 @@ def test_every_process_has_its_number_its_cores_its_log(tmp_path):
 
 
 def test_a_failure_is_the_launchers_failure_and_says_which(tmp_path):
-    """Exit code, signal and a program that cannot run, each in its words."""
     text = "#!/bin/bash\ncase $LLSUB_RANK in 1) exit 7;; 2) kill -SEGV $$;; esac\n"
     made = Launch(tmp_path, text, 4)
     code, said = made.go()
@@ -189,7 +176,6 @@ def test_a_failure_is_the_launchers_failure_and_says_which(tmp_path):
 
 
 def test_retries_count_and_stop_at_success(tmp_path):
-    """The third attempt works; retries=1 would not have been enough."""
     text = '#!/bin/bash\necho "attempt $LLSUB_ATTEMPT"\n[ $LLSUB_ATTEMPT = 3 ]\n'
     made = Launch(tmp_path, text, 2, retries=3)
     code, _ = made.go()
@@ -214,7 +200,6 @@ echo "$LLSUB_TASK $SLURM_SHARE_RANK $LLMR_RANK" >>out.$LLSUB_RANK
 
 
 def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
-    """Rank 3 fails when the worker of rank 0 has been free for a while: it runs there again, as rank 3."""
     text = f"""#!/bin/bash
     until [ $LLSUB_RANK = 0 ] || [ -s {tmp_path}/out.$((LLSUB_RANK - 1)) ]; do sleep 0.05; done
     [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
@@ -235,7 +220,6 @@ def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
     ),
 )
 def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failures, retries, more):
-    """Whatever fails how often, in whatever worker it is tried again, in however many submissions."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "failures").write_text("".join(f"{times}\n" for times in failures))
     made = Launch(folder, RANK_AND_TASK.format(folder=folder), len(failures), retries=retries, **more)
@@ -256,7 +240,6 @@ def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failur
 
 
 def test_with_more_tasks_than_processes_the_rank_is_the_processes(tmp_path):
-    """Six tasks of two processes, each tried twice: LLSUB_TASK is the task's, LLSUB_RANK one of the two."""
     text = "#!/bin/bash\necho $LLSUB_RANK\n[ $LLSUB_ATTEMPT = 2 ]\n"
     made = Launch(tmp_path, text, 2, tasks=6, retries=1, distribution="dynamic")
     assert made.go()[0] == 0
@@ -267,7 +250,6 @@ def test_with_more_tasks_than_processes_the_rank_is_the_processes(tmp_path):
 @pytest.mark.parametrize("logs", ["task", "rank"])
 @pytest.mark.parametrize("distribution", ["block", "cyclic", "dynamic"])
 def test_more_tasks_than_processes_each_once(tmp_path, distribution, logs):
-    """200 on 3 processes; the effects are counted where the tasks leave them."""
     made = Launch(
         tmp_path, f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\necho out $LLSUB_TASK\n", 3,
         tasks=200, distribution=distribution, logs=logs,
@@ -283,7 +265,6 @@ def test_more_tasks_than_processes_each_once(tmp_path, distribution, logs):
 
 
 def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
-    """A command for the shell; one argument with blanks; several arguments."""
     lines = ["echo a; echo $LLSUB_TASK", "echo 'b  c'"]
     made = Launch(tmp_path, "", 1, tasks=2, task_kind="command", command=(), lines=lines)
     assert made.go()[0] == 0
@@ -298,7 +279,6 @@ def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
 
 
 def test_a_ranks_log_that_is_removed_is_there_again_for_its_next_task(tmp_path):
-    """The launcher keeps it open from one short task to the next."""
     text = "#!/bin/bash\necho out $LLSUB_TASK\n[ $LLSUB_TASK != 0 ] || rm LLSUB.1/p*/task.sh.log.0\n"
     made = Launch(tmp_path, text, 1, tasks=3, logs="rank")
     assert made.go()[0] == 0
@@ -306,7 +286,6 @@ def test_a_ranks_log_that_is_removed_is_there_again_for_its_next_task(tmp_path):
 
 
 def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path):
-    """A NUL: exec knows no argument with it, and would take what stands before it."""
     made = Launch(tmp_path, "#!/bin/bash\necho $1\n", 1, tasks=2, task_kind="input", lines=["cut\0here", "whole"])
     code, said = made.go()
     assert code == 1
@@ -316,7 +295,6 @@ def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path
 
 
 def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
-    """Many, an empty one and one that is no UTF-8; the number is that of each task, not of the first in that worker."""
     text = "#!/bin/bash\nexec env -0\n"
     made = Launch(tmp_path, text, 1, tasks=2)
     asked = {**{f"X_{number:03}": f"{number} =" for number in range(200)}, "X_EMPTY": "", "X_ODD": "\udcff"}
@@ -329,7 +307,6 @@ def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
-    """Half of the tasks fail until a file is there; the second launch runs these and no other."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n[ -e {tmp_path}/now ] || [ $((LLSUB_TASK % 2)) = 0 ]\n"
     made = Launch(tmp_path, text, 4, tasks=20, distribution="dynamic")
     assert made.go()[0] == 1
@@ -340,7 +317,6 @@ def test_what_is_done_is_not_done_again(tmp_path):
 
 
 def test_children_of_a_task_end_with_it(tmp_path):
-    """Its background processes do, in its own session or one of theirs."""
     text = f"#!/bin/bash\nsleep 98{os.getpid()} &\nsetsid sleep 97{os.getpid()} &\nsleep 0.1\n"
     made = Launch(tmp_path, text, 2)
     code, _ = made.go()
@@ -360,7 +336,7 @@ ctypes.CDLL(None).syscall(60, 0)
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOT TESTED: the number of exit(2) is another one")
 def test_a_process_whose_main_thread_has_ended_is_ended_with_the_run(tmp_path):
-    """A task leaves one behind, in a session of its own. The kernel shows it as a zombie."""
+    """The kernel shows such a process as a zombie."""
     (tmp_path / "thread.py").write_text(THREAD)
     (tmp_path / "thread.py").chmod(0o755)
     made = Launch(tmp_path, "#!/bin/bash\nsetsid ./thread.py &\nuntil [ -s thread ]; do sleep 0.05; done\n", 1)
@@ -371,7 +347,6 @@ def test_a_process_whose_main_thread_has_ended_is_ended_with_the_run(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_passes_it_on_and_says_what_is_unfinished(tmp_path, number):
-    """A task that has a handler saves its state, and is unfinished all the same; one without dies."""
     text = f"""#!/bin/bash
     case $LLSUB_RANK in
         0) trap 'echo saved; exit 0' TERM INT; echo ready; while :; do sleep 0.05; done;;
@@ -389,7 +364,6 @@ def test_told_to_end_it_passes_it_on_and_says_what_is_unfinished(tmp_path, numbe
 
 
 def test_usr1_reaches_the_tasks_and_ends_nothing(tmp_path):
-    """It is their word to write a checkpoint."""
     text = "#!/bin/bash\ntrap 'echo checkpoint; exit 0' USR1\necho ready\nwhile :; do sleep 0.05; done\n"
     made = Launch(tmp_path, text, 2).start()
     wait_for(made.is_ready)
@@ -400,8 +374,7 @@ def test_usr1_reaches_the_tasks_and_ends_nothing(tmp_path):
 
 
 def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_path):
-    """kill -9 in the middle of 400 short tasks; then the rest, and every effect is there once at least, and those of
-    tasks that are written down exactly once."""
+    """Kill the loop amid 400 short tasks and resume: every task runs at least once, recorded ones exactly once."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n"
     made = Launch(tmp_path, text, 4, tasks=400, distribution="dynamic").start()
     loop = made.loop_pid()
@@ -423,8 +396,7 @@ def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_
 
 
 def test_a_task_that_ended_before_its_killed_loop_had_its_pid_is_not_run_again(tmp_path):
-    """A lease on the script holds up its execution until the loop is stopped; the task runs, ends under another name
-    than its script's, and then the loop is killed."""
+    """A lease delays the execution of the script until the loop is stopped. The task then ends under another name."""
     made = Launch(tmp_path, f"#!/usr/bin/env bash\necho >>{tmp_path}/effects\n", 1)
     script, before = os.open(tmp_path / "task.sh", os.O_RDONLY), signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
@@ -448,7 +420,6 @@ def test_a_task_that_ended_before_its_killed_loop_had_its_pid_is_not_run_again(t
 
 
 def test_a_guard_that_is_killed_takes_all_with_it(tmp_path):
-    """The loop ends its tasks in good order and writes down what became of them."""
     made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 95{os.getpid()}\n", 2).start()
     loop = made.loop_pid()
     wait_for(lambda: len(alive(f"95{os.getpid()}")) == 2)
@@ -460,7 +431,6 @@ def test_a_guard_that_is_killed_takes_all_with_it(tmp_path):
 
 
 def test_a_child_that_is_killed_is_the_only_one_that_suffers(tmp_path):
-    """kill -9 from outside: its rank failed, the others are done, and with a retry it is done as well."""
     text = f"#!/bin/bash\n[ $LLSUB_RANK = 1 ] && [ $LLSUB_ATTEMPT = 1 ] && exec sleep 94{os.getpid()}\nexit 0\n"
     made = Launch(tmp_path, text, 3, retries=1).start()
     os.kill(wait_for(lambda: alive(f"94{os.getpid()}"))[0], signal.SIGKILL)
@@ -470,7 +440,6 @@ def test_a_child_that_is_killed_is_the_only_one_that_suffers(tmp_path):
 
 
 def test_a_stop_and_a_continue_change_nothing(tmp_path):
-    """scontrol suspend and resume, several times, in the middle of everything."""
     made = Launch(tmp_path, "#!/bin/bash\nsleep 2.5\n", 2, tasks=4, distribution="dynamic").start()
     loop = made.loop_pid()
     for _ in range(4):
@@ -483,7 +452,6 @@ def test_a_stop_and_a_continue_change_nothing(tmp_path):
 
 
 def test_short_tasks_do_not_drown_a_request_to_end(tmp_path):
-    """20,000 of them: Ctrl-C counts after a moment, not when they are through."""
     made = Launch(tmp_path, "", 8, command=("/bin/true",), tasks=20_000, distribution="dynamic", logs="rank").start()
     wait_for(lambda: list(made.folder.glob("p*/results.jsonl")) and len(made.results()) > 100)
     made.process.send_signal(signal.SIGINT)
@@ -493,7 +461,7 @@ def test_short_tasks_do_not_drown_a_request_to_end(tmp_path):
 
 
 def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path):
-    """A shell's background jobs do not take SIGINT. Their task has ended at the first one."""
+    """Background jobs of a shell ignore SIGINT."""
     mark = f"94{os.getpid()}"
     made = Launch(tmp_path, f"#!/bin/bash\nsleep {mark} &\necho ready\nwait\n", 1).start()
     wait_for(made.is_ready)
@@ -508,7 +476,7 @@ def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path):
 
 @pytest.mark.parametrize("broken", ["closed pipe", "/dev/full"])
 def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
-    """Told to end with nobody to read what it says: the tasks are ended and written down, the code is not 0."""
+    """The job's log is a pipe without a reader when SIGTERM comes."""
     if broken == "closed pipe":
         reader, out = os.pipe()
         os.close(reader)
@@ -524,21 +492,19 @@ def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
 
 
 def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
-    """The second one is refused with a sentence; no task runs twice."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
     made = Launch(tmp_path, text, 2, tasks=10).start()
     wait_for(lambda: (tmp_path / "effects").exists())
     argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(made.folder)]
     second = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
     assert second.returncode == 1
-    assert "another launcher is at work" in second.stderr
+    assert "another launcher of this run is active" in second.stderr
     (tmp_path / "go").touch()
     assert made.end()[0] == 0
     assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(10))
 
 
 def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
-    """And then its loop is killed as well."""
     made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 92{os.getpid()}\n", 2).start()
     loop = made.loop_pid()
     wait_for(made.is_ready)
@@ -550,7 +516,7 @@ def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
 
 
 def test_a_chain_of_processes_that_run_away_is_overtaken(tmp_path):
-    """Each starts the next in a session of its own and ends: no list of processes ever shows two of them."""
+    """Each process starts the next in a new session and ends, so no list of processes ever shows two of them."""
     chain = tmp_path / f"chain{os.getpid()}"
     chain.write_text(f"#!/bin/bash\n[ $1 -gt 0 ] && setsid {chain} $(($1 - 1)) &\nsleep 0.02\n")
     chain.chmod(0o755)
@@ -561,7 +527,6 @@ def test_a_chain_of_processes_that_run_away_is_overtaken(tmp_path):
 
 
 def test_the_last_line_of_a_log_that_goes_through_tee_is_there(tmp_path):
-    """`exec > >(tee ...)`: tee is still at it when its script has ended."""
     text = "#!/bin/bash\nexec > >(sleep 0.2; cat)\necho the last line\n"
     made = Launch(tmp_path, text, 4)
     assert made.go()[0] == 0
@@ -569,7 +534,6 @@ def test_the_last_line_of_a_log_that_goes_through_tee_is_there(tmp_path):
 
 
 def test_what_may_pass_is_waited_for(tmp_path):
-    """A disk without room for another log, for two seconds: no task fails of it, and it is said."""
     with small_disk(tmp_path / "small", "nr_inodes=64") as small:
         made = Launch(small, "#!/bin/bash\nsleep 0.3\n", 1, tasks=6).start()
         wait_for(lambda: list(made.folder.glob("p*/task.sh.log.0")))
@@ -589,8 +553,7 @@ def test_what_may_pass_is_waited_for(tmp_path):
 
 
 def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
-    """As fast as it can be sent, from the line of the script that ignores it until the launcher has ended. It is passed
-    on to tasks, and some die of it before they can ignore it; these are tried again."""
+    """Some tasks die of SIGUSR1 before they can ignore it; these run again."""
     made = Launch(tmp_path, "#!/bin/bash\ntrap '' USR1\nsleep 0.7\n", 2, retries=100)
     script = tmp_path / "launch.sh"
     script.write_text(submission.local_script(str(made.folder), sys.executable))
@@ -614,8 +577,7 @@ def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
 
 
 def test_a_task_ignores_and_blocks_no_signal(tmp_path):
-    """Not those that Python ignores, nor SIGHUP under nohup, nor what launch.sh ignores until the launcher has begun,
-    nor what the launcher has blocked. 32, 33: libc's own."""
+    """Signals 32 and 33 belong to libc."""
     made = Launch(tmp_path, "", 1, command=("/bin/cat", "/proc/self/status"))
     assert made.start(before=["nohup", "env", "--ignore-signal=USR1,USR2"]).end()[0] == 0
     words = dict(line.split(":\t", 1) for line in made.log(0).splitlines() if line.startswith("Sig") and "\t" in line)
@@ -624,7 +586,6 @@ def test_a_task_ignores_and_blocks_no_signal(tmp_path):
 
 
 def test_a_word_said_twice_at_once_is_passed_on_once(tmp_path):
-    """As slurmstepd does, which signals every process of a step."""
     text = "#!/bin/bash\nn=0\ntrap 'n=$((n + 1)); echo $n' USR1\necho ready\nfor i in $(seq 30); do sleep 0.05; done\n"
     made = Launch(tmp_path, text, 1).start()
     loop = made.loop_pid()
@@ -636,7 +597,6 @@ def test_a_word_said_twice_at_once_is_passed_on_once(tmp_path):
 
 
 def test_a_fifo_in_a_logs_place_holds_up_nobody(tmp_path):
-    """It is an error of that task."""
     made = Launch(tmp_path, "#!/bin/bash\n", 2)
     host = os.uname().nodename.split(".")[0]
     folder = made.folder / f"p0-p1_{host}"
@@ -648,7 +608,6 @@ def test_a_fifo_in_a_logs_place_holds_up_nobody(tmp_path):
 
 
 def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
-    """A sentence for each, no traceback."""
     made = Launch(tmp_path, "#!/bin/bash\n", 2)
     (tmp_path / "task.sh").unlink()
     code, said = made.go()
@@ -661,14 +620,13 @@ def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which is not there"),
-        ("#!/bin/sh\r\ntrue\r\n", "its lines end as on Windows"),
-        ("#!/bin/sh\n", "Text file busy (somebody has it open for writing)"),
+        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which does not exist"),
+        ("#!/bin/sh\r\ntrue\r\n", "its lines have Windows line ends"),
+        ("#!/bin/sh\n", "Text file busy (a process has it open for writing)"),
         ("", "Permission denied"),
     ],
 )
 def test_a_program_that_the_kernel_refuses_is_blamed_and_not_its_log(tmp_path, text, why):
-    """An interpreter that is not there, Windows' line ends, a file that is being written, a folder."""
     made = Launch(tmp_path, text, 1)
     script = tmp_path / "task.sh"
     with script.open("a") if "busy" in why else contextlib.nullcontext():
@@ -683,8 +641,7 @@ def test_a_program_that_the_kernel_refuses_is_blamed_and_not_its_log(tmp_path, t
 
 
 def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
-    """100 in a row, and what the other process was starting meanwhile; the rest is for nodes that can start it, or for
-    whoever resumes the run."""
+    """It gives up after 100 failed starts in a row."""
     made = Launch(tmp_path, "#!/bin/bash\n", 2, tasks=1000, distribution="dynamic")
     (tmp_path / "task.sh").unlink()
     code, said = made.go()
@@ -717,20 +674,18 @@ def cgroup(controller, files):
     ("most", "why"), [(1, "start the launcher"), (2, "make the launcher's threads"), (3, "threads")]
 )
 def test_a_launcher_without_room_for_its_own_processes_says_so(tmp_path, most, why):
-    """For its second process, for the thread that samples, for one that starts tasks."""
     made = Launch(tmp_path, "", 2, command=("/bin/true",))
     with cgroup("pids", {"pids.max": str(most)}) as (_, before):
         code, said = made.start(before=before).end()
     assert code == 1
-    assert f"{why}: you have as many processes as you may have there" in said
+    assert f"{why}: you have reached the limit of processes there" in said
     assert "Traceback" not in said
     assert "defect" not in said
     assert made.go()[0] == 0
 
 
 def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
-    """The launcher's two processes, the sampler, one thread that starts tasks, and a task. That more cannot be started
-    is said once, although each task that starts has been one of those that could not."""
+    """The limit allows guard, loop, sampler, one starter thread and one task."""
     made = Launch(tmp_path, "", 2, tasks=3, command=("/bin/sleep", "0.1"), bind=False)
     with cgroup("pids", {"pids.max": "5"}) as (_, before):
         code, said = made.start(before=before).end()
@@ -740,7 +695,6 @@ def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
 
 
 def test_cores_that_the_job_loses_cost_no_task_and_are_not_recorded(tmp_path):
-    """An administrator takes one of two cores away in the middle: the tasks that should be there run on the other."""
     first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
     if first == last:
         pytest.skip("NOT TESTED: it takes two cores")
@@ -759,14 +713,12 @@ def test_cores_that_the_job_loses_cost_no_task_and_are_not_recorded(tmp_path):
 
 
 def test_a_script_without_its_first_line_is_run_by_the_shell(tmp_path):
-    """As every shell does."""
     made = Launch(tmp_path, "echo plain $LLSUB_RANK\n", 1)
     assert made.go()[0] == 0
     assert made.log(0) == "plain 0\n"
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
-    """Before anything starts."""
     made = Launch(tmp_path, "#!/bin/bash\n", 1)
     host = os.uname().nodename.split(".")[0]
     (made.folder / f"p0-p0_{host}").write_text("in the way")
@@ -777,18 +729,16 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
 
 
 def test_a_full_disk_is_said(tmp_path):
-    """A file system of 64 KiB: tasks go on, and whoever reads the log is told."""
     with small_disk(tmp_path / "small", "size=64k") as small:
         made = Launch(small, "#!/bin/bash\nhead -c 100000 /dev/zero\nsleep 1.5\nexit 0\n", 2)
         code, said = made.go()
-        assert "may be cut off" in said
+        assert "may be incomplete" in said
         assert "could not be written" in said or {one.outcome for one in made.results().values()} == {"done"}
         assert code in (0, 1)
         assert "Traceback" not in said
 
 
 def test_a_folder_without_a_run_is_a_sentence(tmp_path):
-    """Exit code 1, as for every state that cannot be read."""
     argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
     assert done.returncode == 1
@@ -799,7 +749,6 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path):
 
 
 def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
-    """Nothing more starts, what runs goes on to its end, and the last sentences say why."""
     text = "#!/bin/sh\n[ $LLSUB_TASK = 1 ] && exec sleep 1\n[ -e fixed ] || exit 3\n"
     made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3)
     code, said = made.go()
@@ -815,7 +764,6 @@ def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
 
 
 def test_failures_of_an_instant_slow_a_run_down(tmp_path):
-    """So that a wrong path does not burn through all its tasks; said once."""
     made = Launch(tmp_path, "#!/bin/sh\nexit 3\n", 2, tasks=5000, distribution="dynamic").start()
     wait_for(lambda: len(made.results()) > 24)
     made.process.terminate()
@@ -826,13 +774,12 @@ def test_failures_of_an_instant_slow_a_run_down(tmp_path):
 
 
 def test_a_summary_without_room_costs_neither_sentence_nor_exit_code(tmp_path):
-    """What could not be written is named; where the results are is, too."""
     with small_disk(tmp_path / "disk", "size=300k") as disk:
         made = Launch(disk, "#!/bin/sh\n[ $LLSUB_TASK != 7 ]\n", 2, tasks=600, distribution="dynamic", logs="rank")
         code, said = made.go()
         assert code == 1
         assert "599 of 600 tasks done" in said
         assert "failed: 7\n" in said
-        assert f"{made.folder}/summary.json cannot be written (No space left on device); what became of every" in said
+        assert f"{made.folder}/summary.json cannot be written (No space left on device); the outcome of every" in said
         assert "Traceback" not in said
         assert list(made.folder.glob("summary*")) == []

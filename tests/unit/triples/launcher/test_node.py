@@ -68,7 +68,6 @@ def paths(tmp_path):
 
 @pytest.fixture
 def prepare(machine, paths):
-    """prepare() with this test's paths."""
     made = []
 
     def call(run, environ, settings=NO_MPS):
@@ -118,7 +117,6 @@ def values(worker):
 
 
 def test_a_triple_has_its_ranks_node_by_node(prepare):
-    """[3,8]: the second node has 8 to 15, and its folder says so."""
     made = prepare(triple_run(3, 8), {**SLURM, "SLURM_NODEID": "1", "SLURM_NNODES": "3"})
     assert (made.index, made.count, made.first_rank, made.last_rank) == (1, 3, 8, 15)
     assert [worker.rank for worker in made.workers] == list(range(8, 16))
@@ -127,12 +125,10 @@ def test_a_triple_has_its_ranks_node_by_node(prepare):
 
 
 def test_a_requeued_job_is_another_one(prepare):
-    """4711.2 after the second requeue."""
     assert prepare(triple_run(1, 1), {**SLURM, "SLURM_RESTART_COUNT": "2"}).job == "4711.2"
 
 
 def test_without_a_triple_slurm_says_where_processes_are(prepare):
-    """In the words that the job's script kept: the launcher's own step has one task a node."""
     run = Run(name="x", command=("/x",), cwd="/", triple=None, processes=7, tasks=7)
     here = {
         **SLURM,
@@ -150,7 +146,6 @@ def test_without_a_triple_slurm_says_where_processes_are(prepare):
 
 
 def test_outside_slurm_all_processes_are_here(prepare):
-    """A workstation: its own name, all GPUs that CUDA would see, and a job name of its own."""
     made = prepare(triple_run(1, 3), {})
     assert made.job.startswith(f"local-{os.getpid()}-")
     assert (made.first_rank, made.last_rank) == (0, 2)
@@ -170,7 +165,6 @@ def test_outside_slurm_all_processes_are_here(prepare):
     ],
 )
 def test_a_triple_of_another_number_of_nodes_is_refused(prepare, environ, said):
-    """Ranks would be missing, or there twice."""
     with pytest.raises(LaunchError, match=said):
         prepare(triple_run(2, 8, 5), environ)
 
@@ -179,7 +173,6 @@ def test_a_triple_of_another_number_of_nodes_is_refused(prepare, environ, said):
 
 
 def test_cores_and_threads_of_each_process(prepare):
-    """[1,4,10] fills the node, and [1,4,2] is told what would."""
     made = prepare(triple_run(1, 4, 10), SLURM)
     assert [worker.place.cpus for worker in made.workers] == [
         tuple(range(first, first + 10)) for first in (0, 10, 20, 30)
@@ -191,19 +184,16 @@ def test_cores_and_threads_of_each_process(prepare):
 
 
 def test_the_second_node_does_not_say_it_again(prepare):
-    """Once a run."""
     assert prepare(triple_run(2, 4, 2), {**SLURM, "SLURM_NNODES": "2", "SLURM_NODEID": "1"}).notes == ()
 
 
 def test_processes_that_are_not_bound_have_all_cores(prepare):
-    """The off switch."""
     made = prepare(triple_run(1, 4, bind=False), SLURM)
     assert {worker.place.cpus for worker in made.workers} == {tuple(range(40))}
     assert {worker.place.threads for worker in made.workers} == {10}
 
 
 def test_cores_near_the_gpu(prepare, machine, monkeypatch):
-    """GPU 0 at socket 1, as its PCI address tells."""
     for index, bus_id in enumerate(("00000000:3B:00.0", "00000000:AF:00.0")):
         machine.bus_ids[uuid(index)] = bus_id
     monkeypatch.setattr(
@@ -215,7 +205,6 @@ def test_cores_near_the_gpu(prepare, machine, monkeypatch):
 
 
 def test_the_real_machine_has_a_seat():
-    """Nothing replaced but the paths: this test's own cores."""
     made = node.prepare(triple_run(1, 1), Path("/x"), {"CUDA_VISIBLE_DEVICES": ""}, Paths(Path("/nowhere")), NO_MPS)
     assert set(made.workers[0].place.cpus) == os.sched_getaffinity(0)
     assert node.release(made) == ()
@@ -225,13 +214,11 @@ def test_the_real_machine_has_a_seat():
 
 
 def test_without_gpus_nothing_is_said_of_them(prepare):
-    """A CPU triple, in a job without GPUs: the driver's list is not the job's."""
     made = prepare(triple_run(1, 2), SLURM)
     assert [(worker.gpu, worker.place.gpu, worker.environment) for worker in made.workers] == [(None, None, ())] * 2
 
 
 def test_the_jobs_gpus_in_turn(prepare):
-    """[1,5,8] on two GPUs: each process sees its own by UUID, and is not capped."""
     made = prepare(triple_run(1, 5, 8), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert [worker.place.gpu for worker in made.workers] == [0, 1, 0, 1, 0]
     assert [values(worker)["CUDA_VISIBLE_DEVICES"] for worker in made.workers] == [uuid(n) for n in (0, 1, 0, 1, 0)]
@@ -253,13 +240,11 @@ def test_the_jobs_gpus_in_turn(prepare):
 
 
 def test_one_process_a_gpu_is_no_sharing(prepare):
-    """Nothing to be said."""
     made = prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert made.notes == ()
 
 
 def test_a_driver_that_does_not_answer_leaves_slurms_words(prepare, machine):
-    """CUDA may know them all the same."""
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 3), {**SLURM, "CUDA_VISIBLE_DEVICES": "2,3"})
     assert [values(worker)["CUDA_VISIBLE_DEVICES"] for worker in made.workers] == ["2", "3", "2"]
@@ -270,7 +255,6 @@ def test_a_driver_that_does_not_answer_leaves_slurms_words(prepare, machine):
 
 
 def test_simulated_gpus(prepare, machine):
-    """Only where the site says so, and said."""
     machine.readings.clear()
     machine.gpu(simulated=True)
     here = {**SLURM, "CUDA_VISIBLE_DEVICES": "0"}
@@ -288,7 +272,6 @@ TWO = {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"}
 
 
 def test_daemons_of_our_own(prepare, daemons, paths):
-    """One a GPU, in a folder that is the user's alone; both are gone after the release, which may come twice."""
     made = prepare(triple_run(1, 4), TWO, MPS)
     above = paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}"
     assert daemons.started == tuple(f"{above}/0000000{n}-000000" for n in (0, 1))
@@ -307,7 +290,6 @@ def test_daemons_of_our_own(prepare, daemons, paths):
 
 
 def test_a_share_that_was_written_caps(prepare, daemons):
-    """An even part of what there is, or what was asked."""
     made = prepare(triple_run(1, 4, share=ShareRequest(4)), TWO, MPS)
     assert values(made.workers[0])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
     made = prepare(triple_run(1, 4, share=ShareRequest(4, mem_mib=100, sm=10)), TWO, MPS)
@@ -316,7 +298,6 @@ def test_a_share_that_was_written_caps(prepare, daemons):
 
 
 def test_the_path_of_a_socket_fits(monkeypatch):
-    """In the real /tmp, with the largest numbers there are: 87 bytes."""
     monkeypatch.setattr(os, "getuid", lambda: 2**32 - 2)
     monkeypatch.setattr(os, "getpid", lambda: 2**22)
     here = slot_assignment.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
@@ -326,13 +307,11 @@ def test_the_path_of_a_socket_fits(monkeypatch):
 
 
 def test_mps_off_starts_nothing_and_says_nothing(prepare, daemons):
-    """The user knows."""
     made = prepare(triple_run(1, 4, share=ShareRequest(2, mps=False)), TWO, MPS)
     assert (daemons.started, made.notes) == ((), ())
 
 
 def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
-    """Said of its GPU; the other one has its daemon."""
     daemons.broken = (uuid(1),)
     made = prepare(triple_run(1, 4), TWO, MPS)
     assert [values(worker)["SLURM_SHARE_MPS"] for worker in made.workers] == ["on", "off", "on", "off"]
@@ -342,7 +321,6 @@ def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
 
 
 def test_mps_on_or_nothing(prepare, daemons, paths):
-    """What did start is stopped again."""
     daemons.broken = (uuid(1),)
     run = triple_run(1, 4, share=ShareRequest(2, mps=True))
     with pytest.raises(LaunchError, match=r"it asked for mps=on, and MPS did not start on GPU-.*: its server ended"):
@@ -354,7 +332,6 @@ def test_mps_on_or_nothing(prepare, daemons, paths):
 
 
 def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, tmp_path):
-    """The real start looks: without MPS, and said."""
     (tmp_path / "trap").mkdir()
     (paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}").symlink_to(tmp_path / "trap")
     made = prepare(triple_run(1, 4), TWO, MPS)
@@ -364,7 +341,6 @@ def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, t
 
 
 def test_what_outlives_its_end_is_said(prepare, daemons, monkeypatch):
-    """The node's next user wants to know."""
     made = prepare(triple_run(1, 4), TWO, MPS)
     monkeypatch.setattr(
         mp_daemons,
@@ -411,7 +387,6 @@ def planned(paths):
 
 
 def computed_plan(per_gpu=4, gpus=2):
-    """As the Prolog writes it, under MPS."""
     listed = tuple(replace(reading.gpu, index=reading.gpu.index + 2) for reading in FakeNvml().gpu().gpu().readings)
     job = JobContext(4711, os.getuid(), os.getgid(), "n1", (uuid(0), uuid(1))[:gpus], ShareRequest(per_gpu, sm="even"))
     return decided(job, listed[:gpus], directories={uuid(0): "/p0", uuid(1): "/p1"})
@@ -423,7 +398,6 @@ def variables(plan, number):
 
 
 def test_a_packed_run_books_whole_gpus_whatever_the_number_of_its_processes(prepare, planned, machine):
-    """Three processes and 8 slots on two GPUs: the other slots are held too, and nothing is said to be left over."""
     planned(computed_plan())
     made = prepare(triple_run(1, 3, pack=PackRequest()), SLURM)
     assert [len(made.workers), len(made.leases.slots)] == [3, 8]
@@ -458,7 +432,6 @@ def test_a_packed_run_has_its_part_of_a_gpu_of_which_another_step_has_slots(prep
 
 
 def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
-    """N was computed for nodes with one GPU, and this one has two: two processes a GPU, half of it each."""
     planned(computed_plan())
     made = prepare(triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=True), SLURM)
     assert [worker.slot for worker in made.workers] == [0, 1, 2, 3]
@@ -474,7 +447,6 @@ def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
 
 @pytest.mark.parametrize("reason", ["written", "another step", "unknown size", "as many"])
 def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
-    """A number that the user wrote; slots that others have; GPUs of unknown size; and where nothing differs."""
     plan = computed_plan(per_gpu=2 if reason == "as many" else 4)
     if reason == "unknown size":
         machine.broken = "Driver Not Loaded"
@@ -493,7 +465,6 @@ def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
 
 
 def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
-    """Each worker has its slot's own lines; nobody else of the job has those slots meanwhile."""
     planned()
     made = prepare(triple_run(1, 5), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert [worker.slot for worker in made.workers] == [0, 1, 2, 3, 4]
@@ -503,7 +474,7 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
         (uuid(0), 2, "Fake GPU"),
         (uuid(1), 3, "Fake GPU"),
     ]
-    assert made.notes == ("3 of the 8 slots of n1 are left over: a triple with 8 processes on a node would use them",)
+    assert made.notes == ("3 of the 8 slots of n1 are not used: a triple with 8 processes per node would use all",)
     assert (paths.slots(4711) / "0").read_text().startswith("step 3 holder ")
     other = Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)])
     assert other.take(8) == (5, 6, 7)
@@ -513,7 +484,6 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
 
 
 def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, paths):
-    """Slots 0, 2 and 4 are taken: the second GPU has more room."""
     planned()
     for slot in (0, 2, 4):
         started = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]
@@ -521,20 +491,18 @@ def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, pa
     made = prepare(triple_run(1, 4), SLURM)
     assert [worker.slot for worker in made.workers] == [1, 3, 5, 6]
     assert [worker.place.gpu for worker in made.workers] == [1, 1, 1, 0]
-    with pytest.raises(LaunchError, match="2 processes want a slot each, and other steps of the job have 7 of its 8"):
+    with pytest.raises(LaunchError, match="2 processes need a slot each, but other steps of the job have 7 of its 8"):
         prepare(triple_run(1, 2), SLURM)
     assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 7
 
 
 def test_more_processes_than_slots(prepare, planned):
-    """The arithmetic and what to write."""
     planned()
     with pytest.raises(LaunchError, match=r"9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5, or"):
         prepare(triple_run(1, 9), SLURM)
 
 
 def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
-    """gres/shard: one slot, though N is 4."""
     planned(replace(PLAN, gpus=GPUS[:1], slots=PLAN.slots[:1]))
     with pytest.raises(LaunchError, match="the job has one of 4 parts of a GPU, for one process; ask for 2 tasks"):
         prepare(triple_run(1, 2), SLURM)
@@ -542,7 +510,6 @@ def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
 
 
 def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
-    """Its sentence is complete."""
     planned(Refusal(4711, os.getuid(), "n1", "job 4711 cannot have --share-gpu=4 on n1: no GPU"))
     with pytest.raises(LaunchError) as caught:
         prepare(triple_run(1, 1), SLURM)
@@ -550,9 +517,8 @@ def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
 
 
 def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
-    """Neither is worth a guess."""
     planned(replace(PLAN, uid=os.getuid() + 1))
-    with pytest.raises(LaunchError, match="its plan is of job 4711 of uid"):
+    with pytest.raises(LaunchError, match="its plan belongs to job 4711 of uid"):
         prepare(triple_run(1, 1), SLURM)
     paths.plan(4711).write_text("slurm-share-plan 1\n")
     with pytest.raises(StateError, match="torn"):
@@ -560,7 +526,6 @@ def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
 
 
 def test_other_nodes_say_the_plans_notes_themselves(prepare, planned):
-    """On the first one the batch shell has said them."""
     planned()
     assert prepare(triple_run(1, 8), SLURM).notes == ()
     second = {**SLURM, "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_ID": "4712"}
@@ -569,7 +534,6 @@ def test_other_nodes_say_the_plans_notes_themselves(prepare, planned):
 
 
 def test_a_plan_needs_no_driver_here(prepare, planned, machine):
-    """The GPU is as the plan has it."""
     planned()
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 2), SLURM)
@@ -578,8 +542,7 @@ def test_a_plan_needs_no_driver_here(prepare, planned, machine):
 
 @pytest.mark.parametrize("driver", ["answers", "does not answer"])
 def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, driver):
-    """The node was upgraded under the job: the tasks find what the old release wrote, byte for byte. The size of a GPU
-    is the driver's word."""
+    """The node was upgraded while the job ran. Version 1 has no GPU sizes, so the driver reports them."""
     machine.readings.clear()
     machine.gpu(memory_total_mib=81559).gpu(memory_total_mib=81559)
     if driver == "does not answer":
@@ -598,7 +561,6 @@ def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, dr
 
 
 def test_the_time_for_ending_mps_is_less_than_slurm_gives():
-    """KillWait is 30 s."""
     assert slot_assignment.STOP_S + UNDO_S < 30
     assert mp_daemons.UNDO_S <= UNDO_S
 
@@ -609,7 +571,6 @@ PACK = PackRequest()
 
 
 def test_packed_processes_as_many_as_gpus_still_have_mps_on_each(prepare, daemons):
-    """All of them may meet on one GPU, so that the rule of one process a GPU does not hold."""
     made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
     assert len(daemons.started) == 2
     assert [facts.is_mps for facts in made.gpu_facts] == [True, True]
@@ -621,7 +582,7 @@ def test_packed_processes_as_many_as_gpus_still_have_mps_on_each(prepare, daemon
 
 
 def test_more_packed_processes_than_mps_has_clients_still_have_mps(prepare, daemons):
-    """Of 40 on two GPUs with MPS for 48 each, and of 200, which are never all on one: the packer counts clients."""
+    """MPS allows 48 clients of a GPU; the packer counts clients."""
     made = prepare(triple_run(1, 40, pack=PACK), TWO, MPS)
     assert len(made.workers) == 40
     made = prepare(triple_run(1, 200, pack=PACK, bind=False), TWO, MPS)
@@ -659,4 +620,4 @@ def test_a_folder_of_bookings_that_cannot_be_used_is_said_and_the_run_goes_on(pr
     (paths.tmp / f"slurm-share-{os.getuid()}").write_text("")
     made = prepare(triple_run(1, 2, pack=PACK), TWO, MPS)
     assert made.bookings is None
-    assert [note for note in made.notes if "other launchers of yours" in note]
+    assert [note for note in made.notes if "your other launchers" in note]

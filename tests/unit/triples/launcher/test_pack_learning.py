@@ -1,4 +1,4 @@
-"""What a packed run keeps, and what it says where that fails."""
+"""Histories and groups of a packed run, and messages if they cannot be written."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def test_groups_that_cannot_be_written_are_said_once(tmp_path, monkeypatch):
     packer = SimpleNamespace(groups=SimpleNamespace(take_new=lambda: [GROUP]))
     learning.write_groups(packer)
     learning.write_groups(packer)
-    assert said == ["groups of tasks are not kept for slurm-share pack explain: No such file or directory"]
+    assert said == ["groups of tasks are not recorded for slurm-share pack explain: No such file or directory"]

@@ -63,7 +63,6 @@ exec {home}/nvidia-cuda-mps-control "$@"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The simulated NVML."""
     folder = tmp_path_factory.mktemp("library")
     subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}"], check=True)
     return folder
@@ -94,15 +93,12 @@ class Machine:
         self.started: list[subprocess.Popen[str]] = []
 
     def run(self, lines: list[str], **more: Any) -> Packed:
-        """A folder with a run of these commands."""
         return Packed(self, lines, **more)
 
     def bookings(self) -> list[str]:
-        """The files of bookings that there are."""
         return [str(path) for path in self.tmp.glob("slurm-share-*/bookings/*/*")]
 
     def close(self) -> None:
-        """End what is left, and remove the folder."""
         for process in self.started:
             process.kill()
             process.communicate()
@@ -148,7 +144,6 @@ class Packed:
             (self.folder / run_folder.SPECS).write_bytes(run_folder.render_specs(specs))
 
     def start(self, *more: str, **environ: str) -> subprocess.Popen[str]:
-        """Begin."""
         machine = self.machine
         process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, self.folder, machine.tmp, machine.control, *more],
@@ -163,37 +158,30 @@ class Packed:
         return process
 
     def go(self, *more: str, **environ: str) -> tuple[int, str]:
-        """Begin and wait; exit code and all it said."""
         process = self.start(*more, **environ)
         text, _ = process.communicate(timeout=PATIENCE_S)
         return process.returncode, text
 
     @property
     def node(self) -> Path:
-        """The node's folder."""
         return next(self.folder.glob("p*_*"))
 
     def ended(self) -> list[Ended]:
-        """All attempts, in the order of their ends."""
         return list(run_folder.parse_results((self.node / run_folder.RESULTS).read_bytes()))
 
     def attempts(self) -> dict[int, list[Ended]]:
-        """task -> its attempts."""
         found: dict[int, list[Ended]] = {}
         for one in self.ended():
             found.setdefault(one.task, []).append(one)
         return found
 
     def outcomes(self) -> dict[int, list[str]]:
-        """task -> how its attempts ended."""
         return {task: [one.outcome for one in tried] for task, tried in sorted(self.attempts().items())}
 
     def log(self, task: int) -> str:
-        """What a task printed."""
         return (self.node / f"mix.log.{task}").read_text()
 
     def decisions(self) -> list[journal.Entry]:
-        """The journal."""
         return list(journal.read_journal((self.node / journal.DECISIONS).read_bytes()))
 
 
@@ -213,7 +201,6 @@ def alive(mark: str) -> list[int]:
 
 
 def wait_for(what: Callable[[], object], timeout: float = PATIENCE_S) -> Any:
-    """What `what` answers, as soon as it is something."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = what()
@@ -225,7 +212,6 @@ def wait_for(what: Callable[[], object], timeout: float = PATIENCE_S) -> Any:
 
 @pytest.fixture
 def machine(library: Path) -> Iterator[Machine]:
-    """Two GPUs of 40 GiB, with MPS."""
     made = Machine(library, 2, 40960, mps=True)
     yield made
     made.close()
@@ -233,7 +219,6 @@ def machine(library: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def without_mps(library: Path) -> Iterator[Machine]:
-    """The same without MPS."""
     made = Machine(library, 2, 40960, mps=False)
     yield made
     made.close()
@@ -268,7 +253,6 @@ def test_unlike_tasks_share_the_gpus_by_their_size_and_the_journal_replays(machi
 
 
 def test_estimate_far_too_small_kills_that_task_alone_and_it_runs_again_with_more(machine: Machine) -> None:
-    """The user's number is 4 GiB, and it takes 9: three neighbours on each GPU do not notice."""
     lines = [task("9G", 1), *(task("5G", 2.5) for _ in range(6))]
     specs = [TaskSpec(gpu_mem_mib=4096), *(TaskSpec(gpu_mem_mib=5632) for _ in range(6))]
     run = machine.run(lines, specs=specs, settings=HARD)
@@ -287,7 +271,6 @@ def test_estimate_far_too_small_kills_that_task_alone_and_it_runs_again_with_mor
 
 
 def test_estimate_far_too_large_shrinks_when_its_memory_is_flat(machine: Machine) -> None:
-    """Nothing is known of three tasks, and half a GPU is booked for each: a fourth finds room when they have shrunk."""
     lines = [task("2G", 9), task("2G", 9.5), task("2G", 9.2), task("30G", 1)]
     run = machine.run(lines, specs=[TaskSpec(), TaskSpec(), TaskSpec(), TaskSpec(gpu_mem_mib=31 * 1024)])
     code, said = run.go()
@@ -313,7 +296,6 @@ def test_memory_that_grows_late_beyond_its_cap_is_its_own_death_and_learned(mach
 
 
 def test_out_of_memory_for_ever_ends_after_a_few_attempts_with_a_sentence(machine: Machine) -> None:
-    """Larger than any GPU: two attempts beside others, or one with a GPU to itself, and no more."""
     run = machine.run([task("60G", 1), task("2G", 1)])
     code, said = run.go()
     assert code == 1
@@ -347,7 +329,6 @@ def test_host_memory_words_are_an_ordinary_failure(machine: Machine) -> None:
 
 
 def test_several_processes_of_a_task_and_one_that_leaves_its_group_count_together(machine: Machine) -> None:
-    """Three CUDA processes in one session are one task's memory and three clients."""
     line = f"{task('2G', 4)} & {task('3G', 4)} & {task('1G', 4)}; wait"
     run = machine.run([line], specs=[TaskSpec(gpu_mem_mib=8192)])
     code, said = run.go()
@@ -358,7 +339,6 @@ def test_several_processes_of_a_task_and_one_that_leaves_its_group_count_togethe
 
 
 def test_memory_of_a_process_that_left_its_session_is_not_booked_again(machine: Machine) -> None:
-    """A daemon with 30 GiB stays behind: what it holds is not given to the next task on that GPU."""
     lines = [f"setsid {task('30G', 6)} </dev/null >/dev/null 2>&1 & sleep 3", task("25G", 1), task("25G", 1.1)]
     specs = [TaskSpec(gpu_mem_mib=31 * 1024), TaskSpec(gpu_mem_mib=26 * 1024), TaskSpec(gpu_mem_mib=26 * 1024)]
     run = machine.run(lines, specs=specs)
@@ -394,7 +374,6 @@ def test_the_mps_daemon_dies_and_the_tasks_go_on_elsewhere_free_of_charge(machin
 def test_tasks_that_a_lost_gpu_ends_are_free_even_before_the_next_sample_and_the_rest_runs_elsewhere(
     machine: Machine,
 ) -> None:
-    """Programs on it fail at once, and so do those that are started there until the driver is asked again."""
     short = "for i in $(seq 40); do sleep 0.1; [ -e DOWN ] && case $CUDA_VISIBLE_DEVICES in *UUID*) exit 1;; esac; done"
     down = machine.home / "down"
     uuid = next(
@@ -426,7 +405,6 @@ def test_a_task_that_only_prints_that_its_gpu_is_lost_fails_and_all_others_are_d
 
 
 def test_memory_of_others_counts_from_the_first_start_on(machine: Machine) -> None:
-    """A notebook has 30 GiB of GPU 0 when the run begins: no task is put there to run out of memory."""
     notebook = subprocess.Popen([*task("30G", 60).split(), "--device", "0"], env=machine.environ)
     try:
         wait_for(lambda: any((machine.state / "clients").iterdir()))
@@ -491,7 +469,6 @@ def test_a_killed_launcher_leaves_no_booking_and_a_resume_runs_each_task_once(ma
 
 
 def test_what_an_earlier_job_has_shown_is_taken_over(machine: Machine) -> None:
-    """Out of memory for good with 4 GiB; the resumed run begins with more than that."""
     none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, guard="hard", oom_retries=0)
     run = machine.run([task("9G", 1)], specs=[TaskSpec(gpu_mem_mib=4096)], settings=none)
     assert run.go()[0] == 1
@@ -514,7 +491,6 @@ def test_without_mps_booking_alone_places_tasks_and_that_is_said_once(without_mp
 
 
 def test_neighbours_of_a_task_that_outgrows_its_booking_run_again_free_of_charge(library: Path) -> None:
-    """Without caps a task takes the room of others. What dies within its own booking is tried again at no cost."""
     machine = Machine(library, 1, 40960, mps=False)
     try:
         none = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0, oom_retries=0)
@@ -578,7 +554,6 @@ def test_a_task_finds_what_is_booked_for_it_and_frameworks_follow(machine: Machi
 
 
 def test_two_launchers_at_once_never_book_more_than_a_gpu_has(machine: Machine) -> None:
-    """Each has tasks of 15 GiB for both GPUs, of which each takes two; all are done, and none ran out of memory."""
     runs = [
         machine.run([task("15G", 1.5) for _ in range(4)], specs=[TaskSpec(gpu_mem_mib=16000)] * 4) for _ in range(2)
     ]
@@ -647,7 +622,6 @@ def test_a_clock_that_is_set_back_changes_no_decision(machine: Machine) -> None:
 
 
 def test_a_full_disk_for_journal_and_history_is_no_failure_of_the_run(machine: Machine) -> None:
-    """The home takes nothing: that is said once, and the tasks are done."""
     (machine.home / ".local").write_text("no folder")
     run = machine.run([task("5G", 3) for _ in range(3)])
     code, said = run.go()
@@ -667,7 +641,6 @@ def test_a_program_that_cannot_be_executed_is_tried_again_as_often_as_retries_sa
 
 
 def test_speeds_are_measured_learned_predicted_and_explained(machine: Machine) -> None:
-    """Two kinds of tasks run alone first. Then two of each share the GPUs: groups are measured and kept, and said."""
     kinds = [f"{TASK} --memory 3G --load {load} --work 8 --progress 0.2" for load in (70, 60)]
     sized = [TaskSpec(gpu_mem_mib=4096)]
     pack = PackRequest(settings=PackSettings(policy="gain", flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0))

@@ -55,7 +55,6 @@ class Told:
         self.process: subprocess.Popen[str] | None = None
 
     def begin(self) -> subprocess.Popen[str]:
-        """Start, and return when all tasks have."""
         self.process = self.run.start()
         wait_for(lambda: all("on" in self.log(number) for number in range(self.run.what.tasks)))
         return self.process
@@ -64,7 +63,6 @@ class Told:
         return "".join(path.read_text() for path in self.run.folder.glob(f"p*/mix.log.{number}"))
 
     def tell(self, *lines: str) -> None:
-        """Have something undone."""
         new = self.machine.tmp / "new"
         new.write_text("".join(f"{line}\n" for line in lines))
         new.rename(self.machine.tmp / "plan")
@@ -84,7 +82,6 @@ class Told:
         return found
 
     def states(self, number: int) -> list[str]:
-        """The states of a task's processes."""
         return list(self.processes(number).values())
 
     def is_stopped(self, number: int) -> bool:
@@ -106,7 +103,6 @@ class Told:
 
 @pytest.fixture
 def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:  # noqa: F811
-    """One GPU with MPS, and launchers that do what they are told."""
     monkeypatch.setattr(test_packed_runs, "LAUNCH", TOLD + test_packed_runs.LAUNCH)
     made = Machine(library, 1, 40960, mps=True)
     yield made
@@ -118,7 +114,6 @@ TREE = "echo on; (sleep 600; true) & setsid sleep 601 & bash -mc 'sleep 602; tru
 
 
 def counts(seconds: float) -> str:
-    """A task that works so long on the GPU."""
     return f"echo on; {task('1G', seconds)}"
 
 
@@ -165,8 +160,7 @@ def test_two_take_turns_and_both_are_done(machine: Machine) -> None:
 
 
 def test_a_paused_task_does_not_hang(machine: Machine) -> None:
-    """--hang=kill after three seconds; it is paused for six, and then it works for two. Its neighbour does not use the
-    GPU, which would be a sign of work."""
+    """--hang=kill ends tasks after 3 s without work; the task is paused for 6 s. Its neighbour uses no GPU."""
     idle = "echo on; for n in $(seq 120); do echo $n; sleep 0.1; done"
     run = Told(machine, [idle, "echo on; sleep 1; echo more; sleep 1"], hang="kill", hang_s=3.0)
     run.begin()
@@ -192,8 +186,7 @@ sys.exit(child.wait())
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda one: one.name)
 def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, number: signal.Signals) -> None:
-    """As scancel, the time limit and Ctrl-C do. A child of the task, in a group of its own, notes the signal at once,
-    while its neighbour does not end."""
+    """A child of the task, in its own group, records the signal."""
     notes, script = machine.home / "noted", machine.home / "parent.py"
     script.write_text(PARENT.format(notes=notes))
     run = Told(machine, ["trap '' TERM INT; echo on; while :; do sleep 0.1; done", f"exec {sys.executable} {script}"])
@@ -210,7 +203,6 @@ def test_told_to_end_paused_tasks_are_told_too_and_take_it(machine: Machine, num
 
 
 def processes(run: Told) -> tuple[int, int]:
-    """Guard and loop."""
     assert run.process is not None
     guard = run.process.pid
     return guard, int(wait_for(lambda: Path(f"/proc/{guard}/task/{guard}/children").read_text().split())[0])
@@ -271,7 +263,6 @@ def test_a_killed_task_that_was_paused_leaves_nothing_stopped(machine: Machine) 
 
 
 def test_what_scontrol_resume_lets_go_on_is_stopped_again(machine: Machine) -> None:
-    """Suspended and resumed: SIGSTOP, then SIGCONT, to every process of the job."""
     run = Told(machine, [counts(600), counts(600)])
     process = run.begin()
     run.pause(1)

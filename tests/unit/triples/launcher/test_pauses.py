@@ -1,4 +1,4 @@
-"""Tasks that are stopped and go on: all their processes, and who lets them go on when others are killed."""
+"""Pausing and continuing all processes of a task, also after loop, guard or watchdog were killed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ def test_all_processes_of_a_task_stop_and_go_on_in_whatever_group_and_session(be
 
 
 def test_no_new_child_escapes_the_stop(begin: Any) -> None:
-    """A program that forks all the time is stopped ten times; each time nothing of it changes afterwards."""
     leader = begin(FORKS).pid
     for _ in range(10):
         wait_for(lambda: len(family(leader)) > 3)
@@ -148,12 +147,11 @@ def test_the_table_says_that_a_task_is_stopped_before_its_first_process_is(
 
 
 def test_what_somebody_else_lets_go_on_is_stopped_again(begin: Any, stand: Stand) -> None:
-    """As `scontrol suspend` and `scontrol resume` do with all processes of a job."""
     leader = begin("import time; time.sleep(100)").pid
     stand.pauses.pause(stand.task(5, leader))
     os.kill(leader, signal.SIGCONT)
     wait_for(lambda: family(leader) == [False])
-    stand.pauses.look()
+    stand.pauses.check()
     assert family(leader) == [True]
 
 
@@ -217,7 +215,7 @@ def test_without_a_watchdog_nothing_is_stopped(begin: Any, stand: Stand) -> None
 
 @pytest.mark.parametrize("is_deaf", [False, True])
 def test_when_loop_and_guard_are_killed_the_watchdog_ends_what_is_paused(begin: Any, is_deaf: bool) -> None:
-    """A paused task, one that runs, and a row whose pid is another process now. The launcher is a fork of this one."""
+    """The table has a paused task, a running task, and a paused row whose pid was reused."""
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " if is_deaf else ""
     paused, runs, other = (begin(deaf + "import time; time.sleep(100)") for _ in range(3))
     time.sleep(0.3)

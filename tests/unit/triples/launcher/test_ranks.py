@@ -1,4 +1,4 @@
-"""Runs of ranks outside Slurm, as processes: how they meet, what ends them, and what is left."""
+"""Runs of ranks outside Slurm, as processes: rendezvous, ends, and processes left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def check_nothing_is_left(made: Ranks) -> None:
 
 
 def test_ranks_meet_and_find_who_they_are(tmp_path: Path) -> None:
-    """Each is welcomed by its node's rendezvous process; the variables hold no secret and nothing of MPI."""
     text = MEET + "print(json.dumps(dict(os.environ)))\n"
     made = Ranks(tmp_path, text, 4)
     codes, said = made.go(LLSUB_START_S="60", LLSUB_SEND_LIMIT="1000", PMI_RANK="3", LLSUB_OTHER="x")
@@ -57,7 +56,6 @@ def test_ranks_meet_and_find_who_they_are(tmp_path: Path) -> None:
 
 
 def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
-    """They hear who it was and why; what they do then is no failure of their own."""
     made = Ranks(tmp_path, FOLLOW, 4).start()
     wait_for(made.are_ready)
     assert made.open_sockets()
@@ -75,7 +73,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
         == 1
     )
     assert "ended by a signal: 2" in said
-    assert "a run of ranks that talk is submitted anew" in said
+    assert "a run with --spmd cannot be resumed; submit it again" in said
     assert "--resume" not in said
     check_nothing_is_left(made)
 
@@ -101,7 +99,7 @@ def test_the_run_ends_with_the_code_of_its_reason(tmp_path: Path, last: str, cod
 
 
 def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
-    """SIGTERM ten seconds after the end of another one; not before. Other tests here wait for one second."""
+    """The grace time is ten seconds here; other tests shorten it to one."""
     made = Ranks(tmp_path, STAY, 3, grace_s=names.END_GRACE_S).start()
     wait_for(made.are_ready)
     began = time.monotonic()
@@ -111,11 +109,10 @@ def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
     assert codes == [1]
     assert made.outcomes() == ["signal", "unfinished", "unfinished"]
     assert made.results()[1].code == 5
-    assert "a run of ranks that talk is submitted anew" in said
+    assert "a run with --spmd cannot be resumed; submit it again" in said
 
 
 def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:
-    """They are told all the same, and their own end is their own."""
     text = RANK + "if rank == 1: sys.exit(7)\nprint('heard', hear())\n"
     made = Ranks(tmp_path, text, 3, keep_going=True)
     codes, said = made.go()
@@ -126,7 +123,6 @@ def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_the_loss_of_the_rendezvous_process_alone_is_no_error(tmp_path: Path) -> None:
-    """Its ranks go on to their end."""
     text = RANK + f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.05)\n"
     made = Ranks(tmp_path, text, 3).start()
     wait_for(made.are_ready)
@@ -138,7 +134,6 @@ def test_the_loss_of_the_rendezvous_process_alone_is_no_error(tmp_path: Path) ->
 
 
 def test_without_a_rendezvous_process_the_launcher_ends_the_run(tmp_path: Path) -> None:
-    """At the next end of a rank, after the same time."""
     made = Ranks(tmp_path, STAY, 3).start()
     wait_for(made.are_ready)
     kill(made.rendezvous_pid())
@@ -153,7 +148,6 @@ def test_without_a_rendezvous_process_the_launcher_ends_the_run(tmp_path: Path) 
 
 @pytest.mark.parametrize("who", ["loop", "guard", "both"])
 def test_nothing_is_left_of_a_launcher_that_is_killed(tmp_path: Path, who: str) -> None:
-    """Neither ranks nor the rendezvous process, also where both are killed at once and the ranks hear nothing."""
     made = Ranks(tmp_path, STAY, 3).start()
     wait_for(made.are_ready)
     its, loop, guard = made.rendezvous_pid(), made.loop_pid(), made.launchers[0].pid
@@ -165,7 +159,6 @@ def test_nothing_is_left_of_a_launcher_that_is_killed(tmp_path: Path, who: str) 
 
 
 def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> None:
-    """Nobody waits for a rank that could not be started."""
     made = Ranks(tmp_path, MEET, 3, command=("/no/program",))
     began = time.monotonic()
     codes, said = made.go()
@@ -176,7 +169,6 @@ def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> Non
 
 
 def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp_path: Path) -> None:
-    """As Python itself says it on the node."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$0: No module named slurm_share.spmd" >&2\nexit 1\n')
     python.chmod(0o755)
@@ -188,7 +180,6 @@ def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp
 
 
 def test_a_word_to_end_reaches_all_ranks(tmp_path: Path) -> None:
-    """SIGTERM, as at a time limit."""
     made = Ranks(tmp_path, STAY, 3).start()
     wait_for(made.are_ready)
     kill(made.launchers[0].pid, signal.SIGTERM)
@@ -198,7 +189,6 @@ def test_a_word_to_end_reaches_all_ranks(tmp_path: Path) -> None:
 
 
 def test_only_the_last_start_of_a_run_counts(tmp_path: Path) -> None:
-    """What ranks did before a requeue is done again, and may fail then."""
     text = RANK + f"sys.exit(os.path.exists({str(tmp_path / 'again')!r}) and rank == 1)\n"
     made = Ranks(tmp_path, text, 2)
     assert made.go()[0] == [0]
@@ -211,7 +201,6 @@ def test_only_the_last_start_of_a_run_counts(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_what_can_be_watched(tmp_path: Path) -> None:
-    """As the rank says itself, after two seconds in a call."""
     text = (
         RANK + f"if rank == 1:\n"
         f"    say(wire.Waiting('recv', 0, 3, 'x', 2.5, 0, 0))\n"
@@ -239,12 +228,10 @@ def test_who_waits_for_what_can_be_watched(tmp_path: Path) -> None:
     ],
 )
 def test_only_our_own_package_is_said_to_be_missing(tail: bytes, is_missing: bool) -> None:
-    """Not where a program that names it lacks another module."""
     assert rules.is_module_missing(tail) is is_missing
 
 
 def test_the_longest_wait_comes_first() -> None:
-    """With the number of the others."""
     waits = [Wait(7, "in recv for (3, 'x')", 60.0), Wait(2, "in barrier", 90.0)]
     assert rules.waits_text(waits, 100.0) == "rank 7 waits in recv for (3, 'x') since 40 s and 1 rank more"
     assert rules.waits_text([], 100.0) == ""
@@ -254,7 +241,6 @@ def test_the_longest_wait_comes_first() -> None:
 
 
 def test_ranks_of_two_nodes_meet_and_the_key_goes(tmp_path: Path) -> None:
-    """Two launchers; ranks are numbered from node to node. Nothing of the key is left, and no port."""
     text = MEET + "print(json.dumps(dict(os.environ)))\n"
     made = Ranks(tmp_path, text, 2, 2)
     key = (made.folder / "rendezvous" / "key").read_bytes()
@@ -275,7 +261,6 @@ def test_ranks_of_two_nodes_meet_and_the_key_goes(tmp_path: Path) -> None:
 
 
 def test_an_end_on_one_node_ends_the_others(tmp_path: Path) -> None:
-    """Node 0 says it, once; also ranks on the node that had no such end are told."""
     made = Ranks(tmp_path, FOLLOW, 2, 2).start()
     wait_for(made.are_ready)
     kill(made.pid(3))
@@ -287,7 +272,6 @@ def test_an_end_on_one_node_ends_the_others(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
-    """Node 1 is gone whole; its ranks are lost to node 0."""
     made = Ranks(tmp_path, FOLLOW, 2, 2).start()
     wait_for(made.are_ready)
     gone = [made.launchers[1].pid, made.loop_pid(1), made.pid(2), made.pid(3)]
@@ -320,7 +304,6 @@ def test_a_node_whose_launcher_fails_before_its_ranks_ends_the_others(tmp_path: 
 
 
 def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
-    """The start before has removed the first one."""
     made = Ranks(tmp_path, MEET, 1, 2)
     assert made.go()[0] == [0, 0]
     codes, said = made.start(restart=1).end()
@@ -329,7 +312,7 @@ def test_a_requeued_run_makes_a_key_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_requeued_run_does_not_use_the_key_that_a_lost_node_left(tmp_path: Path) -> None:
-    """Node 0 was lost with its launcher, so nobody removed the first key. It could not be used: it is not private."""
+    """Node 0 was lost with its launcher, so the first key was not removed."""
     made = Ranks(tmp_path, MEET, 1, 2)
     (made.folder / "rendezvous" / "key").chmod(0o644)
     codes, said = made.start(restart=1).end()
@@ -338,7 +321,6 @@ def test_a_requeued_run_does_not_use_the_key_that_a_lost_node_left(tmp_path: Pat
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """Nobody starts a rank with it."""
     made = Ranks(tmp_path, MEET, 1, 2)
     (made.folder / "rendezvous" / "key").chmod(0o644)
     (made.folder / "rendezvous").chmod(0o755)
@@ -349,7 +331,6 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_key_is_the_users_alone(tmp_path: Path) -> None:
-    """A second one is refused."""
     rendezvous_files.make(tmp_path)
     folder = rendezvous_files.folder_of(tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -375,12 +356,10 @@ def test_the_folder_of_the_key_is_the_users_alone(tmp_path: Path) -> None:
     ],
 )
 def test_an_end_is_told_with_its_reason(code: int | None, number: int | None, outcome: str, text: str) -> None:
-    """As the launcher knows it."""
     assert rendezvous.clause(code, number, outcome) == text
 
 
 def test_ports_are_read_as_slurm_writes_them() -> None:
-    """One, a range; nothing else. The site's own come first."""
     none = Messages()
     assert rendezvous.ports_of(none, {"SLURM_STEP_RESV_PORTS": "60000-60010"}) == (60000, 60010)
     assert rendezvous.ports_of(none, {"SLURM_STEP_RESV_PORTS": "12000"}) == (12000, 12000)
@@ -390,7 +369,6 @@ def test_ports_are_read_as_slurm_writes_them() -> None:
 
 
 def test_ranks_listen_on_the_ports_that_they_are_given(tmp_path: Path) -> None:
-    """In a run of several nodes; Slurm's word for it is passed on."""
     made = Ranks(tmp_path, MEET + "print('ports', os.environ['LLSUB_PORTS'])\n", 1, 2)
     codes, said = made.go(SLURM_STEP_RESV_PORTS="23456-23470")
     assert codes == [0, 0], said

@@ -1,4 +1,4 @@
-"""What a launcher measures of running tasks: sources, neighbours and pauses, with a clock of the test's own."""
+"""Rates of running tasks: sources, neighbours and pauses, with a fake clock."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Desk:
             self.look()
 
     def look(self, done: int = 0) -> None:
-        self.rates.look(self.running, self.strategy, done)  # type: ignore[arg-type]
+        self.rates.update(self.running, self.strategy, done)  # type: ignore[arg-type]
 
     def rate(self, task: int) -> float | None:
         found = self.strategy.rates.get(task)
@@ -109,7 +109,6 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """Without --progress."""
     made = Desk(tmp_path, monkeypatch)
     yield made
     made.rates.close()
@@ -124,7 +123,6 @@ def test_rate_is_told_when_a_window_closes(desk: Desk) -> None:
 
 
 def test_speed_of_an_attempt_is_that_of_all_its_time(desk: Desk) -> None:
-    """And not that beside its last neighbours, where it may have been alone for a moment at the end."""
     task = desk.start(0)
     desk.work(11, 5)
     desk.strategy.ratio, desk.strategy.alone = 1.0, Rate(per_s=10, error_per_s=0, windows=2, source="progress")
@@ -166,7 +164,6 @@ def test_neighbour_that_is_over_between_two_looks_restarts_the_windows_too(desk:
 
 
 def test_pause_restarts_the_windows_and_counts_in_none(desk: Desk) -> None:
-    """Neither of the paused task, nor of its neighbour, which is faster meanwhile."""
     first = desk.start(0)
     desk.start(1)
     desk.work(12, 5, 3)

@@ -1,4 +1,4 @@
-"""What the loop says of its workers survives the loop."""
+"""The shared table of workers survives the loop."""
 
 import os
 
@@ -6,7 +6,6 @@ from slurm_share.triples.launcher.table import Row, Table
 
 
 def test_rows_are_seen_by_the_process_that_forked_the_writer():
-    """Begun, started, ended, each as far as it came."""
     table = Table(5)
     pid = os.fork()
     if pid == 0:

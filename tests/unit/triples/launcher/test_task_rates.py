@@ -21,14 +21,12 @@ WINDOW_S = 1.0
 
 @pytest.fixture
 def machine(library: Path) -> Iterator[Machine]:  # noqa: F811
-    """Two GPUs without MPS."""
     made = Machine(library, 2, 40960, mps=False)
     yield made
     made.close()
 
 
 def make(machine: Machine, lines: list[str], *, is_packed: bool = True, **more: Any) -> Packed:
-    """A run of these commands with short windows."""
     made = machine.run(lines, **{"rate_window_s": WINDOW_S, "settings": QUICK, **more})
     if not is_packed:
         made.what = replace(made.what, pack=None)
@@ -43,7 +41,6 @@ def work(seconds: float, *more: str) -> str:
 
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_task_that_writes_its_progress_has_units_and_a_rate(machine: Machine, is_packed: bool) -> None:
-    """A second of simulated work a second: two alone, one on each GPU."""
     run = make(machine, [work(4), work(4)], at_once=2, is_packed=is_packed)
     code, said = run.go()
     assert code == 0, said
@@ -84,7 +81,6 @@ def test_rates_of_running_tasks_are_in_a_file_until_the_run_ends(machine: Machin
 
 
 def test_packer_is_told_of_the_rate_of_a_running_task(machine: Machine) -> None:
-    """What a decision sees of a task that runs has its rate: here while another task waits."""
     run = make(machine, [work(6), "sleep 2", "sleep 3", "sleep 1"], at_once=2)
     code, said = run.go()
     assert code == 0, said
@@ -146,8 +142,7 @@ def test_expression_that_takes_for_ever_is_left_aside_with_a_sentence(machine: M
 
 
 def test_start_of_a_neighbour_restarts_the_windows(machine: Machine) -> None:
-    """Alone a second of work a second; beside two others that want all of the GPU, less. What is told at the end are
-    the windows with those neighbours."""
+    """The final rate is from the windows with the last neighbours."""
     machine.environ["CUDA_VISIBLE_DEVICES"] = "0"
     full = ["--load", "100"]
     run = make(machine, [work(8, *full), f"sleep 3; {work(6, *full)}"], at_once=2)
@@ -186,7 +181,7 @@ def test_folder_that_somebody_else_may_write_is_not_used(machine: Machine) -> No
     run = make(machine, ['echo "[$LLSUB_PROGRESS]"; echo 5 >"${LLSUB_PROGRESS:-/dev/null}"'], is_packed=False)
     code, said = run.go()
     assert code == 0, said
-    assert "find no LLSUB_PROGRESS" in said
+    assert "have no LLSUB_PROGRESS" in said
     assert run.log(0) == "[]\n"
 
 

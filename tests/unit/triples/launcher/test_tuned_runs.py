@@ -27,7 +27,6 @@ COMPARED = PackRequest(settings=QUICK, is_compared=True, spec=SIZED)
 
 @pytest.fixture
 def machine(library: Path) -> Iterator[Machine]:
-    """One GPU with 7 GiB, and MPS."""
     found = Machine(library, 1, 7 * 1024, mps=True)
     yield found
     found.close()
@@ -38,7 +37,6 @@ def work(seconds: float = 1.2, memory: str = "1500M", load: int = 40) -> str:
 
 
 def read_until(process, pattern: str) -> str:
-    """What a launcher says up to a line with this in it."""
     said = ""
     for line in process.stdout:
         said += line
@@ -75,7 +73,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     said = read_until(process, "tasks? at once from now on")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert "an earlier run of this script found 4 on a node; it begins with 4" in said
+    assert "an earlier run of this script found 4 tasks at once; this run begins with 4" in said
     assert "as much as it did" in said
 
 
@@ -84,10 +82,10 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
         [f"echo $CUDA_MPS_PIPE_DIRECTORY; {work(0.8)}"] * 200, pack=COMPARED, rate_window_s=1.0, at_once=3
     )
     process = run.start()
-    said = read_until(process, "from now on, .* it does most")
+    said = read_until(process, "from now on, .* it is fastest")
     process.send_signal(signal.SIGTERM)
     said += process.communicate(timeout=60)[0]
-    assert "mps from now on, 3 tasks at once: it does most" in said
+    assert "mps from now on, 3 tasks at once: it is fastest" in said
     assert "ways of sharing on" in said
     rows = re.findall(r"(exclusive|time-slicing|mps) +(\d) +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
     assert [row[:2] for row in rows] == [("exclusive", "1"), ("time-slicing", "3"), ("mps", "3")]
@@ -100,15 +98,14 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
 
 
 def test_one_method_that_was_measured_is_not_called_the_best(machine: Machine) -> None:
-    """There are tasks for one or two of three methods, which the machine's speed decides. With one, the run goes on
-    with the number that was written, under MPS; test_tune.py has comparisons by values."""
+    """How many methods are measured depends on the speed of the machine."""
     run = machine.run([work(0.5)] * 24, pack=COMPARED, rate_window_s=1.0, at_once=3)
     code, said = run.go()
     assert code == 0, said
-    is_one = "not compared for want of tasks: time-slicing, mps" in said
-    assert is_one or "not compared for want of tasks: mps" in said
+    is_one = "not compared for lack of tasks: time-slicing, mps" in said
+    assert is_one or "not compared for lack of tasks: mps" in said
     assert ("mps from now on, 3 tasks at once, as without a comparison" in said) == is_one
-    assert ("it does most" in said) == (not is_one)
+    assert ("it is fastest" in said) == (not is_one)
 
 
 def test_without_mps_it_is_said_and_not_tried(library: Path) -> None:
@@ -116,7 +113,7 @@ def test_without_mps_it_is_said_and_not_tried(library: Path) -> None:
     try:
         run = machine.run([work(0.5)] * 100, pack=COMPARED, rate_window_s=1.0, at_once=2)
         process = run.start()
-        said = read_until(process, "from now on, .* it does most")
+        said = read_until(process, "from now on, .* it is fastest")
         process.send_signal(signal.SIGTERM)
         said += process.communicate(timeout=60)[0]
     finally:
@@ -146,7 +143,6 @@ def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(
 
 
 def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine) -> None:
-    """Thirty windows take the place of two finished tasks in each place."""
     line = f"{work(3000.0)} --progress 0.2"
     run = machine.run([line] * 12, pack=replace(TUNED, spec=TaskSpec(gpu_mem_mib=3000)), rate_window_s=0.5)
     process = run.start()
@@ -174,7 +170,7 @@ def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) 
     pack = PackRequest(settings=QUICK, spec=SIZED, is_sm_tried=True)
     run = machine.run([line] * 30, at_once=2, pack=pack, rate_window_s=0.5)
     process = run.start()
-    said = read_until(process, "shares of the multiprocessors: ")
+    said = read_until(process, "parts of the multiprocessors: ")
     process.send_signal(signal.SIGTERM)
     said += process.communicate(timeout=60)[0]
     percents = {run.log(one.task).splitlines()[0] for one in run.ended()}

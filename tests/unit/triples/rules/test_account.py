@@ -22,7 +22,6 @@ ATTEMPT = some.tuples(
 
 @given(some.lists(ATTEMPT, max_size=12), some.randoms(use_true_random=False))
 def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) -> None:
-    """Attempts begin one after the other, on nodes each of which has a file; files are read one after another."""
     made = [
         Ended(task=task, rank=0, attempt=1, outcome=outcome, node=f"n{file}", job="1", started=100.0 + number,
               seconds=1.0, gpu_uuid=gpu and f"{gpu}-{file}")
@@ -58,7 +57,6 @@ def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) 
 
 
 def one(task: int, outcome: Outcome, started: float) -> Ended:
-    """An attempt."""
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n", job="1", started=started, seconds=1.0)
 
 

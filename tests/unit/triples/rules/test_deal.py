@@ -1,4 +1,4 @@
-"""Which process has which tasks."""
+"""The assignment of tasks to processes."""
 
 from __future__ import annotations
 
@@ -23,27 +23,23 @@ def shares(of):
 
 
 def test_a_block_each_and_the_first_ones_have_one_more():
-    """16 over 3, as LLSC deals them."""
     assert [len(tasks) for tasks in shares(run(16, 3))] == [6, 5, 5]
     assert shares(run(5, 3)) == [[0, 1], [2, 3], [4]]
     assert shares(run(2, 3)) == [[0], [1], []]
 
 
 def test_cyclic():
-    """Task i to process i mod P."""
     assert shares(run(5, 3, distribution="cyclic")) == [[0, 3], [1, 4], [2]]
     assert shares(run(1, 3, distribution="cyclic")) == [[0], [], []]
 
 
 def test_so_many_each_and_the_last_has_the_rest():
-    """llmapreduce --ndata."""
     assert [len(tasks) for tasks in shares(run(16, 3, per_process=7))] == [7, 7, 2]
     assert [len(tasks) for tasks in shares(run(16, 3, per_process=4))] == [4, 4, 8]
     assert [len(tasks) for tasks in shares(run(3, 3, per_process=7))] == [3, 0, 0]
 
 
 def test_a_queue_belongs_to_nobody():
-    """dynamic: to ask is a defect."""
     with pytest.raises(ValueError, match="no process"):
         deal.tasks_of(run(5, 3, distribution="dynamic"), 0)
 
@@ -55,7 +51,6 @@ def test_a_queue_belongs_to_nobody():
     st.none() | st.integers(1, 40),
 )
 def test_every_task_once(tasks, processes, distribution, per_process):
-    """And in rising order within a process."""
     of = run(tasks, processes, distribution=distribution, per_process=per_process)
     dealt = shares(of)
     assert sorted(chain.from_iterable(dealt)) == list(range(tasks))
@@ -67,7 +62,6 @@ def test_every_task_once(tasks, processes, distribution, per_process):
 
 @given(st.integers(0, 20_000), st.integers(1, 300))
 def test_chunks_cover_every_task_once_and_shrink(tasks, processes):
-    """Never larger than the bound, never growing, and the last ones single."""
     table = deal.chunks(tasks, processes)
     assert list(chain.from_iterable(table)) == list(range(tasks))
     sizes = [len(chunk) for chunk in table]
@@ -77,7 +71,6 @@ def test_chunks_cover_every_task_once_and_shrink(tasks, processes):
 
 
 def test_a_hundred_thousand_tasks_are_few_chunks():
-    """What a queue costs its file system: 24 processes, a thousand at a time, then fewer and fewer."""
     table = deal.chunks(100_000, 24)
     assert len(table[0]) == 1000
     assert len(table) < 1000

@@ -1,4 +1,4 @@
-"""When a run that only fails goes slower, and when it stops."""
+"""Slowing down and stopping a run after many failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def test_only_instant_failures_in_a_row_count() -> None:
      (68, 48, 0.5), (21, 1, 0.5)],
 )  # fmt: skip
 def test_the_pause_grows_to_a_bound(failures: int, workers: int, pause_s: float) -> None:
-    """A node with many workers has as many failures at the same moment."""
     assert failing.pause_s(failures, workers) == pause_s
 
 
@@ -37,7 +36,7 @@ def test_a_number_or_a_part_of_the_tasks(text: str, tasks: int, most: int) -> No
 
 @pytest.mark.parametrize("text", ["0", "0%", "101%", "-1", "", "x", "1.5", "5 %", "9" * 20])
 def test_anything_else_is_asked_back(text: str) -> None:
-    with pytest.raises(UsageError, match="write how many failed tasks stop the run"):
+    with pytest.raises(UsageError, match="write the number of failed tasks that stops the run"):
         failing.parse_max_failures(text, 10)
 
 

@@ -91,11 +91,11 @@ def test_expressions_of_the_document_find_the_number(text: str, line: str, numbe
     [
         ("epoch", "has 0 groups"),
         (r"(\d+)/(\d+)", "has 2 groups"),
-        ("epoch (", "is no regular expression of Python"),
-        ("(a{99999999999999999999})", "is no regular expression of Python"),
-        ("", "has to be printable"),
-        ("(a)\n", "has to be printable"),
-        ("(" + "a" * 600 + ")", "has to be printable"),
+        ("epoch (", "is not a regular expression of Python"),
+        ("(a{99999999999999999999})", "is not a regular expression of Python"),
+        ("", "printable characters"),
+        ("(a)\n", "printable characters"),
+        ("(" + "a" * 600 + ")", "printable characters"),
         ("(" * 200 + "a" + ")" * 200, "groups"),
     ],
 )

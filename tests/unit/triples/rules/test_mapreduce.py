@@ -1,4 +1,4 @@
-"""Which inputs, names and processes one use of llmapreduce comes to, and the scripts that it writes."""
+"""Inputs, names, processes and scripts of llmapreduce."""
 
 from __future__ import annotations
 
@@ -61,20 +61,19 @@ def sizes(made: Split, inputs: int) -> list[int]:
 def test_remainders_are_those_of_llscs_pictures(
     np: int | Triple | None, ndata: int | None, expected: list[int], apptype: mapreduce.AppType
 ) -> None:
-    """16 inputs: with np the lowest processes have the extra ones, with ndata the highest one the leftover."""
     assert sizes(split(16, np, ndata, "block", apptype, None, "here"), 16) == expected
 
 
 def test_np_is_not_used_beside_ndata_and_that_is_said() -> None:
     made = split(16, 3, 3, "block", "siso", None, "here")
-    assert made.notes == ("--np=3 is not used where --ndata is given: 16 inputs, 3 a process",)
+    assert made.notes == ("--np=3 is ignored because of --ndata: 16 inputs, 3 per process",)
     assert split(16, Triple(2, 8), 3, "block", "siso", None, "here").triple is None
 
 
 def test_more_processes_than_inputs_are_said_and_not_started() -> None:
     made = split(3, 5, None, "block", "siso", None, "here")
-    assert (made.processes, made.notes) == (3, ("--np=5 is more than there are inputs; 3 processes will do",))
-    assert "1 process will do" in split(1, 5, None, "block", "siso", None, "here").notes[0]
+    assert (made.processes, made.notes) == (3, ("--np=5 is more than the number of inputs; 3 processes will run",))
+    assert "1 process will run" in split(1, 5, None, "block", "siso", None, "here").notes[0]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_a_triple_has_no_more_processes_than_get_an_input(triple: Triple, inputs
 def test_where_there_is_room_for_fewer_these_go_on_with_the_rest() -> None:
     made = split(16, 8, None, "block", "siso", 4, "the partition p")
     assert sizes(made, 16) == [4] * 4
-    assert made.notes == ("the partition p has room for 4 of 8 processes at once; these go on with the further inputs",)
+    assert made.notes == ("the partition p has room for 4 of 8 processes at once; these process all inputs",)
     made = split(16, None, 3, "block", "mimo", 4, "the partition p")
     assert (made.processes, sizes(made, 16)) == (4, [3, 3, 3, 3, 3, 1])
     made = split(16, None, 3, "block", "siso", 4, "the partition p")
@@ -176,7 +175,7 @@ def test_a_lists_lines_are_words_and_a_single_one_gets_an_output() -> None:
 
 @pytest.mark.parametrize("lines", [["a/x", "b/x"], ["3", "4", "3"]])
 def test_two_inputs_with_one_output_are_refused(lines: list[str]) -> None:
-    with pytest.raises(UsageError, match="would both be written to /out/"):
+    with pytest.raises(UsageError, match="would have the same output /out/"):
         mapreduce.items_of_list(lines, "list", "/out", Naming())
 
 
@@ -358,7 +357,7 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
             "this job has 2 on each; -g 4 is for nodes with more",
             "this job has 2 on each; --gpuNameCount=4 is for nodes",
         ),
-        ("there are nodes with gpu:2; write -g with as many", "; write --gpuNameCount with as many"),
+        ("there are nodes with gpu:2; write -g with such a number", "; write --gpuNameCount with such a number"),
         ("for example --share-gpu=4,mem=1G, or -g COUNT", "--share-gpu=4,mem=1G, or --gpuNameCount=COUNT"),
         ("write cpu-g 4", "write cpu-g 4"),
     ],
@@ -368,7 +367,6 @@ def test_llsubs_sentences_in_this_commands_words(said: str, own: str) -> None:
 
 
 def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:
-    """Neither when the reducer failed, nor when it ran after a map that did."""
     folder = Folder(str(tmp_path), True, False)
     (tmp_path / "run.json").touch()
     assert bash(mapreduce.reduce_script(("/bin/true",), folder)) == 0
@@ -398,7 +396,7 @@ def test_names_of_another_run_are_seen() -> None:
 
 
 def test_a_job_whose_processes_have_gpus_of_their_own_asks_for_them_together() -> None:
-    """Its nodes have unlike numbers of GPUs, and such a step beside --overlap is refused (24.11, 26.05)."""
+    """Slurm 24.11 and 26.05 refuse such a step with --overlap."""
     run = Run(name="m", command=("/m",), cwd="/", triple=None, processes=5, tasks=5)
     script = submission.launch_script(run, "/f", "/python", ["sbatch"], gpus_of_job="volta:5")
     start = script[script.index("\nsrun ") :].partition("/bin/sh")[0]

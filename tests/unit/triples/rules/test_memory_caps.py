@@ -1,4 +1,4 @@
-"""Under which cap a task that ran out of memory is tried again, beside what, and what to write for the next run."""
+"""The cap of the next attempt after out of memory, attempts that fit together, and the advice for the next run."""
 
 import pytest
 from hypothesis import given
@@ -39,12 +39,10 @@ GPU = Budget(3323, 79769, 24, is_whole=True)
     ],
 )
 def test_first_a_larger_cap_then_the_gpu_alone(budget, memory, expected):
-    """By what it died under and what it is known to need; never more than this launcher has of the GPU."""
     assert allowance(budget, memory) == expected
 
 
 def test_nothing_starts_for_which_the_sum_of_the_caps_has_no_room():
-    """Twelve of 6,646 MiB are 79,752 of 79,769; a thirteenth waits, and so does a slot's own cap."""
     larger = allowance(GPU, Memory(1, 3323))
     assert fits(GPU, [6646] * 11, larger)
     assert not fits(GPU, [6646] * 12, larger)
@@ -54,7 +52,6 @@ def test_nothing_starts_for_which_the_sum_of_the_caps_has_no_room():
 
 
 def test_alone_is_alone_and_an_empty_gpu_takes_anything():
-    """Nothing starts beside one that has the GPU; there is nothing to wait for on an empty one."""
     alone = allowance(GPU, Memory(2, 6646))
     assert fits(GPU, [], alone)
     assert not fits(GPU, [1], alone)
@@ -69,7 +66,6 @@ def test_alone_is_alone_and_an_empty_gpu_takes_anything():
     is_whole=st.booleans(),
 )
 def test_each_attempt_has_more_than_the_one_before_until_there_is_no_more(cap, slots, need, is_whole):
-    """And never less than the slot; two attempts later it has all that can be had."""
     budget = Budget(cap, cap * slots, slots, is_whole)
     memory = Memory()
     before = 0
@@ -92,7 +88,6 @@ def test_a_task_that_was_alone_once_has_been_alone():
 
 
 def test_what_is_known_of_a_task_grows():
-    """The largest cap it died under, the largest it was seen with and asked for beyond that."""
     one = after_failure(Memory(), 3323, 3000, 2700)
     assert one == Memory(1, 3323, 5700)
     assert after_failure(one, 6646, 100, None) == Memory(2, 6646, 5700)
@@ -101,7 +96,6 @@ def test_what_is_known_of_a_task_grows():
 
 
 def test_an_earlier_job_tells_what_it_died_under():
-    """Of tasks whose last attempt ran out of GPU memory, and of no other."""
     last = {
         task: Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="7", started=1.0, seconds=1.0, **more)
         for task, outcome, more in [
@@ -118,18 +112,16 @@ def test_an_earlier_job_tells_what_it_died_under():
     ("failures", "done", "expected"), [(2, 0, False), (3, 0, True), (3, 3, False), (40, 8, True), (5, 1000, False)]
 )
 def test_a_cap_is_too_small_when_more_died_of_it_than_were_done(failures, done, expected):
-    """One large task among a thousand is no reason to run fewer at a time."""
     assert is_too_small(failures, done) is expected
 
 
 def test_the_reason_names_the_cap_and_the_need():
-    """As far as each is known."""
     assert seen(3323, 3000, 2700, is_alone=False) == (
-        "its memory cap was 3323 MiB, it was seen with 3000 MiB, it asked for 2700 MiB more"
+        "its memory cap was 3323 MiB, it used up to 3000 MiB, it asked for 2700 MiB more"
     )
     assert seen(3323, None, 6000, is_alone=False) == "its memory cap was 3323 MiB, it asked for 6000 MiB"
     assert seen(None, None, None, is_alone=True) == "it was alone on its GPU, without a cap"
-    assert seen(None, 10, None, is_alone=False) == "it had no memory cap, it was seen with 10 MiB"
+    assert seen(None, 10, None, is_alone=False) == "it had no memory cap, it used up to 10 MiB"
 
 
 @pytest.mark.parametrize(
@@ -138,13 +130,13 @@ def test_the_reason_names_the_cap_and_the_need():
         (
             [Memory(1, 3323, 6000)] * 48,
             "48 tasks ran out of GPU memory under a cap of 3323 MiB and need at least 6000 MiB; write "
-            "--share-gpu=mem=6G and at most 24 processes on a node, or --retries 2, which tries them with a larger cap "
+            "--share-gpu=mem=6G and at most 24 processes on a node, or --retries 2, which runs them with a larger cap "
             "and then alone on a GPU",
         ),
         (
             [Memory(1, 3323)],
             "1 task ran out of GPU memory under a cap of 3323 MiB; write fewer processes on a node, "
-            "--share-gpu=mem=SIZE with more than 3323M, or --retries 2, which tries them with a larger cap and "
+            "--share-gpu=mem=SIZE with more than 3323M, or --retries 2, which runs them with a larger cap and "
             "then alone on a GPU",
         ),
         (
@@ -154,41 +146,41 @@ def test_the_reason_names_the_cap_and_the_need():
         ),
         (
             [Memory(3, 6646, was_alone=True)],
-            "1 task ran out of GPU memory under a cap of 6646 MiB, and alone on a GPU, where 79769 MiB are for tasks; "
-            "a task must need less (a smaller batch)",
+            "1 task ran out of GPU memory under a cap of 6646 MiB, and alone on a GPU, where tasks can have 79769 MiB; "
+            "make tasks smaller (for example the batch size)",
         ),
         (
             # tasks that began alone, since those before them had shown that the caps are too small
             [Memory(1, None, 90_000, was_alone=True)] * 2,
-            "2 tasks ran out of GPU memory alone on a GPU, where 79769 MiB are for tasks; a task must need less (a "
-            "smaller batch)",
+            "2 tasks ran out of GPU memory alone on a GPU, where tasks can have 79769 MiB; "
+            "make tasks smaller (for example the batch size)",
         ),
         (
             [Memory(1, 1_048_576), Memory(1, None, was_alone=True), Memory(2, 3323, was_alone=True)],
             "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
-            "which tries them with a larger cap and then alone on a GPU; 2 more ran out of it alone on a GPU, where "
-            "79769 MiB are for tasks; a task must need less (a smaller batch)",
+            "which runs them with a larger cap and then alone on a GPU; 2 more ran out of GPU memory "
+            "alone on a GPU, where "
+            "tasks can have 79769 MiB; "
+            "make tasks smaller (for example the batch size)",
         ),
         (
             # --share-gpu=mem=70G: the second attempt is alone already
             [Memory(2, 71_680, was_alone=True)],
-            "1 task ran out of GPU memory under a cap of 71680 MiB, and alone on a GPU, where 79769 MiB are for tasks; "
-            "a task must need less (a smaller batch)",
+            "1 task ran out of GPU memory under a cap of 71680 MiB, and alone on a GPU, where tasks can have "
+            "79769 MiB; make tasks smaller (for example the batch size)",
         ),
         (
             # --share-gpu=mem=1T: there is no larger cap
             [Memory(1, 1_048_576)],
             "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
-            "which tries them with a larger cap and then alone on a GPU",
+            "which runs them with a larger cap and then alone on a GPU",
         ),
     ],
 )
 def test_the_way_out_is_a_line_to_write(lost, expected):
-    """On a node with two GPUs of 80 GB."""
     assert advice(lost, [GPU, GPU], 0) == expected
 
 
 def test_where_all_fit_with_the_right_cap_the_line_is_that_cap():
-    """The user wrote mem=500M for eight on a GPU of 80 GB."""
     budget = Budget(500, 79769, 8, is_whole=True)
     assert "; write --share-gpu=mem=900M, or --retries 2" in advice([Memory(1, 500, 900)], [budget], 0)

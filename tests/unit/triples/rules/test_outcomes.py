@@ -1,4 +1,4 @@
-"""How an attempt ended, and when there is room to try again."""
+"""The outcome of an attempt, and the room for a further one."""
 
 import signal
 
@@ -32,13 +32,11 @@ from slurm_share.triples.rules.outcomes import (
     ],
 )
 def test_an_end_has_one_name(ending, expected):
-    """Exit code, signal, the kernel's count and our own word decide in that order of knowledge."""
     assert outcome(ending)[0] == expected
 
 
 @pytest.mark.parametrize("words", GPU_MEMORY_MESSAGES)
 def test_what_programs_print_when_a_gpu_is_full_is_known(words):
-    """Only where the program failed: one that caught the error and went on has done its work."""
     text = b"epoch 1\n" + words + b". Tried to allocate 2.00 GiB\n"
     kind, why = outcome(Ending(1, log_tail=text))
     assert kind == "gpu memory"
@@ -47,14 +45,12 @@ def test_what_programs_print_when_a_gpu_is_full_is_known(words):
 
 
 def test_the_reason_names_the_signal_or_the_code():
-    """Numbers of signals that have no name are shown as numbers."""
     assert "SIGSEGV" in outcome(Ending(None, signal.SIGSEGV))[1]
     assert "exit code 7" in outcome(Ending(7))[1]
     assert "signal 63" in outcome(Ending(None, 63))[1]
 
 
 def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
-    """A SIGKILL, or a failure that may stand for one."""
     assert may_be_memory(Ending(None, signal.SIGKILL))
     assert may_be_memory(Ending(137))
     assert not may_be_memory(Ending(None, signal.SIGTERM))
@@ -62,7 +58,6 @@ def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
 
 
 def test_the_need_is_the_largest_that_was_seen():
-    """Of the task itself, or of another of its run; nothing seen is not nothing needed."""
     assert need_mib(100, [200, 2400]) == 2400
     assert need_mib(None, [0, 0]) is None
     assert need_mib(None, []) is None
@@ -82,7 +77,6 @@ def test_the_need_is_the_largest_that_was_seen():
     ],
 )
 def test_what_a_program_asked_for_in_vain(log, mib):
-    """In the words of PyTorch, XLA and CuPy; the last of several."""
     assert asked_mib(log) == mib
 
 
@@ -90,26 +84,22 @@ class TestRoom:
     """A 32 GiB GPU and tasks of 2,400 MiB."""
 
     def test_an_empty_gpu_is_room_for_anything(self):
-        """There is nothing to wait for."""
         assert has_room(None, None, 0)
         assert has_room(99_999, Room(32_768, 32_000), 0)
 
     def test_without_figures_one_waits_for_an_empty_gpu(self):
-        """Neither a need nor a reading: no guess."""
         assert not has_room(None, Room(32_768, 0), 1)
         assert not has_room(2400, None, 1)
 
     def test_thirteen_fit_and_a_fourteenth_does_not(self):
-        """32,768 less 2 % is 32,112: 13 x 2,400 = 31,200."""
+        """32,768 less 2 % is 32,112; 13 x 2,400 = 31,200."""
         assert has_room(2400, Room(32_768, 12 * 2400, (2400,) * 12), 12)
         assert not has_room(2400, Room(32_768, 13 * 2400, (2400,) * 13), 13)
 
     def test_a_task_that_has_just_begun_counts_with_what_it_will_want(self):
-        """It has taken nothing yet, and would be found out of memory a second later."""
         assert not has_room(2400, Room(32_768, 0, (0,) * 13), 13)
         assert not has_room(2400, Room(32_768, 0, ()), 13)
 
     def test_others_on_the_gpu_count_with_what_they_have(self):
-        """Their tasks are not ours to foresee."""
         assert has_room(2400, Room(32_768, 29_000, ()), 0)
         assert not has_room(2400, Room(32_768, 29_000 + 1000, (1000,)), 1)

@@ -1,4 +1,4 @@
-"""Options of llsub that say how a run is packed: texts in, a PackRequest or a sentence out."""
+"""Options of llsub for packing: texts in, a PackRequest or an error out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_option_reaches_the_request() -> None:
 )
 def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
     name = "--" + option.replace("_", "-")
-    with pytest.raises(UsageError, match=f"{name} goes with --pack; write --pack too"):
+    with pytest.raises(UsageError, match=f"{name} needs --pack; write --pack too"):
         pack_options.request(PackOptions(**{option: value}), retries=0)  # type: ignore[arg-type]
 
 
@@ -83,16 +83,15 @@ def test_what_is_undone_reaches_the_request() -> None:
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
 @pytest.mark.parametrize("option", [{"undo": "off"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
 def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"has no effect on {policy}, .*; leave it away, or write --pack=gain"):
+    with pytest.raises(UsageError, match=f"has no effect on {policy}, .*; remove it, or write --pack=gain"):
         pack_options.request(PackOptions(pack=policy, **option), retries=0)
 
 
 @pytest.mark.parametrize("option", [{"undo": "pause"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
 def test_trials_on_equal_tasks_refuse_what_is_about_neighbours(option: dict[str, Any]) -> None:
-    """In words that the user has written: not of the policy that trials have."""
     for more in ({"is_auto": True}, {"compared": True}):
         written = PackOptions(compare_sharing=bool(more.get("compared")), **option)
-        with pytest.raises(UsageError, match="is about neighbours; leave it away, or write --pack"):
+        with pytest.raises(UsageError, match="is about unlike tasks on one GPU; remove it, or write --pack"):
             pack_options.request(written, retries=0, is_auto=bool(more.get("is_auto")))
 
 
@@ -104,16 +103,16 @@ def test_a_signal_has_its_name_with_or_without_sig(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("RTMIN", "a real-time signal"),
-        ("SIGRTMIN+3", "a real-time signal"),
-        ("KILL", "no program can act on it"),
-        ("SIGSTOP", "no program can act on it"),
-        ("CONT", "it stops, or goes on"),
-        ("CHLD", "whenever a process"),
-        ("USER1", "is the name of no signal; did you mean USR1"),
-        ("", "is the name of no signal; write a name such as USR1"),
-        ("10", "is the name of no signal"),
-        ("SIG", "is the name of no signal"),
+        ("RTMIN", "real-time signals differ"),
+        ("SIGRTMIN+3", "real-time signals differ"),
+        ("KILL", "programs cannot handle it"),
+        ("SIGSTOP", "programs cannot handle it"),
+        ("CONT", "it stops or continues a program"),
+        ("CHLD", "whenever one of their child processes"),
+        ("USER1", "is not the name of a signal; did you mean USR1"),
+        ("", "is not the name of a signal; write a name such as USR1"),
+        ("10", "is not the name of a signal"),
+        ("SIG", "is not the name of a signal"),
     ],
 )
 def test_a_signal_that_cannot_mean_save_is_refused(text: str, why: str) -> None:
@@ -154,13 +153,13 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is no policy '': there are gain, booked, exclusive, rr"),
+        ("", "there is no policy '': the policies are gain, booked, exclusive, rr"),
         ("lugg", "there is no policy lugg: .*; did you mean lug"),
         ("bestfit", "did you mean best-fit"),
         ("LUG", "there is no policy LUG"),
         ("oracle-lug", "slurm-share pack simulate"),
         ("book", "did you mean booked"),
-        ("booked,book", "book has no effect on booked; leave it away, or take one of rr, magm"),
+        ("booked,book", "book has no effect on booked; remove it, or write one of rr, magm"),
         ("exclusive,smact_max=0.8", "smact_max has no effect on exclusive"),
         ("booked,free_min=2G", "free_min has no effect on booked; .* one of rr, magm, lug, mug, first-fit"),
         ("lug,", "'' is not one of book, smact_max=RATIO"),
@@ -170,10 +169,10 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
         ("lug,max=3", "max=3 is not one of"),
         ("lug,smact_max=80", "80 is more; write 0.8"),
         ("lug,smact_max=0", "above 0 and up to 1"),
-        ("lug,smact_max=-1", "and not -1"),
-        ("lug,smact_max=", "and not empty"),
-        ("lug,smact_max=nan", "and not nan"),
-        ("lug,smact_max=101", "and not 101"),
+        ("lug,smact_max=-1", "not -1"),
+        ("lug,smact_max=", "not empty"),
+        ("lug,smact_max=nan", "not nan"),
+        ("lug,smact_max=101", "not 101"),
         ("lug,free_min=0", "free_min= is a size like 8G"),
         ("lug,free_min=2", "free_min=2 would be 2 MiB.*free_min=2G"),
         ("lug;x", "there is no policy lug;x"),
@@ -187,7 +186,7 @@ def test_another_policy_is_a_sentence_with_what_there_is(text: str, why: str) ->
 
 @pytest.mark.parametrize("name", ["x" * 201, "a\nb", "\x1b[2J"])
 def test_a_name_that_no_terminal_can_show_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"--name .* has to be printable, with at most 200 characters") as caught:
+    with pytest.raises(UsageError, match=r"--name .* must have at most 200 printable characters") as caught:
         pack_options.request(PackOptions(pack="booked", name=name), retries=0)
     assert str(caught.value).isprintable()
 
@@ -207,7 +206,7 @@ def test_a_size_is_written_as_after_share_gpu_mem(text: str, mib: int | None) ->
 
 @pytest.mark.parametrize("text", ["0", "-1", "-6G", "", "x", "6 G", "1e9", "nan", "6.5G", "99999T", "0G", "6GG"])
 def test_a_size_that_is_none_is_a_sentence_with_one_that_is(text: str) -> None:
-    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, and not"):
+    with pytest.raises(UsageError, match="--gpu-mem= is a size like 8G or 800M, at most 16T, not"):
         pack_options.parse_gpu_mem(text, "--gpu-mem=")
 
 

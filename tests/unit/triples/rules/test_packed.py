@@ -1,4 +1,4 @@
-"""What a packed run requests of its nodes."""
+"""The requests of a packed run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_auto_elsewhere_is_refused(text: str) -> None:
 
 
 def test_auto_is_refused_where_nothing_packs() -> None:
-    with pytest.raises(UsageError, match="auto is no number of processes on a node"):
+    with pytest.raises(UsageError, match="auto is not a number of processes on a node"):
         rule_triple.parse("[1,auto]")
 
 
@@ -81,7 +81,7 @@ def test_a_written_number_of_processes_stays() -> None:
 
 
 def test_auto_on_unknown_nodes_is_refused_with_a_triple_that_works() -> None:
-    with pytest.raises(UsageError, match=r"is not known: because; write the number, such as \[2,16,4\]"):
+    with pytest.raises(UsageError, match=r"is not known: because; write the number of processes, such as \[2,16,4\]"):
         packed.sized(Triple(2, 1, 4, is_auto=True), [], 5, 48, "because")
 
 
@@ -110,7 +110,6 @@ def test_the_most_tasks_of_a_gpu_is_the_least_of_all_limits(
 
 
 def test_the_number_of_a_share_limits_the_tasks_of_a_gpu() -> None:
-    """A smaller limit stays; a share without a number has none."""
     three = PackRequest(settings=PackSettings(max_per_gpu=3))
     assert packed.with_limit(PACK, "4,mps=off").settings.max_per_gpu == 4
     assert packed.with_limit(three, "4").settings.max_per_gpu == 3
@@ -125,7 +124,7 @@ def test_the_number_of_a_share_limits_the_tasks_of_a_gpu() -> None:
 def test_nodes_without_a_gpu_are_not_for_packing() -> None:
     assert packed.with_gpus([kind(8, 0), kind(8, 2)]) == (kind(8, 2),)
     assert packed.with_gpus([]) == ()
-    with pytest.raises(UsageError, match="no node of partition gpu has one; name another partition with -q"):
+    with pytest.raises(UsageError, match="no node of partition gpu has one; write another partition with -q"):
         packed.with_gpus([kind(8, 0)])
 
 
@@ -165,7 +164,7 @@ def test_exclusive_needs_no_second_slot() -> None:
         ("mem=8G", "write --gpu-mem=8192M instead"),
         ("4,mem=8G", "write --gpu-mem=8192M instead"),
         ("sm=even", "write a percentage, such as sm=50"),
-        ("1", r"makes room for 4 processes, and \[1,8\] has 8"),
+        ("1", r"has room for 4 processes, but \[1,8\] has 8"),
         ("nonsense", "the valid form is"),
     ],
 )
@@ -176,7 +175,6 @@ def test_a_share_without_meaning_beside_pack_is_refused(written: str, why: str) 
 
 @pytest.mark.parametrize(("written", "why"), [("mem=8G", "write --gpu-mem=8192M"), ("sm=even", "such as sm=50")])
 def test_it_is_refused_so_where_no_gpu_is_known(written: str, why: str) -> None:
-    """And not for a number that is missing: with it, it would be refused again."""
     with pytest.raises(UsageError, match=why):
         packed.sharing(Triple(1, 8), PACK, written, None, plugin=True)
 
@@ -198,7 +196,7 @@ def test_a_site_that_divides_multiprocessors_by_slots_is_named() -> None:
 
 def test_more_gpus_than_any_node_has_is_refused() -> None:
     specs = Tasks(("a", "b"), (TaskSpec(), TaskSpec(gpus=5)), (1, 4), "f")
-    with pytest.raises(UsageError, match="f: line 4: it asks for 5 GPUs, and a node of this job has 4 GPUs"):
+    with pytest.raises(UsageError, match="f: line 4: it requests 5 GPUs, but a node of this job has 4 GPUs"):
         packed.check_gpus(TaskSpec(), specs, 4)
     with pytest.raises(UsageError, match="--gpus-per-task=2: a node of this job has 1 GPU; write at most 1"):
         packed.check_gpus(TaskSpec(gpus=2), Tasks(("a",)), 1)
@@ -208,7 +206,10 @@ def test_more_gpus_than_any_node_has_is_refused() -> None:
 
 def test_more_memory_than_any_gpu_has_is_refused() -> None:
     specs = Tasks(("a", "b"), (TaskSpec(), TaskSpec(gpu_mem_mib=50_000)), (1, 4), "f")
-    with pytest.raises(UsageError, match="f: line 4: its --gpu-mem=50000M is more than the 40000 MiB that the largest"):
+    with pytest.raises(
+        UsageError,
+        match="f: line 4: its --gpu-mem=50000M is more than the 40000 MiB that tasks can have on the largest",
+    ):
         packed.check_sizes(TaskSpec(), specs, 40_000)
     with pytest.raises(UsageError, match=r"--gpu-mem=50000M is more .* write at most --gpu-mem=40000M"):
         packed.check_sizes(TaskSpec(gpu_mem_mib=50_000), Tasks(("a",)), 40_000)

@@ -1,4 +1,4 @@
-"""What is said of a run while it waits, works and is interrupted."""
+"""The text about a run while it waits, runs and is interrupted."""
 
 from __future__ import annotations
 

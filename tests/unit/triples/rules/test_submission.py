@@ -1,4 +1,4 @@
-"""What llsub asks of the scheduler, as tables: words, arithmetic, refusals, and the script."""
+"""The submission of llsub as tables: options, arithmetic, refusals, and the script."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ TRIPLE = Triple(2, 8, 1)
 
 
 def run(**changes: object) -> Run:
-    """`[2,8,1]` of /home/x/task.sh."""
     values: dict[str, object] = {
         "name": "task.sh", "command": ("/home/x/task.sh",), "cwd": "/home/x", "triple": TRIPLE, "processes": 16,
         "tasks": 16,
@@ -112,12 +111,12 @@ def test_each_line_is_a_task_with_or_without_a_last_newline() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "there is no task"),
+        (b"", "the file is empty"),
         (b"a\n\nb\n", "line 2 is empty"),
         (b"a\n \t\n", "line 2 is empty"),
         (b"a\n\n", "line 2 is empty"),
         (b"a\nb\n" + b"x" * 8193 + b"\n", "line 3 has 8193 bytes"),
-        (b"a\0b\n", "line 1 has a NUL byte"),
+        (b"a\0b\n", "line 1 contains a NUL byte"),
     ],
 )
 def test_a_line_that_is_no_task_is_refused_with_its_number(data: bytes, words: str) -> None:
@@ -153,20 +152,20 @@ def test_what_does_not_count_is_said_by_name() -> None:
     directives = submission.parse_directives(("-p gpu -N4 --gres=gpu:1",))
     notes = submission.directive_notes("a.sh", directives, Wishes(partition="x", gpus="2", qos="y", slots=3))
     assert notes == (
-        "a.sh has #SBATCH lines, which count: -q, -g left aside",
-        "of the #SBATCH lines of a.sh these are left out, the triple says it: --nodes",
-        "-s has no effect beside a triple, whose third number says it",
+        "a.sh has #SBATCH lines, which take precedence: -q, -g ignored",
+        "#SBATCH lines of a.sh ignored, the triple sets it: --nodes",
+        "-s has no effect with a triple: its third number sets the threads",
     )
 
 
 def test_why_a_line_is_left_out_is_true_of_it() -> None:
     directives = submission.parse_directives(("-D /tmp -o x.log -e x.err -N4 --exclusive -W",))
-    logs = "logs are in the run's folder, and llsub -o says where the launchers' own goes"
-    assert [note.partition("left out, ")[2] for note in submission.directive_notes("a.sh", directives, Wishes())] == [
-        "tasks begin where llsub was called: --chdir",
+    logs = "logs are in the run's folder, and llsub -o sets the launchers' log"
+    assert [note.partition("ignored, ")[2] for note in submission.directive_notes("a.sh", directives, Wishes())] == [
+        "tasks start where llsub was called: --chdir",
         f"{logs}: --error, --output",
-        "the triple says it: --exclusive, --nodes",
-        "llsub submits: --wait",
+        "the triple sets it: --exclusive, --nodes",
+        "llsub submits the job: --wait",
     ]
 
 
@@ -180,7 +179,7 @@ def test_why_a_line_is_left_out_is_true_of_it() -> None:
     ],
 )  # fmt: skip
 def test_an_option_that_goes_against_the_triple_is_refused_by_name(option: str, name: str) -> None:
-    with pytest.raises(UsageError, match=f"--options: --{name} does not go with a triple: "):
+    with pytest.raises(UsageError, match=f"--options: --{name} conflicts with a triple: "):
         submission.check_options(["--nice=5", *option.split()])
 
 
@@ -189,7 +188,7 @@ def test_other_options_are_left_to_sbatch() -> None:
         ["--nice=5", "-w", "n1,n2", "--nodelist=n1", "--mem=4G", "-H", "--no-requeue", "--wait-all-nodes=1", "-I60"]
     )
     for word in ("nonsense", ":", "--", ""):
-        with pytest.raises(UsageError, match="is no option of sbatch"):
+        with pytest.raises(UsageError, match="is not an option of sbatch"):
             submission.check_options([word])
 
 
@@ -218,7 +217,7 @@ def test_numbers_and_nouns_agree() -> None:
 def test_there_is_a_most_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "TASKS_MAX", 2)
     assert submission.parse_tasks(b"a\nb\n", "f") == ["a", "b"]
-    with pytest.raises(UsageError, match="f: it has 3 lines, and a run at most 2 tasks"):
+    with pytest.raises(UsageError, match="f: the file has 3 lines, but a run has at most 2 tasks"):
         submission.parse_tasks(b"a\nb\nc\n", "f")
 
 
@@ -231,7 +230,7 @@ def test_nodes_are_those_of_the_partition_or_of_the_default_one() -> None:
     assert fitting.of_partition(kinds, "cpu") == (BARE,)
     assert fitting.of_partition(kinds, "cpu,gpu") == kinds
     assert fitting.of_partition((BARE,), None) == ()
-    with pytest.raises(UsageError, match="there are cpu, gpu; did you mean gpu"):
+    with pytest.raises(UsageError, match="the partitions are cpu, gpu; did you mean gpu"):
         fitting.of_partition(kinds, "gpus")
 
 
@@ -264,7 +263,6 @@ def test_what_fits_is_returned_and_an_unknown_cluster_refuses_nothing() -> None:
 
 
 def test_a_job_waits_for_nodes_that_are_down() -> None:
-    """Those that are up are enough, or all there are count, and it is said how many of them are missing."""
     down = kind("v3", state="DOWN")
     assert fitting.candidates((V2, down), Triple(2, 8), ()) == (V2,)
     assert fitting.waiting_notes(Triple(2, 8), (V2,)) == ()
@@ -314,7 +312,7 @@ def test_the_number_of_a_share_is_the_processes_of_the_fullest_gpu(
 
 def test_why_there_is_no_share_is_said() -> None:
     too_many = fitting.sharing(Triple(1, 121), None, 2, plugin=True)
-    assert "61 processes on a GPU, and a share has at most 60" in too_many.notes[0]
+    assert "61 processes on a GPU, but a share has at most 60" in too_many.notes[0]
     assert fitting.sharing(Triple(1, 8), None, None, plugin=True).notes
     assert fitting.sharing(Triple(1, 8), None, 0, plugin=True) == Sharing()
 
@@ -322,8 +320,8 @@ def test_why_there_is_no_share_is_said() -> None:
 @pytest.mark.parametrize(
     ("written", "gpus", "words"),
     [
-        ("2", 2, r"makes room for 4 processes, and \[1,8\] has 8 on each node; write --share-gpu=4"),
-        ("1", 1, r"on 1 GPU makes room for 1"),
+        ("2", 2, r"has room for 4 processes, but \[1,8\] has 8 on each node; write --share-gpu=4"),
+        ("1", 1, r"on 1 GPU has room for 1"),
         ("mem=8G", None, "write the number too"),
         ("mem=8G", 0, "write the number too"),
         ("[1,8,1]", 2, "--share-gpu"),
@@ -369,12 +367,12 @@ def test_without_a_share_nodes_are_whole() -> None:
 
 
 def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None:
-    """One srun gives every node the same number, and a plan on unlike ones would name GPUs that the step has not."""
+    """One srun requests the same number of GPUs on every node."""
     found = fitting.grant(TRIPLE, (), (V2, A4), ShareRequest(4))
     assert (found.gpus, found.tasks) == ((("", 2),), 32)
-    assert found.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each; -g 4 is for nodes with more",)
+    assert found.notes == ("nodes have 2 to 4 GPUs: this job uses 2 on each; -g 4 is for nodes with more",)
     two_of_one_kind = fitting.grant(TRIPLE, (), (V2, kind("a1", gpus=(("a100", 4),))), ShareRequest(4))
-    assert two_of_one_kind.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each",)
+    assert two_of_one_kind.notes == ("nodes have 2 to 4 GPUs: this job uses 2 on each",)
 
 
 # ---- Nodes that are chosen by name ----
@@ -401,27 +399,24 @@ def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None
     ],
 )
 def test_nodes_that_options_choose(nodes: int, options: dict[str, str | None], left: tuple[NodeKind, ...]) -> None:
-    """What is certain narrows; all else leaves every candidate."""
     kinds = (replace(V2, features="v100"), replace(A4, features="a100,big"))
     found = fitting.chosen(kinds, Triple(nodes, 8), options)
     assert tuple(replace(kind, features="") for kind in found) == left
 
 
 def test_options_of_the_last_word_count() -> None:
-    """--options beat a script's lines, and these beat llsub's own."""
     lines = submission.parse_directives(["-w n1", "-C old", "-x n7"])
     wishes = Wishes(constraint="own", qos="low", options=("-wn2", "--constraint=new"))
     assert submission.said(lines, wishes) == {"nodelist": "n2", "constraint": "new", "exclude": "n7", "qos": "low"}
 
 
 def test_what_a_computed_number_assumes_is_said() -> None:
-    """Only where it was computed, for one node of unlike ones, all of whose GPUs the job has."""
     triple = Triple(1, 8)
     computed = fitting.sharing(triple, None, 2, plugin=True)
     assert computed.is_computed
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
-    assert said.startswith("nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2; on a node with more")
-    assert said.endswith("and each of them a larger part")
+    assert said.startswith("nodes have 2 to 4 GPUs: --share-gpu=4 is for a node with 2; on a node with more")
+    assert said.endswith("each with a larger part")
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), fitting.sharing(triple, "mem=8G", 2, plugin=True))
     assert said.endswith("a GPU gets fewer processes")  # a cap that was written stays
     assert fitting.assumed_notes(triple, (), (V2,), computed) == ()
@@ -437,7 +432,6 @@ def test_what_a_computed_number_assumes_is_said() -> None:
 
 
 def words(wishes: Wishes, grant: Grant, *lines: str, plugin: bool = True, share: ShareRequest | None = None) -> str:
-    """The scheduler command of [2,8,1]."""
     directives = submission.parse_directives(lines)
     argv = submission.triple_argv(run(share=share), "/home/x/LLSUB.1", wishes, directives, grant, plugin=plugin)
     return " ".join(argv)
@@ -497,7 +491,7 @@ def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
     assert notes == ()
     argv, notes = submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), wishes)
     assert argv == ["sbatch", "--parsable", "/x/a.sh"]
-    assert notes == ("a.sh has #SBATCH lines, which count: -q, -T, -J, -s, -g left aside",)
+    assert notes == ("a.sh has #SBATCH lines, which take precedence: -q, -T, -J, -s, -g ignored",)
     assert submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), Wishes())[1] == ()
 
 
@@ -534,7 +528,6 @@ JobId=1 JobName=x
 def test_the_step_gets_all_gpus_of_the_node_that_has_fewest(
     last: str, gpus: str, said: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The script itself, run with an scontrol that answers as Slurm's does."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "answer").write_text(NODES.format(last=last))
     for name, line in (("scontrol", f"cat {folder}/answer"), ("srun", 'echo "$@"; exit 3'), ("python", "exit 7")):
@@ -570,7 +563,6 @@ second signal can interrupt it, and Python's buffers refuse to be entered twice.
 
 
 def sleeps(pid: int) -> bool:
-    """Whether that process waits for something."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
@@ -585,7 +577,6 @@ def sleeps(pid: int) -> bool:
 def test_the_script_outlives_its_signals_and_passes_on_those_of_the_tasks(
     tmp_path: Path, number: signal.Signals, said: str
 ) -> None:
-    """Twice, as Slurm does; then srun's exit code is still known, and the summary's is the script's."""
     for name, text in (("srun", SRUN), ("python", "#!/bin/bash\nexit 0\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -595,7 +586,6 @@ def test_the_script_outlives_its_signals_and_passes_on_those_of_the_tasks(
         heard = ""
 
         def hear(words: str) -> None:
-            """What it says, until it has said no less than this."""
             nonlocal heard
             assert script.stdout is not None
             while len(heard) < len(words) and select.select([script.stdout], [], [], 120)[0]:

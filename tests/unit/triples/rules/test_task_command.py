@@ -1,4 +1,4 @@
-"""What a task runs."""
+"""The program and arguments of a task."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ def test_tasks_that_ask_for_the_same_have_no_specs() -> None:
 
 
 def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line() -> None:
-    """Editors on Windows write one. Without --pack a file of lines is taken as it is, as ever."""
     mark = b"\xef\xbb\xbf"
     assert text(mark + b"#LLSUB --gpu-mem=3G\na\n") == text(b"#LLSUB --gpu-mem=3G\na\n")
     assert jsonl(mark + b'{"run": "a"}\r\n').lines == ("a",)
@@ -68,17 +67,17 @@ def test_other_comments_stay_tasks() -> None:
     ("line", "why"),
     [
         ("--gpu-mem=0", "--gpu-mem= is a size like 8G"),
-        ("--gpu-mem", "takes --gpu-mem=, --gpus-per-task=, --name="),
-        ("--retries=2", "--retries is no option of a line in a tasks file: it takes --gpu-mem="),
-        ("--pack", "--pack is no option of a line"),
-        ("6G", "6G is no option of a tasks file"),
-        ("-g 2", "-g is no option"),
-        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, and not 0"),
-        ("--gpus-per-task=-1", "and not -1"),
-        ("--gpus-per-task=two", "and not two"),
+        ("--gpu-mem", "options are --gpu-mem=, --gpus-per-task=, --name="),
+        ("--retries=2", "--retries is not an option of a tasks file: the options are --gpu-mem="),
+        ("--pack", "--pack is not an option of a tasks file"),
+        ("6G", "6G is not an option of a tasks file"),
+        ("-g 2", "-g is not an option"),
+        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, not 0"),
+        ("--gpus-per-task=-1", "not -1"),
+        ("--gpus-per-task=two", "not two"),
         ("--gpu-mem='6G", "No closing quotation"),
-        (f"--name={'x' * 201}", "--name .* has to be printable, with at most 200 characters"),
-        ("x --gpu-mem=6G", "x is no option"),
+        (f"--name={'x' * 201}", "--name .* must have at most 200 printable characters"),
+        ("x --gpu-mem=6G", "x is not an option"),
     ],
 )
 def test_a_line_that_is_no_option_is_refused_with_its_number(line: str, why: str) -> None:
@@ -88,7 +87,7 @@ def test_a_line_that_is_no_option_is_refused_with_its_number(line: str, why: str
 
 
 def test_a_file_of_such_lines_only_has_no_task() -> None:
-    with pytest.raises(UsageError, match="there is no task in it, only #LLSUB lines"):
+    with pytest.raises(UsageError, match="the file has only #LLSUB lines"):
         text(b"#LLSUB --gpu-mem=6G\n")
 
 
@@ -107,7 +106,7 @@ def test_an_object_says_what_one_task_asks_for() -> None:
 
 def test_without_pack_only_run_is_taken() -> None:
     assert jsonl(b'{"run": "a"}\n', None) == Tasks(("a",), source="f")
-    with pytest.raises(UsageError, match='line 2: "gpus" goes with --pack; write --pack too, or leave the key away'):
+    with pytest.raises(UsageError, match='line 2: "gpus" needs --pack; write --pack too, or remove the key'):
         jsonl(b'{"run": "a"}\n{"run": "b", "gpus": 1}\n', None)
 
 
@@ -116,36 +115,36 @@ def test_without_pack_only_run_is_taken() -> None:
     [
         (
             '{"run": "a", "gpumem": "6G"}',
-            "has the key gpumem, and a task has run, gpu_mem, gpus, name; did you mean gpu_mem",
+            "has the key gpumem, but the keys of a task are run, gpu_mem, gpus, name; did you mean gpu_mem",
         ),
-        ('{"run": "a", "": 1}', "has the key '', and"),
-        ('{"run": "a", "zzz": 1}', "has the key zzz, and a task has run, gpu_mem, gpus, name$"),
+        ('{"run": "a", "": 1}', "has the key '', but"),
+        ('{"run": "a", "zzz": 1}', "has the key zzz, but the keys of a task are run, gpu_mem, gpus, name$"),
         ("{}", 'has no "run"'),
         ('{"gpus": 1}', 'has no "run"'),
-        ('{"run": 5}', 'has "run": 5, and it is text'),
-        ('{"run": ["a"]}', 'has "run": \\["a"\\], and it is text'),
-        ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, and it is text such as "6G"'),
+        ('{"run": 5}', 'has "run": 5, but it must be text'),
+        ('{"run": ["a"]}', 'has "run": \\["a"\\], but it must be text'),
+        ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, but it must be text such as "6G"'),
         ('{"run": "a", "gpu_mem": "6"}', "gpu_mem=6 would be 6 MiB, .* gpu_mem=6G"),
-        ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, and not 0"),
-        ('{"run": "a", "gpu_mem": "-6G"}', "and not -6G"),
-        ('{"run": "a", "gpu_mem": "NaN"}', "and not NaN"),
-        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, and not 0'),
-        ('{"run": "a", "gpus": -2}', "and not -2"),
-        ('{"run": "a", "gpus": 1.5}', 'has "gpus": 1.5, and it is a whole number'),
-        ('{"run": "a", "gpus": true}', 'has "gpus": true, and it is a whole number'),
+        ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, not 0"),
+        ('{"run": "a", "gpu_mem": "-6G"}', "not -6G"),
+        ('{"run": "a", "gpu_mem": "NaN"}', "not NaN"),
+        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, not 0'),
+        ('{"run": "a", "gpus": -2}', "not -2"),
+        ('{"run": "a", "gpus": 1.5}', 'has "gpus": 1.5, but it must be a whole number'),
+        ('{"run": "a", "gpus": true}', 'has "gpus": true, but it must be a whole number'),
         ('{"run": "a", "gpus": 99999999999999999999}', "from 1 to 256"),
-        ('{"run": "a", "name": 3}', 'has "name": 3, and it is text'),
-        ('{"run": "a", "name": "x\\ny"}', '"name" .* has to be printable, with at most 200'),
+        ('{"run": "a", "name": 3}', 'has "name": 3, but it must be text'),
+        ('{"run": "a", "name": "x\\ny"}', '"name" .* at most 200 printable characters'),
         ('{"run": ""}', '"run" is empty'),
         ('{"run": " "}', '"run" is empty'),
-        ('{"run": "a\\nb"}', '"run" has a line end or a NUL in it'),
-        ('{"run": "a\\u0000"}', '"run" has a line end or a NUL in it'),
-        ('["a"]', "is no JSON object; write one such as"),
-        ('"a"', "is no JSON object"),
-        ("python a.py", "line 2 is no JSON .* for other lines take another ending"),
-        ('{"run": "a"} x', "is no JSON"),
-        ('{"run": "a\\ud800"}', "is no JSON"),
-        ("#LLSUB --gpu-mem=6G", "is no JSON"),
+        ('{"run": "a\\nb"}', '"run" contains a line end or a NUL'),
+        ('{"run": "a\\u0000"}', '"run" contains a line end or a NUL'),
+        ('["a"]', "is not a JSON object; write one such as"),
+        ('"a"', "is not a JSON object"),
+        ("python a.py", "line 2 is not JSON .* for commands, use another file extension"),
+        ('{"run": "a"} x', "is not JSON"),
+        ('{"run": "a\\ud800"}', "is not JSON"),
+        ("#LLSUB --gpu-mem=6G", "is not JSON"),
         (json.dumps({"run": "x" * 8193}), "is longer than 8192 bytes"),
         ("", "line 2 is empty"),
     ],
@@ -158,12 +157,12 @@ def test_a_line_that_is_no_task_is_refused_with_its_number(line: str, why: str) 
 
 
 def test_brackets_without_end_are_a_sentence() -> None:
-    with pytest.raises(UsageError, match="f: line 1 is no JSON"):
+    with pytest.raises(UsageError, match="f: line 1 is not JSON"):
         jsonl(b"[" * 5000)
 
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:
-    with pytest.raises(UsageError, match="line 1 is no JSON"):
+    with pytest.raises(UsageError, match="line 1 is not JSON"):
         jsonl(b'{"run": "\xff"}\n')
 
 

@@ -1,4 +1,4 @@
-"""A triple's words, and where the processes of a node go."""
+"""Parsing triples, and placing the processes of a node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ V100_NODE = machine(40)
     ],
 )
 def test_a_triple_is_understood(text, triple):
-    """With and without brackets, with and without threads."""
     assert rule_triple.parse(text) == triple
 
 
@@ -53,29 +52,28 @@ def test_a_triple_is_understood(text, triple):
         ("[0,8]", "the number of nodes is 1 to 65536, not 0"),
         ("[1,0,1]", "the number of processes on a node is 1 to 4096, not 0"),
         ("[1,8,0]", "the number of threads of a process is 1 to 4096, not 0"),
-        ("[1,x]", "x is no number of processes on a node"),
+        ("[1,x]", "x is not a number of processes on a node"),
         ("[1,8,5,2]", "it has 4 numbers, not two or three"),
         ("[8]", "it has 1 number, not two or three"),
         ("[]", "it is empty"),
         ("", "it is empty"),
-        ("8", "the shell makes"),
-        ("[1, 8]", "it has a blank in it"),
-        ("[1,8]\n", "it has a blank in it"),
+        ("8", "the shell has replaced it"),
+        ("[1, 8]", "it contains a blank"),
+        ("[1,8]\n", "it contains a blank"),
         ("[1,8,]", "it has no number of threads of a process"),
         ("[,8]", "it has no number of nodes"),
-        ("[-1,8]", "-1 is no number of nodes"),
-        ("[+1,8]", "+1 is no number of nodes"),
-        ("[1_0,8]", "1_0 is no number of nodes"),
-        ("[1,8.5]", "8.5 is no number of processes on a node"),
-        ("[1,\u0668]", "is no number of processes on a node"),
-        ("[1,\u00b2]", "is no number of processes on a node"),
-        ("[1,8", "[1 is no number of nodes"),
+        ("[-1,8]", "-1 is not a number of nodes"),
+        ("[+1,8]", "+1 is not a number of nodes"),
+        ("[1_0,8]", "1_0 is not a number of nodes"),
+        ("[1,8.5]", "8.5 is not a number of processes on a node"),
+        ("[1,\u0668]", "is not a number of processes on a node"),
+        ("[1,\u00b2]", "is not a number of processes on a node"),
+        ("[1,8", "[1 is not a number of nodes"),
         ("[1,99999999]", "the number of processes on a node is 1 to 4096, not 99999999"),
         ("[1," + "9" * 5000 + "]", "it is too long"),
     ],
 )
 def test_what_is_no_triple_gets_a_sentence_with_a_valid_form(text, why):
-    """Who, why and what to write instead, in one printable line."""
     with pytest.raises(UsageError) as caught:
         rule_triple.parse(text)
     said = str(caught.value)
@@ -87,14 +85,12 @@ def test_what_is_no_triple_gets_a_sentence_with_a_valid_form(text, why):
 
 @given(st.integers(1, 65536), st.integers(1, 4096), st.none() | st.integers(1, 4096))
 def test_a_triple_that_was_written_is_read_again(nodes, per_node, threads):
-    """str and parse are each other's inverse."""
     triple = Triple(nodes, per_node, threads)
     assert rule_triple.parse(str(triple)) == triple
 
 
 @given(st.text(max_size=60))
 def test_no_text_makes_it_fail_otherwise(text):
-    """A triple or a UsageError."""
     try:
         assert rule_triple.parse(text).nodes >= 1
     except UsageError:
@@ -115,7 +111,6 @@ def test_threads_left_out_are_those_of_the_paper(per_node, threads):
 
 
 def test_processes_take_the_gpus_in_turn():
-    """[1,5,8] on two GPUs, each with its own eighth part of the cores."""
     layout = rule_triple.lay_out(5, 8, V100_NODE, (None, None))
     assert [place.gpu for place in layout.places] == [0, 1, 0, 1, 0]
     assert [place.local for place in layout.places] == [0, 1, 2, 3, 4]
@@ -124,19 +119,17 @@ def test_processes_take_the_gpus_in_turn():
 
 
 def test_a_node_without_gpus_has_triples_too():
-    """G = 0."""
     layout = rule_triple.lay_out(2, None, machine(4), ())
     assert [(place.gpu, place.cpus, place.threads) for place in layout.places] == [(None, (0, 1), 2), (None, (2, 3), 2)]
 
 
 def test_boundaries_are_llscs():
-    """int(linspace(0, 40, 7)): 6, 7, 7, 6, 7, 7 cores, none left over."""
+    """int(linspace(0, 40, 7)): 6, 7, 7, 6, 7, 7 cores."""
     layout = rule_triple.lay_out(6, None, V100_NODE, (0, 0))
     assert [len(place.cpus) for place in layout.places] == [6, 7, 7, 6, 7, 7]
 
 
 def test_more_processes_than_cores_begin_again_at_the_first():
-    """Position modulo cores, one thread each, and it is said."""
     layout = rule_triple.lay_out(5, None, machine(2, threads=2), ())
     assert [place.cpus for place in layout.places] == [(0, 2), (1, 3), (0, 2), (1, 3), (0, 2)]
     assert {place.threads for place in layout.places} == {1}
@@ -144,7 +137,6 @@ def test_more_processes_than_cores_begin_again_at_the_first():
 
 
 def test_on_two_sockets_each_process_is_on_its_gpus():
-    """GPU 0 and 1 at socket 0 and 1: even processes left, odd ones right, all cores in use."""
     cores = machine(40, sockets=2, threads=2)
     layout = rule_triple.lay_out(5, None, cores, (0, 1))
     socket = {cpu: core.socket for core in cores for cpu in core.cpus}
@@ -154,25 +146,22 @@ def test_on_two_sockets_each_process_is_on_its_gpus():
 
 
 def test_gpus_whose_order_is_not_that_of_the_sockets():
-    """GPU 0 at socket 1."""
     layout = rule_triple.lay_out(2, None, machine(4, sockets=2), (1, 0))
     assert [place.cpus for place in layout.places] == [(2, 3), (0, 1)]
 
 
 def test_more_processes_than_cores_stay_at_their_gpu_too():
-    """8 processes on 2 x 2 cores: two a core either way."""
     layout = rule_triple.lay_out(8, None, machine(4, sockets=2), (0, 1))
     assert [place.cpus for place in layout.places] == [(0,), (2,), (1,), (3,), (0,), (2,), (1,), (3,)]
 
 
 def test_both_gpus_at_one_socket_leave_no_core_idle():
-    """As many processes as fit are near; the other socket's cores go to the rest."""
     layout = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, 1))
     assert [place.cpus for place in layout.places] == [(4, 5), (6, 7), (0, 1), (2, 3)]
 
 
 def test_where_no_core_is_near_one_of_the_same_socket_is_nearer():
-    """Four NUMA nodes on two sockets, both GPUs on node 3: its neighbour on the socket is node 2."""
+    """Four NUMA nodes on two sockets; both GPUs on node 3, which shares its socket with node 2."""
     cores = tuple(Core((cpu,), cpu // 4, cpu // 2) for cpu in range(8))
     layout = rule_triple.lay_out(4, None, cores, (3, 3))
     assert [place.cpus for place in layout.places] == [(6, 7), (4, 5), (0, 1), (2, 3)]
@@ -180,13 +169,11 @@ def test_where_no_core_is_near_one_of_the_same_socket_is_nearer():
 
 @pytest.mark.parametrize("gpu_numa", [(None, None), (None,), (7, 7)])
 def test_nothing_known_of_the_gpus_place_gives_plain_blocks(gpu_numa):
-    """Unknown, or on a node without cores of ours."""
     layout = rule_triple.lay_out(4, None, machine(8, sockets=2), gpu_numa)
     assert [place.cpus for place in layout.places] == [(0, 1), (2, 3), (4, 5), (6, 7)]
 
 
 def test_one_gpu_whose_place_is_known():
-    """Its processes are near; the others take what is left."""
     layout = rule_triple.lay_out(4, None, machine(8, sockets=2), (1, None))
     assert [place.cpus for place in layout.places] == [(4, 5), (0, 1), (6, 7), (2, 3)]
 
@@ -207,8 +194,7 @@ def nodes(draw):
 
 @given(nodes(), st.integers(1, 100), st.none() | st.integers(1, 9))
 def test_whatever_the_machine(node, per_node, threads):
-    """Every core in use and none twice where there are enough; else none more often than must be. Hardware threads of a
-    core stay together, and GPUs have equally many processes, give or take one."""
+    """All cores are used, evenly; hardware threads of a core stay together; GPUs have equally many processes, +-1."""
     cores, gpu_numa = node
     layout = rule_triple.lay_out(per_node, threads, cores, gpu_numa)
     assert len(layout.places) == per_node
@@ -267,13 +253,11 @@ def test_whatever_the_machine(node, per_node, threads):
     ],
 )
 def test_the_two_warnings(triple, cores, said):
-    """LLSC's, with the numbers and a triple that would fit."""
     assert rule_triple.notes(*triple, cores) == said
 
 
 @given(st.integers(1, 9), st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
 def test_the_triple_that_is_recommended_fits(nodes, per_node, threads, cores):
-    """It does not oversubscribe, and uses more than one that was too small."""
     for note in rule_triple.notes(nodes, per_node, threads, cores):
         better = rule_triple.parse(note.split("; ")[1].split()[0])
         assert better.nodes == nodes
@@ -299,12 +283,10 @@ def test_the_triple_that_is_recommended_fits(nodes, per_node, threads, cores):
     ],
 )
 def test_the_ranks_of_a_node_without_a_triple(text, index, ranks):
-    """SLURM_TASKS_PER_NODE and SLURM_NODEID."""
     assert rule_triple.ranks_of(text, index) == ranks
 
 
 @pytest.mark.parametrize("text", ["", "2(x3", "x", "2,", "-1", "2(3)", "\u0662", "2(x3),1"])
 def test_words_that_say_nothing_of_the_node(text):
-    """Not Slurm's, or of fewer nodes."""
     with pytest.raises(ValueError, match="node"):
         rule_triple.ranks_of(text, 4)

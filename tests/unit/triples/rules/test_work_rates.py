@@ -68,7 +68,7 @@ def test_nothing_measured_says_nothing() -> None:
 
 
 def test_rate_of_slot_gpu_and_node_is_over_the_time_from_first_to_last() -> None:
-    """Two slots on one GPU, two tasks of 10 s and 5 units/s in each, with a gap of 5 s between them."""
+    """Two slots on one GPU, each with two tasks of 10 s at 5 units/s and a gap of 5 s."""
     attempts = [
         measured(number, 100 + 15 * (number // 2), 10, 5, slot=number % 2, gpu_uuid="GPU-a") for number in range(4)
     ]
@@ -78,7 +78,7 @@ def test_rate_of_slot_gpu_and_node_is_over_the_time_from_first_to_last() -> None
 def test_nodes_are_added_up_and_unmeasured_attempts_are_told() -> None:
     attempts = [measured(0, 100, 10, 5), measured(1, 100, 10, 15, node="n2", speed_ratio=0.8), ended(2, 100, 10)]
     said = "units/s, by LLSUB_PROGRESS (2 of 3 attempts): a task 10 (5 to 15), a node 10, 2 nodes 20"
-    assert tally(*attempts) == f"{said}; 0.80 of the speed alone"
+    assert tally(*attempts) == f"{said}; 0.80 of the speed without neighbours"
 
 
 def test_units_of_different_commands_or_sources_are_not_added_up() -> None:
@@ -86,4 +86,4 @@ def test_units_of_different_commands_or_sources_are_not_added_up() -> None:
     assert tally(*attempts, is_alike=False) == "units/s, by LLSUB_PROGRESS: tasks 5 to 150 each"
     assert tally(*attempts[:1], is_alike=False) == "units/s, by LLSUB_PROGRESS: tasks 5 each"
     other = ended(2, 100, 10, rate_per_s=3.0, rate_source="output")
-    assert tally(*attempts, other).startswith("work was measured in different ways")
+    assert tally(*attempts, other).startswith("work was measured from different sources")
