@@ -195,6 +195,11 @@ def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
             f"{option} has no effect on {policy}, which places tasks without asking for their speed; leave it "
             "away, or write --pack=gain"
         )
+    if written.checkpoint_signal is not None and written.undo != "pause":
+        raise UsageError(
+            f"--checkpoint-signal={shown(written.checkpoint_signal)} has an effect only with --undo=pause, which moves "
+            "tasks to other GPUs; write --undo=pause too, or leave it away"
+        )
 
 
 def parse_min_speed(text: str) -> float:

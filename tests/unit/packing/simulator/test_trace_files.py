@@ -192,7 +192,7 @@ def test_lines_that_are_no_results_are_left_out_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"), [(None, "not the folder of a run"), (ended(0, "failed"), "no task of it was")]
+    ("lines", "why"), [(None, "not the folder of a run"), (ended(0, "failed"), "no finished task to simulate")]
 )
 def test_a_folder_without_finished_tasks_is_refused(tmp_path, lines, why):
     """With the reason."""
@@ -223,7 +223,7 @@ def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"version": 7}, "version 7; known is 1"),
+        ({"version": 7}, "it has version 7; only 1 is known"),
         ({"seconds": -5.0}, "after -5 s"),
         ({"seconds": 1e308}, "after 1e[+]308 s"),
         ({"when": 1e300}, "at 1e[+]300 s"),
