@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ..core import locks
@@ -211,6 +212,52 @@ def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> in
         return dropped
     finally:
         os.close(fd)
+
+
+def every_file(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield (folder descriptor, name) of the files that `names` selects. Raises OSError, StateError."""
+    try:
+        folder = open_folder(place, makes=False)
+    except FileNotFoundError:
+        return
+    try:
+        found = os.listdir(folder)  # noqa: PTH208 - a descriptor
+        for name in names(found):
+            yield folder, name
+    finally:
+        os.close(folder)
+
+
+def lines_of(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, line) for all lines of the selected files. Raises OSError, StateError."""
+    for folder, name in every_file(place, names):
+        fd = open_file(folder, name)
+        try:
+            own_file(fd, str(place / name))
+            for line in every_line(fd):
+                yield name, line
+        finally:
+            os.close(fd)
+
+
+def forget(
+    place: Path, names: Callable[[list[str]], list[str]], matches: Callable[[str, bytes], bool] | None = None
+) -> int:
+    """Remove the matching lines of the selected files, or the whole files (`matches` None). Return their number.
+
+    Raises OSError, StateError.
+    """
+    count = 0
+    try:
+        for folder, name in every_file(place, names):
+            if matches is None:
+                os.unlink(name, dir_fd=folder)
+                count += 1
+            else:
+                count += remove_lines(folder, name, partial(matches, name))
+    except OSError as error:
+        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
+    return count
 
 
 def every_line(fd: int) -> Iterator[bytes]:

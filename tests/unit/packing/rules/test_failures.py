@@ -206,8 +206,6 @@ def test_memory_that_escaped_from_a_task_counts_as_somebody_elses():
 
 
 def test_own_cap_is_no_fault_of_another_launcher_that_has_just_started_much():
-    """What another launcher's tasks take is booked there, and is not in its booking's memory yet: the room seems to be
-    below nothing, and the GPU is half empty all the same."""
     one = board(1)
     one.add(TaskAsk(task=0, gpu_mem_mib=4096), 0.0)
     one.decide(0.0)
