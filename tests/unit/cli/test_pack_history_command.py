@@ -75,7 +75,7 @@ def test_a_command_is_found_by_itself(project, capsys):
 def test_a_command_that_never_ran_is_said_to_be_unknown(project, capsys):
     """Exit 0: that is an answer."""
     assert main.main(["pack", "history", "--", "python", "other.py"]) == 0
-    assert "nothing is known" in capsys.readouterr().out
+    assert "the history has no runs of this command" in capsys.readouterr().out
 
 
 def test_a_name_finds_what_was_given_it(project, capsys):
@@ -108,8 +108,8 @@ def test_everything_can_be_forgotten(project, capsys):
     [
         (["--forget", "vgg"], "the history has no such name, script or hash"),
         (["--forget", "gone.py"], "the history has no such name, script or hash"),
-        (["--forget"], "--forget wants"),
-        (["--forget", "resnet", "--all"], "--forget wants"),
+        (["--forget"], "--forget needs"),
+        (["--forget", "resnet", "--all"], "--forget needs"),
         (["--all"], "--all needs --forget"),
         (["--forget", "\x1b[2J"], "the history has no such name, script or hash"),
     ],
@@ -233,4 +233,4 @@ def test_a_file_that_cannot_be_forgotten_is_named_with_its_folder(project, capsy
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     assert main.main(["pack", "history"]) == 0
-    assert f"{file}: is no file of yours alone" in capsys.readouterr().err
+    assert f"{file}: is not a regular file that only you can write" in capsys.readouterr().err
