@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .core import names
 from .core.errors import DriverError
 from .core.records import ShareRequest
 from .core.settings import Settings
@@ -32,7 +33,7 @@ def offers_of(
     share: ShareRequest | None,
     settings: Settings | None = None,
     *,
-    client_limit: int = 48,
+    client_limit: int = names.MPS_CLIENTS_MIN,
     why_not: str | None = None,
     is_missing: bool = False,
 ) -> tuple[Limits, ...]:

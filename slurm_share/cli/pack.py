@@ -1,4 +1,4 @@
-"""`slurm-share pack`: what goes with `llsub --pack`; each sub-command is in a file of its own."""
+"""`slurm-share pack`: commands for `llsub --pack`; each sub-command has its own file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from . import pack_explain, pack_history, pack_simulate
 
 
 def add_to(commands: Any) -> None:
-    """Add `pack` with its sub-commands."""
+    """Add the parser of `pack` with its sub-commands."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "pack", help="unlike tasks on shared GPUs: explain a run, show sizes that are known, simulate a policy"
+        "pack", help="packed tasks on shared GPUs: explain a run, show known sizes, simulate a policy"
     )
     subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
     pack_explain.add_to(subcommands)

@@ -1,4 +1,4 @@
-"""`slurm-share pack explain`: why a task of a packed run went where it did, and what tasks did together."""
+"""`slurm-share pack explain`: why a task of a packed run went to its GPU, and the speeds of tasks together."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 EPILOG = """\
-Each decision about the task is decided again from what the journal says that
-it saw (decisions.jsonl in the folder of each node): where it started, or on
-every GPU the reason why not. What is the same as at the decision before is
-left out.
+Every decision about the task is made again from the journal (decisions.jsonl in
+the folder of each node). The output says where the task started, or why it did
+not start on each GPU. Repeated reasons are left out.
 
-Without a task: each group of tasks on a GPU whose speeds were measured, how
-long it ran, what it did of one task at a time (STP, with its standard error),
-what was predicted, and delta: the sum of the times alone over the longest time
-together.
+Without a task, every measured group of tasks on a GPU is listed: how long it
+ran, its aggregate speed in units of one task at a time (STP, with its standard
+error), the predicted speed, and delta, the sum of the times alone over the
+longest time together.
 
 examples
   slurm-share pack explain LLSUB.7 18
@@ -28,22 +27,22 @@ exit codes
 
 
 def add_to(subcommands: Any) -> None:
-    """Add `explain`."""
+    """Add the parser of `explain`."""
     parser: argparse.ArgumentParser = subcommands.add_parser(
         "explain",
-        help="why a task of a run went where it did, and why it waited",
+        help="why a task of a run went to its GPU, or waited",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="the run's folder, LLSUB.N")
     parser.add_argument(
-        "task", metavar="TASK", type=int, nargs="?", help="the task's number; none: all groups of tasks"
+        "task", metavar="TASK", type=int, nargs="?", help="number of the task (default: list all groups of tasks)"
     )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    # Import here: every command of slurm-share imports this module, including the launchers on all nodes.
     from ..triples import explain_groups, explain_task
 
     if arguments.task is None:

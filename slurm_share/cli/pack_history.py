@@ -1,4 +1,4 @@
-"""`slurm-share pack history`: what is known of the sizes of one's own tasks."""
+"""`slurm-share pack history`: show or delete the known sizes of the user's tasks."""
 
 from __future__ import annotations
 
@@ -18,45 +18,49 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 EPILOG = """\
-The history holds hashes and numbers, and no word of any command. A script that
-lies in the current folder is shown by its name; give a command behind -- to see
-what is known of it, were it started here.
+The history contains hashes and numbers, and no text of a command. Scripts in the
+current folder are shown by name. Write a command after -- to see its known size
+when it is started here.
 
 examples
   cd project; slurm-share pack history
   slurm-share pack history -- python train.py --batch-size 64
-  slurm-share pack history --name resnet      what was named so with --name
+  slurm-share pack history --name resnet      tasks submitted with --name=resnet
   slurm-share pack history --forget train.py  or a name, or a hash of the list
   slurm-share pack history --forget --all
 
 exit codes
-  0 done, 1 the history cannot be changed, 2 it cannot be as asked, and where
-  nothing is known by the name that is to be forgotten.
+  0 done, 1 the history cannot be changed, 2 the command line is wrong, or the
+  history has no such name, script or hash.
 """
 
 
 def add_to(commands: Any) -> None:
-    """Add `history`."""
+    """Add the parser of `history`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "history",
-        help="what is known of the sizes of your tasks, and how to forget it",
+        help="show or delete the known sizes of your tasks",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="behind --: what is known of this command")
-    parser.add_argument("--name", default="", metavar="NAME", help="what a user named so with --name")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --: show the size of this command")
+    parser.add_argument("--name", default="", metavar="NAME", help="show the tasks submitted with this --name")
     parser.add_argument(
-        "--forget", nargs="?", const="", metavar="NAME", help="remove a name, a script, or a hash of the list"
+        "--forget",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="delete the runs of a name, a script, or a hash of the list",
     )
-    parser.add_argument("--all", action="store_true", help="with --forget: remove everything")
-    parser.add_argument("--publish", action="store_true", help="lines for the site's folder estimate_history")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--all", action="store_true", help="with --forget: delete everything")
+    parser.add_argument("--publish", action="store_true", help="print lines for the site's folder estimate_history")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=history)
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """Show or forget. Raises UsageError, StateError."""
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    """Show or delete the history. Raises UsageError, StateError."""
+    # Import here: every command of slurm-share imports this module, including the launchers on all nodes.
     from msgspec import to_builtins
 
     from ..packing import history_queries
@@ -89,26 +93,26 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
     from ..packing import history_queries
 
     if arguments.forget is None:
-        raise UsageError("--all goes with --forget: slurm-share pack history --forget --all removes everything")
+        raise UsageError("--all needs --forget: slurm-share pack history --forget --all deletes everything")
     if arguments.command or (arguments.all and arguments.forget) or not (arguments.all or arguments.forget):
-        raise UsageError("--forget wants one name, script or hash of slurm-share pack history, or --all")
+        raise UsageError("--forget needs one name, script or hash from slurm-share pack history, or --all")
     try:
         if arguments.all:
             files = history_queries.forget_all()
-            print(f"everything is forgotten ({counted(files, 'file')} removed)")
+            print(f"deleted the whole history ({counted(files, 'file')})")
         else:
             count = history_queries.forget(arguments.forget, folder)
-            print(f"{counted(count, 'record')} of runs and speeds forgotten")
+            print(f"deleted {counted(count, 'record')} of runs and speeds")
     except OSError as error:
         raise StateError(str(error.filename or "the history"), str(error.strerror)) from error
     return names.EXIT_OK
 
 
 def list_lines(found: history_queries.HistorySummary, short: int, width: int) -> list[str]:
-    """Return the table for people."""
-    passed = f"{counted(found.passed_over, 'line')} of the history cannot be read and counts for nothing"
+    """Return the table of families as lines."""
+    passed = f"{counted(found.passed_over, 'line')} of the history cannot be read and is ignored"
     if not found.families:
-        empty = "no finished tasks are known; llsub --pack writes them down"
+        empty = "the history has no finished tasks; llsub --pack records them"
         return [empty, *([passed] if found.passed_over else [])]
     columns = [
         terminal.Column("SCRIPT", shrinks_to=12),
@@ -148,9 +152,9 @@ def _size(one: history_queries.FamilyHistory) -> str:
 
 
 def command_lines(command: history_queries.CommandHistory) -> list[str]:
-    """Return what is known of one command, for people."""
+    """Return the history of one command as lines."""
     if not command.estimates:
-        return ["nothing is known of this command, of its script, or of a name that it was given"]
+        return ["the history has no runs of this command, its script or its name"]
     lines = [f"{counted(command.runs, 'run')} of this command, {counted(command.family_runs, 'run')} of its script"]
     for model, one in command.estimates.items():
         if one.safe_mib is not None:

@@ -1,4 +1,4 @@
-"""`slurm-share pack simulate`: what a policy would make of a trace, or of a run that has been."""
+"""`slurm-share pack simulate`: simulate policies on a trace or a recorded run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ Yousefzadeh 2025), sweep (an invented parameter sweep), the folder of a run
 (LLSUB.7), a trace of Gavel's (*.trace), a submission script of CARMA's (*.sh),
 a history (*.jsonl), or a published log of a cluster: Philly's cluster_job_log,
 Helios' cluster_log.csv, Alibaba's pai_task_table.csv, pai_instance_table.csv
-and openb_pod_list*.csv, also as .gz. Such logs say how long jobs ran and on how
-many GPUs; their memory and activity are drawn, and the report says from what.
-Decisions are made by the code that makes them in `llsub --pack`; GPUs, tasks
-and time are simulated.
+and openb_pod_list*.csv, also as .gz. Such logs contain durations and numbers of
+GPUs; memory and activity are drawn, and the report lists the distributions. The
+code of `llsub --pack` makes the decisions; GPUs, tasks and time are simulated.
 
 POLICY is gain, booked, exclusive, rr, magm, lug, mug, or one that knows every
-size: first-fit, best-fit, worst-fit, oracle-lug. Behind it may stand, with
-commas: oracle, history (the second run of the same tasks), long, short, book,
+size: first-fit, best-fit, worst-fit, oracle-lug. It may be followed, after
+commas, by oracle, history (the second run of the same tasks), long, short, book,
 smact_max=0.75 or none, free_min=2G or none, max_per_gpu=N; with gain, also
 undo=ban, pause or off, and min_gain=0.1.
 
-Nobody has published how much of a GPU each task keeps busy. Every figure is a
-median with its range over that and other assumptions; only what holds over the
+The SM activity of the tasks was never published. Every figure is a median with
+its range over this and other assumptions; only a result that holds over the
 whole range is a finding.
 
 examples
@@ -42,15 +41,16 @@ examples
   slurm-share pack simulate Venus/cluster_log.csv --rows 500 --nodes 8 --runs 3
 
 exit codes
-  0 done, 1 the simulation or the picture failed, 2 it cannot be as asked.
+  0 done, 1 the simulation or the picture failed, 2 the command line or the
+  trace is wrong.
 """
 
 
 def add_to(commands: Any) -> None:
-    """Add `simulate`."""
+    """Add the parser of `simulate`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "simulate",
-        help="play a trace, or a run that has been, under policies",
+        help="simulate policies on a trace or a recorded run",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,11 +63,11 @@ def add_to(commands: Any) -> None:
         metavar="POLICY",
         help="may be repeated (default: exclusive, lug, worst-fit, booked, gain)",
     )
-    parser.add_argument("--gpus", type=int, metavar="N", help="on each node (default: as the trace)")
-    parser.add_argument("--nodes", type=int, metavar="N", help="(default: as the trace)")
-    parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, as 40G (default: as the trace)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first run (1)")
-    parser.add_argument("--runs", type=int, default=1, metavar="K", help="so many seeds, one after the other (1)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node (default: from the trace)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="number of nodes (default: from the trace)")
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="memory of a GPU, such as 40G (default: from the trace)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the first run (default: 1)")
+    parser.add_argument("--runs", type=int, default=1, metavar="K", help="number of consecutive seeds (default: 1)")
     parser.add_argument(
         "--alpha",
         dest="alphas",
@@ -75,7 +75,7 @@ def add_to(commands: Any) -> None:
         action="append",
         default=[],
         metavar="X",
-        help="all SM activities times X; may be repeated (default: 0.8, 1, 1.3, 1.6)",
+        help="factor for all SM activities; may be repeated (default: 0.8, 1, 1.3, 1.6)",
     )
     parser.add_argument(
         "--settle",
@@ -84,36 +84,34 @@ def add_to(commands: Any) -> None:
         action="append",
         default=[],
         metavar="SECONDS",
-        help="the published policies close a GPU for so long after the first memory of a new task is seen; may be "
+        help="time for which the published policies close a GPU after a new task shows its first memory; may be "
         "repeated (default: 30, 90)",
     )
     parser.add_argument("--time-slicing", action="store_true", help="GPUs are shared without MPS")
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help="gavel, carma, run, history, philly, helios or alibaba (default: told by the name)",
+        help="gavel, carma, run, history, philly, helios or alibaba (default: by the name)",
     )
-    parser.add_argument("--rows", type=int, metavar="N", help="the first N jobs of a cluster's log (1000)")
+    parser.add_argument("--rows", type=int, metavar="N", help="read the first N jobs of a cluster log (default: 1000)")
     parser.add_argument("--throughputs", type=Path, metavar="FILE", help="Gavel's matrix of rates")
-    parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in that matrix (v100)")
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the first policy's first run")
-    parser.add_argument(
-        "--recorded", action="store_true", help="draw what happened in the run TRACE instead, and simulate nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--gpu-model", default="v100", metavar="NAME", help="the GPU in that matrix (default: v100)")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the first run of the first policy")
+    parser.add_argument("--recorded", action="store_true", help="draw the recorded run TRACE instead of a simulation")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=simulate)
 
 
 def simulate(arguments: argparse.Namespace) -> int:
-    """Simulate and print. Raises UsageError, StateError, SimulationError."""
-    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    """Simulate and print the report. Raises UsageError, StateError, SimulationError."""
+    # Import here: every command of slurm-share imports this module, including the launchers on all nodes.
     from ..packing import SimulationRequest, check_picture, draw_run, run_simulation, write_picture
 
     if arguments.picture is not None:
         check_picture(arguments.picture)
     if arguments.recorded:
         if arguments.picture is None:
-            raise UsageError("--recorded draws what happened; say where to, with --picture FILE.svg")
+            raise UsageError("--recorded draws a recorded run; add --picture FILE.svg for the output")
         write_picture(draw_run(Path(arguments.trace)), arguments.picture)
         return names.EXIT_OK
     answer = run_simulation(

@@ -1,4 +1,4 @@
-"""What the launchers of one user have booked of each GPU of a node, so that no two of them book the same memory.
+"""Share bookings of GPU memory between the launchers of one user on a node, so that no two book the same memory.
 
 ::
 
@@ -6,10 +6,9 @@
         lock                              held while one launcher reads, decides and books
         GPU-3f.../4711.1234               what the launcher with that job and pid has booked there (Booking)
 
-A launcher holds a lock (flock) on each of its files for as long as it lives, guard or loop. A file whose lock is free
-is what a dead launcher has left, and is removed by the next one that reads. Reading and booking are one critical
-section. The lock's file holds a number that every change counts up, so that a launcher of short tasks need not read all
-files before each start.
+A launcher (guard or loop process) holds a lock (flock) on each of its files until it ends. A file without a lock
+belongs to a dead launcher; the next launcher that reads removes it. Reading and booking are one critical section. The
+file `lock` holds a counter of changes, so that a launcher of short tasks need not read all files before each start.
 """
 
 from __future__ import annotations
@@ -32,33 +31,33 @@ from ..core.process import Deadline
 
 LOCK = "lock"
 PATIENCE_S = 2.0
-"""For the lock. It is held for well under 10 ms; a launcher that is stopped (SIGSTOP) may hold it longer."""
+"""Longest wait for the lock. It is normally held for less than 10 ms, longer if a launcher is stopped (SIGSTOP)."""
 PAUSE_S = 0.001
 FRESH_S = 1.0
-"""How long what was read of others counts while nobody changes anything: a launcher that dies changes nothing."""
+"""Others' bookings are read again after this time even without a change: a launcher that dies does not count up."""
 _COUNT = struct.Struct("=Q")
 _MOST_BYTES = 4096
 
 
 class BookingsBusyError(StateError):
-    """Another launcher holds the lock for too long."""
+    """Raised when another launcher holds the lock for too long."""
 
 
 class Booking(Struct, frozen=True, kw_only=True):
-    """What one launcher has booked of one GPU: the content of its file."""
+    """The booking of one launcher on one GPU: the content of its file."""
 
     version: int = 1
     booked_mib: int = 0
-    """Of all its tasks there together."""
+    """Sum over all its tasks there."""
     memory_mib: int = 0
-    """What these use, as last seen."""
+    """Memory in use by these tasks at the last sample."""
     clients: int = 0
-    """CUDA processes that they have."""
+    """Number of their CUDA processes."""
     tasks: int = 0
     held_for: int | None = None
-    """The task for which the GPU is kept free."""
+    """The task for which the GPU is kept free; None: none."""
     held_since: float | None = None
-    """Unix time, seconds; None: it is not kept free."""
+    """Start of that hold, Unix time in seconds; None: none."""
     job: str = ""
     pid: int = 0
     start_ticks: int = 0
@@ -68,7 +67,7 @@ class Booking(Struct, frozen=True, kw_only=True):
 
 
 class Elsewhere(Struct, frozen=True):
-    """What other launchers of the user have on one GPU."""
+    """Sums over the other launchers of the user on one GPU."""
 
     booked_mib: int = 0
     memory_mib: int = 0
@@ -76,12 +75,13 @@ class Elsewhere(Struct, frozen=True):
 
 
 class Bookings:
-    """The bookings of this launcher."""
+    """The bookings of this launcher, and access to those of the others."""
 
     def __init__(self, tmp: Path, job: str, gpus: Sequence[str]) -> None:
-        """Book nothing yet of the GPUs (UUIDs). `tmp` is on the node's own disk; `job` names the launcher's job.
+        """Create the files without bookings. `tmp` is on the node's own disk; `job` names the launcher's job; `gpus`
+        are UUIDs.
 
-        Raises StateError where the folder cannot be used: it is a link, somebody else's, or open to others.
+        Raises StateError if the folder cannot be used: it is a link, belongs to another user, or is open to others.
         """
         self.folder = tmp / own_folders.user_folder(os.getuid()) / "bookings"
         me = process.identify(os.getpid())
@@ -117,9 +117,9 @@ class Bookings:
 
     @contextmanager
     def section(self) -> Iterator[None]:
-        """Hold the lock of all launchers of the user: what is read in it stays true until it is left.
+        """Hold the lock of all launchers of the user, so that no booking changes meanwhile.
 
-        Raises BookingsBusyError where another process holds it too long.
+        Raises BookingsBusyError if another process holds it for too long.
         """
         if not locks.take(self._lock, Deadline.after(PATIENCE_S), PAUSE_S):
             raise BookingsBusyError(
@@ -131,9 +131,9 @@ class Bookings:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def others(self) -> Mapping[str, Elsewhere]:
-        """Return what others have booked of each GPU, by UUID; files of dead launchers are removed. Only in `section`.
+        """Return the bookings of others by GPU (UUID), and remove files of dead launchers. Call it in `section` only.
 
-        Raises StateError where the folder cannot be read any more.
+        Raises StateError if the folder cannot be read.
         """
         try:
             count = self._read_count()
@@ -146,9 +146,9 @@ class Bookings:
         return self._others
 
     def write(self, bookings: Mapping[str, Booking]) -> None:
-        """Book this much of each GPU (UUID), instead of what was booked there before. Only in `section`.
+        """Replace the bookings of this launcher on each GPU (UUID). Call it in `section` only.
 
-        Raises StateError where it cannot be written.
+        Raises StateError if a file cannot be written.
         """
         changed = False
         for gpu, booking in bookings.items():
@@ -157,7 +157,7 @@ class Bookings:
                 continue
             data = msgspec.json.encode(msgspec.structs.replace(whole, since=round(time.time(), 3)))
             try:
-                # In place: a new file in its name would not have the lock. Nobody reads outside the section.
+                # Write in place: a new file would not have the lock. Launchers read in the section only.
                 if os.pwrite(self._files[gpu], data, 0) != len(data):
                     raise OSError(28, "No space left on device")
                 os.ftruncate(self._files[gpu], len(data))
@@ -169,7 +169,7 @@ class Bookings:
             self._raise_count()
 
     def close(self) -> None:
-        """Give all bookings back. May be called twice, and from guard and loop."""
+        """Remove all bookings of this launcher. Guard and loop may both call it, also twice."""
         if self._lock < 0:
             return
         try:
@@ -178,7 +178,7 @@ class Bookings:
                     own_folders.remove_file(self._folders[gpu], self._name)
                 self._raise_count()
         except (OSError, StateError):
-            pass  # the locks go with this process: whoever looks next removes the files
+            pass  # the locks end with this process, and the next launcher removes the files
         self._close_all()
 
     def _close_all(self) -> None:
@@ -214,7 +214,7 @@ def _read_or_remove(folder: int, name: str) -> Booking | None:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return None  # gone, or a link, which no launcher makes
+        return None  # the file is gone, or a link, which no launcher makes
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
@@ -232,4 +232,4 @@ def _parse(data: bytes) -> Booking | None:
     try:
         return msgspec.json.decode(data, type=Booking)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # nothing is booked yet, or another release writes it otherwise
+        return None  # the file is still empty, or another release wrote it

@@ -1,8 +1,8 @@
-"""What the packing launchers of a user have booked of a node's GPUs, for people who look.
+"""Read a user's bookings of GPU memory for status displays.
 
 A launcher keeps a file for each of its GPUs, `<tmp>/slurm-share-<uid>/bookings/<gpu uuid>/<job>.<pid>`, one JSON object
-that is rewritten in place. Whoever looks may be root or an operator, and the folders are a user's own: a folder or file
-that is a link, somebody else's, or more than a launcher makes is passed over. Nothing is locked, changed or removed.
+that is rewritten in place. The reader may be root or an operator, and the user controls the folders: a link, a file of
+another user, and files beyond the number that launchers make are ignored. Nothing is locked, changed or removed.
 """
 
 from __future__ import annotations
@@ -20,45 +20,40 @@ from ..core import own_folders
 from ..core.records import Amount, Count, Moment
 
 MOST_FILES = 64
-"""Of one user on one GPU: more launchers than anybody runs there."""
+"""Most files of one user on one GPU: more launchers than run there."""
 MOST_BYTES = 4096
 TRIES = 3
-"""A file that is just being written may be read half."""
+"""Number of reads, since a file that is being written may be incomplete."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class BookingRead(Struct, frozen=True, kw_only=True):
-    """What one launcher has booked of one GPU."""
+    """The booking of one launcher on one GPU, see `bookings.Booking`."""
 
     booked_mib: Count = 0
-    """For all its tasks there together."""
     clients: Count = 0
-    """CUDA processes that they have."""
     tasks: Count = 0
     held_for: Count | None = None
-    """The task for which it keeps the GPU free; None: it does not."""
     held_since: Moment | None = None
-    """Unix time, seconds; None: not told."""
     job: str | Amount = ""
     pid: Count = 0
     start_ticks: Count = 0
-    """pid and start time of the launcher, as in proc(5)."""
 
     @property
     def job_number(self) -> int | None:
-        """Return Slurm's number of its job; None: it runs outside."""
+        """Return the number of the launcher's Slurm job; None: it runs outside of Slurm."""
         text = str(self.job)
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
 
 
 Lives = Callable[[int, int, int], bool]
-"""(pid, start time, uid) -> whether that process of that user lives."""
+"""Returns whether the process with this pid, start time and uid exists."""
 
 
 def read_bookings(tmp: Path, uid: int, gpus: Iterable[str], lives: Lives) -> dict[str, tuple[BookingRead, ...]]:
-    """Return what a user's living launchers have booked, by GPU (UUID); GPUs without a booking are left out.
+    """Return the bookings of a user's running launchers by GPU (UUID), without GPUs that have none.
 
-    Raises no error: what cannot be read is as good as not there.
+    Raises no error: what cannot be read is ignored.
     """
     base = own_folders.open_of_user(
         own_folders.open_of_user(_open(tmp), own_folders.user_folder(uid), uid), "bookings", uid

@@ -18,27 +18,27 @@ class Start(Struct, frozen=True, tag="start", kw_only=True):
     cap_mib: int | None = None
     is_alone: bool = False
     sm_percent: float | None = None
-    """The part of the multiprocessors that it may use; None: no limit of ours."""
+    """Share of the multiprocessors that the task may use; None: no limit."""
     sharing: SharingMethod | None = None
-    """None: as the GPU is set up."""
+    """None: the method that is set up on the GPU."""
     why: str
 
 
 class Ban(Struct, frozen=True, tag="ban", kw_only=True):
-    """Let two kinds of tasks never share a GPU again: together they do less than one at a time."""
+    """Ban two commands from sharing a GPU: together they do less than one at a time."""
 
     task: int
     beside: int
     gpu: str
     stp: float
-    """Aggregate speed that was measured: 1 is one at a time."""
+    """Measured aggregate speed; 1 equals one task at a time."""
     error: float
-    """Standard error of it."""
+    """Standard error of `stp`."""
     why: str
 
 
 class Pause(Struct, frozen=True, tag="pause", kw_only=True):
-    """Stop a running task for a while (SIGSTOP). It keeps its memory, which stays booked."""
+    """Pause a running task (SIGSTOP). It keeps its memory, which stays booked."""
 
     task: int
     gpu: str
@@ -46,7 +46,7 @@ class Pause(Struct, frozen=True, tag="pause", kw_only=True):
 
 
 class Resume(Struct, frozen=True, tag="resume", kw_only=True):
-    """Let a paused task go on (SIGCONT)."""
+    """Resume a paused task (SIGCONT)."""
 
     task: int
     gpu: str
@@ -54,7 +54,7 @@ class Resume(Struct, frozen=True, tag="resume", kw_only=True):
 
 
 class Move(Struct, frozen=True, tag="move", kw_only=True):
-    """Tell a task to save its state and end; it then starts on another GPU, and the attempt does not count."""
+    """Tell a task to save its state and end, to start on another GPU. The attempt does not count."""
 
     task: int
     gpu: str
@@ -62,7 +62,7 @@ class Move(Struct, frozen=True, tag="move", kw_only=True):
 
 
 class Hold(Struct, frozen=True, tag="hold", kw_only=True):
-    """Keep a GPU free for a task; or, with `task` None, no longer."""
+    """Keep a GPU free for a task; `task` None: end the hold."""
 
     task: int | None
     gpu: str
@@ -94,14 +94,14 @@ class Refused(Struct, frozen=True):
 
     task: int
     gpu: str
-    """UUID; empty: the reason is not a GPU's (no free worker, or an earlier task has to go first)."""
+    """UUID; empty: the reason is not about a GPU (no free worker, or an earlier task has to start first)."""
     why: str
     room_mib: int | None = None
     needs_mib: int | None = None
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """One answer of `decide`."""
+    """The result of one call of `decide`."""
 
     actions: tuple[Action, ...] = ()
     refused: tuple[Refused, ...] = ()

@@ -1,7 +1,7 @@
-"""The key of a command: reads its script and the configuration files that it names.
+"""Compute the key of a command from its script and the configuration files that it names.
 
-Cached are the hashes of files, by path, time of change, size and inode, so that the thousandth task of a sweep costs
-a few `stat` calls. The rules are in `rules/fingerprint.py`.
+Hashes of files are cached by path, time of change, size and inode, so that the thousandth task of a sweep costs a few
+`stat` calls. The rules are in `rules/fingerprint.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .records import TaskKey
 from .rules import fingerprint
 
 CONFIG_BYTES = 64 * 1024
-"""A configuration file up to this size counts by its content, a larger file by its name."""
+"""A configuration file up to this size is hashed by its content, a larger one by its name."""
 SCRIPT_BYTES = 1 << 20
-"""Of a larger script or program, so much of its beginning and of its end are hashed, and its size."""
+"""Of a larger script or program, the size and this many bytes of its beginning and its end are hashed."""
 CACHED = 4096
-"""Files whose hashes are kept."""
+"""Number of files in the cache."""
 INTERPRETED_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 _State = tuple[int, int, int]
 _contents: dict[tuple[str, bool], tuple[_State, str | None]] = {}
-"""Path, whether it is a script -> state of the file, and the hash; None: it is no file of that kind."""
+"""(path, is_script) -> state and hash of the file; hash None: not usable as that kind of file."""
 _real: dict[str, str] = {}
 _programs: dict[tuple[str, str], str] = {}
 
@@ -33,10 +33,10 @@ _programs: dict[tuple[str, str], str] = {}
 def key_of(
     argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None, path: str | None = None
 ) -> TaskKey:
-    """Return the key of a command that is started in `cwd`. It never fails: a script that cannot be read has an empty
-    `exact`.
+    """Return the key of a command that is started in `cwd`. If its script cannot be read, `exact` is empty.
 
-    name: the user's name for the family. run_folder: taken out of all arguments. path: the task's PATH; None: ours.
+    name: the user's name for the family. run_folder: removed from all arguments. path: the task's PATH; None: of this
+    process.
     """
     command = fingerprint.take_apart(argv)
     folder = str(cwd)
@@ -60,7 +60,7 @@ def key_of(
 
 
 def _script(command: fingerprint.Command, folder: str, search: str) -> tuple[str, str | None]:
-    """Return what stands for the script's path, and the hash of its content; None: it cannot be read."""
+    """Return the script's path, or a text in its place, and the hash of its content; None: it cannot be read."""
     if command.text:
         text = fingerprint.hash_text(command.text)
         return f"text {text}", text
@@ -81,8 +81,8 @@ def _script(command: fingerprint.Command, folder: str, search: str) -> tuple[str
 
 
 def _module(name: str, folder: str) -> tuple[str, str | None]:
-    """Return the file of a module in the folder, with which `python -m` begins its search; one that is installed
-    somewhere counts by its name."""
+    """Return the file and content hash of a module in the folder, where `python -m` searches first; for an installed
+    module, its name."""
     base = os.path.join(folder, *name.split("."))  # noqa: PTH118
     for file in (f"{base}.py", f"{base}/__main__.py"):
         content = None if "\0" in file else _content(file, is_script=True)
@@ -92,7 +92,7 @@ def _module(name: str, folder: str) -> tuple[str, str | None]:
 
 
 def _found(program: str, search: str) -> str | None:
-    """Return the path of a program that is named without one."""
+    """Return the path of a program in a search path; None: it is not found."""
     known = _programs.get((program, search))
     if known is None:
         _forget_some(_programs)
@@ -109,8 +109,8 @@ def _found(program: str, search: str) -> str | None:
 
 
 def _content(file: str, *, is_script: bool) -> str | None:
-    """Return the hash of a file's content; None: it is no file, cannot be read, or, if it is no script, is too long or
-    no text."""
+    """Return the hash of a file's content; None: it is not a regular file or cannot be read. A file that is not a
+    script also has to be short and text."""
     try:
         seen = os.stat(file)  # noqa: PTH116
     except (OSError, ValueError):
@@ -150,6 +150,6 @@ def _hash_file(file: str, *, is_script: bool) -> str | None:
 
 
 def _forget_some(cache: dict) -> None:  # type: ignore[type-arg]
-    """Empty a cache that is full: a run of a hundred thousand data files must not keep them all."""
+    """Empty a full cache, so that a run with a hundred thousand files does not keep them all."""
     if len(cache) >= CACHED:
         cache.clear()

@@ -1,4 +1,4 @@
-"""The file `groups.jsonl` in the folder of a node: each group of tasks that was measured, for `pack explain`."""
+"""Write and read `groups.jsonl` in the folder of a node: the measured groups of tasks, for `pack explain`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder(GroupResult).decode
 
 
 def append_groups(folder: Path, groups: Sequence[GroupResult]) -> str:
-    """Append groups to the file in a node's folder. Return why that failed; empty: it did not."""
+    """Append groups to the file in a node's folder. Return the reason of a failure; empty: success."""
     if not groups:
         return ""
     try:
@@ -30,7 +30,7 @@ def append_groups(folder: Path, groups: Sequence[GroupResult]) -> str:
 
 
 def read_groups(file: Path) -> Iterator[GroupResult]:
-    """Yield the groups of a file; lines that cannot be read are passed over. Raises OSError."""
+    """Yield the groups of a file; lines that cannot be decoded are skipped. Raises OSError."""
     with open(file, "rb") as opened:
         for line in opened.read(2 * MOST_BYTES).splitlines():
             try:

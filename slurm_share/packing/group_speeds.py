@@ -1,6 +1,6 @@
-"""What the tasks of a GPU do together, from their measured rates: groups, from which `Speeds` learns.
+"""Measure groups of tasks on a GPU from their rates, and let `Speeds` learn from them.
 
-A group is the time in which the same tasks run on a GPU. All times are seconds of the launcher's clock.
+A group is the period in which the same tasks run on a GPU. All times are seconds of the launcher's clock.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from .running_task import RunningTask
 from .speed_records import PairRun, Rate, SharingMethod
 
 WINDOWS = 3
-"""A group is measured when each of its tasks has so many windows; again when it has twice as many."""
+"""A group is measured when each of its tasks has this many windows, and again whenever the number has doubled."""
 ALONE_WINDOWS = 2
 GROUPS_MOST = 1000
-"""Groups whose figures are kept for the end of the run, those with most windows."""
-
+"""Number of results that are kept for the end of the run: those with most windows."""
 LEFT_MOST = 256
 
 
 class _Measured(Struct, frozen=True):
-    """What was last measured of a group, in the order of its tasks."""
+    """The last measurement of a group, in the order of its tasks."""
 
     rates: list[tuple[Rate, Rate]]
     """(rate, rate alone)"""
     slowdowns: list[float]
     alone_s: list[float | None]
-    """How long each command took alone; None: not known."""
+    """Duration of each command alone; None: not known."""
     windows: int
 
     def error(self) -> float:
@@ -46,22 +45,21 @@ class _Measured(Struct, frozen=True):
         return round(math.sqrt(squares), 4)
 
 
-class _Group:
+class _Group(Struct):
     """The tasks that run on a GPU now."""
 
-    __slots__ = ("learned", "measured", "predicted", "since_s", "slowdowns", "tasks")
-
-    def __init__(self, tasks: tuple[int, ...], since_s: float) -> None:
-        self.tasks = tasks
-        self.since_s = since_s
-        self.learned = 0
-        self.predicted: float | None = None
-        self.slowdowns: Sequence[float] = ()
-        self.measured: _Measured | None = None
+    tasks: tuple[int, ...]
+    since_s: float
+    learned: int = 0
+    """Windows from which `Speeds` has learned."""
+    predicted: float | None = None
+    slowdowns: Sequence[float] = ()
+    """Predicted slowdown of each task."""
+    measured: _Measured | None = None
 
 
 class GroupSpeeds:
-    """The groups of a node."""
+    """The groups of tasks on the GPUs of a node."""
 
     def __init__(
         self,
@@ -72,12 +70,12 @@ class GroupSpeeds:
         unix_s: float,
         keep: Callable[[PairRun], None],
     ) -> None:
-        """`running`: the tasks that run, as the packer keeps them. `unix_s`: Unix time of second 0. `keep` gets what is
-        to be written to the user's history."""
+        """Start without groups. `running`: the packer's dict of running tasks. `unix_s`: Unix time of second 0. `keep`
+        writes a pair to the user's history."""
         self.results: list[GroupResult] = []
         self._new: list[GroupResult] = []
         self.families: set[str] = set()
-        """Of which something was learned since they were last asked for."""
+        """Families with new measurements since the last `take_families`."""
         self._speeds = speeds
         self._gpus = gpus
         self._running = running
@@ -86,12 +84,12 @@ class GroupSpeeds:
         self._groups: dict[str, _Group] = {}
         self._paused: set[int] = set()
         self._left: dict[int, tuple[RunningTask, float]] = {}
-        """Tasks that have ended, with their speed at the end: the step that they made is known a minute later."""
+        """Ended tasks with their last speed: the step of a GPU's figures after their end is known a minute later."""
 
-    # ---- What happened ----
+    # ---- Events ----
 
     def pause(self, task: int, now_s: float, *, is_paused: bool) -> None:
-        """Note that a task stands still or goes on."""
+        """Record that a task was paused or resumed."""
         if is_paused:
             self._paused.add(task)
         else:
@@ -100,7 +98,7 @@ class GroupSpeeds:
             self.changed(its.start.gpus, now_s)
 
     def changed(self, gpus: Sequence[str], now_s: float) -> None:
-        """Note that a task has come to these GPUs or has left them: their tasks are measured anew."""
+        """Begin new groups on these GPUs, because a task has started or ended there."""
         for uuid in gpus:
             self._close(uuid, now_s)
             its_tasks = self._members(uuid)
@@ -114,7 +112,7 @@ class GroupSpeeds:
                 group.predicted = interference.stp(group.slowdowns)
 
     def ended(self, its: RunningTask, now_s: float) -> None:
-        """Note that a task, which the packer keeps no more, has ended."""
+        """Record the end of a task that the packer has already removed."""
         self._paused.discard(its.ask.task)
         for uuid in its.start.gpus:
             if (group := self._groups.get(uuid)) is not None:
@@ -125,7 +123,7 @@ class GroupSpeeds:
         self.changed(its.start.gpus, now_s)
 
     def rated(self, its: RunningTask, rate: Rate | None) -> None:
-        """Note how fast a task is since its neighbours last changed."""
+        """Record the rate of a task since its neighbours last changed; None: not known."""
         its.rate = rate
         if rate is None or len(its.start.gpus) != 1 or rate.per_s <= 0 or not math.isfinite(rate.per_s):
             return
@@ -139,7 +137,7 @@ class GroupSpeeds:
             self._measure(uuid, members)
 
     def ban(self, uuid: str, task: int, beside: int, stp: float, error: float, now_s: float) -> None:
-        """Keep a ban for 30 days. What the two did is in the lines of their group; here it counts for no window."""
+        """Write a ban to the history, with 0 windows, since the measurements are in the record of the group."""
         pair = [self._running.get(task), self._running.get(beside)]
         found = [its for its in pair if its is not None and its.ask.key is not None]
         if len(found) != 2:
@@ -167,8 +165,8 @@ class GroupSpeeds:
         )
 
     def speed_of(self, uuid: str, task: int) -> tuple[RunningTask | None, float]:
-        """Return a task that has come to a GPU, or has left it not long ago, and what it keeps or kept of its speed
-        beside the others: as measured, else as the model says."""
+        """Return a task that runs on a GPU or recently ended there, and its speed beside the others over its speed
+        alone: measured if possible, else predicted."""
         if (left := self._left.get(task)) is not None:
             return left
         its, group = self._running.get(task), self._groups.get(uuid)
@@ -181,7 +179,7 @@ class GroupSpeeds:
         return 1.0 / (slowdown or group.slowdowns[group.tasks.index(its.ask.task)])
 
     def take_families(self) -> set[str]:
-        """Return the families of which something was learned since the last call."""
+        """Return the families with new measurements since the last call."""
         found, self.families = self.families, set()
         return found
 
@@ -191,7 +189,7 @@ class GroupSpeeds:
         return found
 
     def finish(self, now_s: float) -> list[GroupResult]:
-        """Return what the groups did, also those that still run, in the order in which they began."""
+        """Return the results of all groups, including the running ones, in the order in which they began."""
         for uuid in list(self._groups):
             self._close(uuid, now_s)
         return sorted(self.results, key=lambda one: (one.from_s, one.gpu))
@@ -209,7 +207,7 @@ class GroupSpeeds:
         return _slowdown(its.rate, alone)
 
     def _measure(self, uuid: str, members: Sequence[RunningTask]) -> None:
-        """Learn from a group when all of it is measured."""
+        """Learn from a group if all its tasks are measured."""
         group, facts = self._groups.get(uuid), self._gpus[uuid]
         if group is None or group.tasks != tuple(its.ask.task for its in members):
             return
@@ -254,7 +252,7 @@ class GroupSpeeds:
         )
 
     def _close(self, uuid: str, now_s: float, leaving: RunningTask | None = None) -> None:
-        """End a group: add its time to its tasks, and keep what was measured."""
+        """End a group: add its time to its tasks, and keep its result."""
         group = self._groups.pop(uuid, None)
         if group is None or not group.tasks:
             return
@@ -290,5 +288,5 @@ def _slowdown(rate: Rate | None, alone: Rate | None) -> float | None:
 
 
 def sharing_of(facts: GpuFacts) -> SharingMethod:
-    """Return how the tasks of a GPU share it."""
+    """Return the sharing method of a GPU."""
     return "mps" if facts.is_mps else "time-slicing"

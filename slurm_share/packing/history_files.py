@@ -1,7 +1,7 @@
-"""Files of lines of JSON in the user's history folder: read their ends, append to them, and take lines out of them.
+"""Read, append to, and remove lines of the JSON line files in the user's history folder.
 
-The folder and its files are the user's, 0700 and 0600. A link, and a file of another user, is not followed and not
-used. Any number of processes append at once: each append is one write below a lock.
+The folder and its files belong to the user, with modes 0700 and 0600. Links and files of other users are not used. Any
+number of processes may append at once: each append is one write under a lock.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ..core import locks
@@ -16,11 +17,11 @@ from ..core.errors import StateError
 from ..core.process import Deadline
 
 READ_BYTES = 8 << 20
-"""Of one file, so much of its end is read: 10,000 lines, whatever the file holds before."""
+"""This much of the end of a file is read: about 10,000 lines."""
 LINE_BYTES = 16 * 1024
-"""A longer line is none of ours."""
+"""Longer lines are ignored: slurm-share does not write them."""
 FILE_BYTES = 256 << 20
-"""A file above this takes no further lines: 300,000 runs in a month are enough to learn from."""
+"""Nothing is appended to a larger file: 300,000 runs in a month are enough to learn from."""
 LOCK_S = 2.0
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,7 +32,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def last_lines(folder: int, name: str) -> list[bytes]:
-    """Return the lines at the end of a file, the newest last; without the half line with which such an end begins."""
+    """Return the lines at the end of a file, newest last, without an incomplete first line."""
     fd = open_file(folder, name)
     try:
         size = own_file(fd, name).st_size
@@ -40,17 +41,17 @@ def last_lines(folder: int, name: str) -> list[bytes]:
     finally:
         os.close(fd)
     lines = data.split(b"\n")
-    # What stands behind the last line's end is half a line: nothing, or torn by a crash. It counts if it is whole.
+    # The text after the last newline is empty or torn by a crash. It counts if it can be decoded.
     return lines[1:] if start else lines
 
 
 def open_file(folder: int, name: str) -> int:
-    """Open a file for reading. Raises OSError; `own_file` says whether it may be used."""
+    """Open a file for reading. Raises OSError. Check it with `own_file` before use."""
     return os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
 
 
 def read_all(fd: int, start: int, most: int) -> bytes:
-    """Return at most so many bytes of an open file."""
+    """Return at most `most` bytes of an open file from `start` on."""
     parts = []
     while most > 0 and (part := os.pread(fd, min(most, 1 << 20), start)):
         parts.append(part)
@@ -60,7 +61,7 @@ def read_all(fd: int, start: int, most: int) -> bytes:
 
 
 def why_not(place: Path, error: Exception) -> str:
-    """Return for people why a file or folder was not used."""
+    """Return a sentence that says why a file or folder was not used."""
     if isinstance(error, OSError):
         return f"{place}: {error.strerror or error}"
     if isinstance(error, StateError) and not error.file.startswith("/"):
@@ -89,7 +90,7 @@ def append(place: Path, name: str, data: bytes) -> None:
 
 
 def _write_whole(fd: int, data: bytes, size: int) -> None:
-    """Append all of the data, or nothing: half a line at the end is taken back. Raises OSError."""
+    """Append all of the data, or on failure nothing: a part is truncated again. Raises OSError."""
     written = 0
     try:
         while written < len(data):
@@ -101,8 +102,8 @@ def _write_whole(fd: int, data: bytes, size: int) -> None:
 
 
 def open_folder(place: Path, *, makes: bool) -> int:
-    """Return a descriptor of the folder. Raises OSError, StateError for a link or a folder that is not the caller's
-    alone. Links above `slurm-share` are the user's affair: a home may be one."""
+    """Return a descriptor of the folder. Raises OSError; StateError for a link, or a folder that others own or can
+    write. Links above `slurm-share` are allowed: a home may be one."""
     if makes:
         place.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     outer = os.open(place.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -135,17 +136,19 @@ def _step(parent: int, place: Path, *, makes: bool) -> int:
 
 
 def own_file(fd: int, name: str) -> os.stat_result:
-    """Return what is known of an open file. Raises StateError unless it is a file that the caller alone can write."""
+    """Return the status of an open file. Raises StateError unless it is regular and only the caller can write it."""
     seen = os.fstat(fd)
     if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
         mode = stat.S_IMODE(seen.st_mode)
-        raise StateError(name, f"is no file of yours alone (uid {seen.st_uid}, mode {mode:04o})")
+        raise StateError(
+            name, f"is not a regular file that only you can write (uid {seen.st_uid}, mode {mode:04o}); remove it"
+        )
     return seen
 
 
 def _open_locked(folder: int, name: str) -> int:
-    """Open a file for appending, and lock it. Another process may put a new file in its place meanwhile, as
-    `remove_lines` does: then that one is opened. Raises OSError, StateError where another holds it for too long."""
+    """Open a file for appending, and lock it. If `remove_lines` of another process replaces it meanwhile, open the new
+    file. Raises OSError; StateError if another process holds it for too long."""
     deadline = Deadline.after(LOCK_S)
     while True:
         fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
@@ -166,8 +169,8 @@ def _open_locked(folder: int, name: str) -> int:
 
 
 def _lock(fd: int, name: str, deadline: Deadline) -> None:
-    """Lock an open file. On NFS without a lock server that fails: a line is one write, which is all that is left
-    then. Raises StateError where another holds it for too long."""
+    """Lock an open file. Raises StateError if another process holds it for too long. On NFS without a lock server there
+    is no lock: then only the single write per line protects the file."""
     try:
         is_held = locks.take(fd, deadline, 0.01)
     except OSError:
@@ -180,10 +183,7 @@ def _lock(fd: int, name: str, deadline: Deadline) -> None:
 
 
 def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> int:
-    """Remove the lines that match, and return how many; a file of which nothing is left is removed.
-
-    Raises OSError, StateError.
-    """
+    """Remove the lines that match, or the file if no line is left. Return their number. Raises OSError, StateError."""
     fd = _open_locked(folder, name)
     try:
         own_file(fd, name)
@@ -214,8 +214,54 @@ def remove_lines(folder: int, name: str, matches: Callable[[bytes], bool]) -> in
         os.close(fd)
 
 
+def every_file(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield (folder descriptor, name) of the files that `names` selects. Raises OSError, StateError."""
+    try:
+        folder = open_folder(place, makes=False)
+    except FileNotFoundError:
+        return
+    try:
+        found = os.listdir(folder)  # noqa: PTH208 - a descriptor
+        for name in names(found):
+            yield folder, name
+    finally:
+        os.close(folder)
+
+
+def lines_of(place: Path, names: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, line) for all lines of the selected files. Raises OSError, StateError."""
+    for folder, name in every_file(place, names):
+        fd = open_file(folder, name)
+        try:
+            own_file(fd, str(place / name))
+            for line in every_line(fd):
+                yield name, line
+        finally:
+            os.close(fd)
+
+
+def forget(
+    place: Path, names: Callable[[list[str]], list[str]], matches: Callable[[str, bytes], bool] | None = None
+) -> int:
+    """Remove the matching lines of the selected files, or the whole files (`matches` None). Return their number.
+
+    Raises OSError, StateError.
+    """
+    count = 0
+    try:
+        for folder, name in every_file(place, names):
+            if matches is None:
+                os.unlink(name, dir_fd=folder)
+                count += 1
+            else:
+                count += remove_lines(folder, name, partial(matches, name))
+    except OSError as error:
+        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
+    return count
+
+
 def every_line(fd: int) -> Iterator[bytes]:
-    """Yield all lines of an open file."""
+    """Yield all lines of an open file from its beginning."""
     with open(fd, "rb", closefd=False) as opened:
         opened.seek(0)
         yield from opened

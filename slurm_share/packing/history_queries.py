@@ -1,7 +1,7 @@
-"""What a user's history knows, and how its user finds a command again in it.
+"""Query, publish and delete a user's history.
 
-The history holds no word of any command, so a command is found by its hashes: of the command itself, as it would be
-written now; of the name that its user gave it; or of the path of its script, of which those in a folder can be tried.
+The history contains no text of a command, so a command is found by its hashes: of the whole command, of the name that
+its user gave it, or of the path of its script. To show names of scripts, the files of a folder are hashed.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ from .rules.estimate.estimator import Estimator
 from .rules.estimate.families import FamilyHistory as FamilyHistory
 
 FILES_MOST = 5000
-"""Files of a folder that are tried."""
+"""Most files of a folder that are hashed."""
 SHORT = 8
-"""Digits of a family's hash that are shown."""
+"""Number of digits of a family's hash that are shown."""
 SHORTEST = 4
-"""Digits that are taken for the beginning of a hash."""
+"""Least number of digits that select a hash."""
 
 
 class CommandHistory(Struct, frozen=True, kw_only=True):
-    """What is known of one command."""
+    """The history of one command."""
 
     key: TaskKey
     runs: int
     family_runs: int
     estimates: Mapping[str, Estimate]
-    """GPU model -> what would be reserved there."""
+    """By GPU model."""
 
 
 class HistorySummary(Struct, frozen=True, kw_only=True):
-    """What a history knows."""
+    """The families of a history."""
 
     families: tuple[FamilyHistory, ...]
     names: Mapping[str, str]
-    """Hash of a script -> its file in the folder that was looked at."""
+    """Hash of a script -> name of its file in the folder that was searched."""
     runs: int
     passed_over: int
     notes: tuple[str, ...]
 
 
 def read_summary(folder: Path, name: str = "") -> HistorySummary:
-    """Return what is known of all families, or of the one to which its user gave that name. `folder`: where scripts
-    are looked for."""
+    """Return a summary of all families, or of the one with the user's `name`. `folder`: searched for scripts."""
     history = task_history.read_history()
     families = family_rules.group(history.runs)
     if name:
@@ -68,7 +67,7 @@ def read_summary(folder: Path, name: str = "") -> HistorySummary:
 
 
 def read_command(argv: Sequence[str], folder: Path, name: str = "") -> CommandHistory:
-    """Return what is known of a command, were it started in that folder."""
+    """Return the history of a command that would be started in `folder`."""
     history = task_history.read_history()
     key = fingerprint.key_of(argv, folder, name)
     estimator = Estimator(history.runs, now=time.time())
@@ -84,7 +83,7 @@ def read_command(argv: Sequence[str], folder: Path, name: str = "") -> CommandHi
 
 
 def find_scripts(folder: Path, scripts: Container[str]) -> dict[str, str]:
-    """Return which of those hashes are of the paths of a folder's files, with the files' names."""
+    """Return the hashes in `scripts` that belong to files of a folder, with the names of the files."""
     found = {}
     try:
         with os.scandir(folder) as entries:
@@ -94,31 +93,31 @@ def find_scripts(folder: Path, scripts: Container[str]) -> dict[str, str]:
                 if entry.is_file() and (script := hashes.name_script(os.path.realpath(entry.path))) in scripts:
                     found[script] = entry.name
     except OSError:
-        return found  # a folder that cannot be listed names no script
+        pass  # a folder that cannot be listed names no script
     return found
 
 
 def publish() -> tuple[SiteFamily, ...]:
-    """Return the lines for the folder of the setting `estimate_history`."""
+    """Return the records for the folder of the setting `estimate_history`."""
     return family_rules.publish(task_history.read_history().runs)
 
 
 def forget(what: str, folder: Path) -> int:
-    """Remove the runs of a family from the history, also what they have shown of speed; return how many runs and
-    speeds that were. `what`: the name that its user gave it, a script, or the first digits of its hash.
+    """Remove the runs and speeds of a family from the history, and return their number. `what`: the name that its user
+    gave it, a script, or the first digits of its hash.
 
-    Raises UsageError where nothing is known by that, or more than one family by those digits; OSError, StateError.
+    Raises UsageError if no family, or more than one, matches; OSError, StateError.
     """
     script = hashes.name_script(os.path.realpath(folder / what)) if "\0" not in what else ""
     families = {run.family for run in task_history.every_run() if _is_meant(run, what, script)}
     families |= {family for family in speed_history.every_family() if _is_name(family, what)}
     if not families:
         raise UsageError(
-            f"{shown(what)}: nothing is known by that; slurm-share pack history lists what is, by script and hash"
+            f"{shown(what)}: the history has no such name, script or hash; slurm-share pack history lists them"
         )
     by_digits = {family for family in families if family.startswith(what)}
     if len(by_digits) > 1:
-        raise UsageError(f"{shown(what)}: {len(by_digits)} families begin with that; give more digits")
+        raise UsageError(f"{shown(what)}: {len(by_digits)} hashes begin with these digits; give more digits")
     return task_history.forget(lambda run: run.family in families) + speed_history.forget(families)
 
 
@@ -127,10 +126,10 @@ def _is_meant(run: TaskRun, what: str, script: str) -> bool:
 
 
 def _is_name(family: str, what: str) -> bool:
-    """Return whether a user means a family by a name, or by the first digits of its hash."""
+    """Return whether `what` is the name of a family, or the first digits of its hash."""
     return family == hashes.name_family(what) or (len(what) >= SHORTEST and family.startswith(what))
 
 
 def forget_all() -> int:
-    """Remove the whole history, and return how many files that were. Raises OSError, StateError."""
+    """Remove the whole history, and return the number of files. Raises OSError, StateError."""
     return task_history.forget_all() + speed_history.forget_all()

@@ -1,11 +1,11 @@
-"""The journal of a node's decisions, `decisions.jsonl`: what each decision saw, and what it answered.
+"""The journal of a node's decisions, `decisions.jsonl`: the view and the actions of each decision.
 
-A line for every decision that acted, and now and then one for tasks that wait. A line has the view as the difference to
-the line before, so that each view can be rebuilt and decided again: the answer is then the same, byte for byte.
-Refusals are not written, for they come out again in the same way. A task that takes the place of an ended one of the
-same command and size, without a decision of its own, is a line of another kind, with `again`.
+There is a line for every decision with actions, and from time to time one for waiting tasks. A line stores the view as
+the difference to the line before, so that each view can be rebuilt and decided again, with the same result byte for
+byte. Refusals are not stored, because deciding again gives them. If a task takes the place of an ended one of the same
+command and size without a decision, the line has the field `again`.
 
-A launcher begins with a whole view, since the file may hold the lines of earlier jobs, the last of them cut off.
+A launcher begins with a whole view, since the file may hold lines of earlier jobs, the last of them incomplete.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .records import GpuView, PackView, RunningView, WaitingView
 from .rules import explain, place
 
 DECISIONS = "decisions.jsonl"
-"""The name of the file, in the folder of a node of a run."""
+"""Name of the file, in a node's folder of a run."""
 VERSION = 1
 MOST_BYTES = 64 << 20
-"""Then nothing more is written: a journal is not to fill a disk. 100,000 short tasks take less than a tenth of it."""
+"""Size limit, so that a journal cannot fill a disk. 100,000 short tasks take less than a tenth of it."""
 LINES_MOST = 64
-"""Lines about tasks that take another one's place are written together: a short task is not to wait for the disk."""
+"""Lines with `again` are buffered up to this number, so that short tasks do not wait for the disk."""
 WAIT_S, WAIT_MOST_S = 5.0, 60.0
-"""Between two lines about tasks that wait; it doubles from one to the next, until something starts."""
+"""First and longest time between two lines about waiting tasks. The time doubles until a task starts."""
 
 _encode = msgspec.json.Encoder().encode
 _actions = msgspec.json.Decoder(tuple[Action, ...])
@@ -40,46 +40,46 @@ _NOT_A_LINE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError,
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One line of a journal, rebuilt."""
+    """One decision or repeat, rebuilt from a line of a journal."""
 
     view: PackView
-    """Of a repeat: that of the decision before it."""
+    """For a repeat, the view of the decision before it."""
     actions: tuple[Action, ...]
     unix_s: float
-    """When it was, Unix time."""
+    """Unix time, seconds."""
     job: str
     repeats: int | None = None
     """The task whose place was taken; None: a decision."""
 
 
 class Line(Struct, omit_defaults=True):
-    """One line as it is written."""
+    """One line of the file."""
 
     t: float
     """Seconds since the launcher began."""
     begin: Begin | None = None
     v: dict[str, Any] = {}
-    """Fields of the view that changed, without the three below."""
+    """Changed fields of the view, except `gpus`, `running` and `waiting`."""
     g: dict[int, dict[str, Any]] = {}
-    """Index of a GPU -> fields that changed."""
+    """GPU index -> changed fields."""
     r: dict[int, dict[str, Any]] = {}
-    """Running task -> fields that changed; a new one: those that are not their default."""
+    """Running task -> changed fields; for a new task, the fields that differ from their defaults."""
     w: dict[int, dict[str, Any]] = {}
-    """The same of waiting tasks; new ones follow those that are there."""
+    """The same for waiting tasks; new ones are appended."""
     gone: tuple[int, ...] = ()
-    """Tasks that run no more."""
+    """Tasks that have stopped running."""
     out: tuple[int, ...] = ()
-    """Tasks that wait no more."""
+    """Tasks that have stopped waiting."""
     order: tuple[int, ...] = ()
-    """All waiting tasks, where their order is another one."""
+    """All waiting tasks, if their order has changed."""
     a: msgspec.Raw = msgspec.Raw(b"[]")
     """The actions."""
     again: tuple[int, int] | None = None
-    """The task that ended, and the one that took its place."""
+    """(ended task, task that took its place)"""
 
 
 class Begin(Struct, frozen=True):
-    """The first line of a launcher."""
+    """The part of a launcher's first line that identifies it."""
 
     version: int
     job: str
@@ -91,10 +91,10 @@ class Begin(Struct, frozen=True):
 
 
 class Journal:
-    """The journal of one launcher. A disk that takes nothing more ends it, and is no error of the run."""
+    """The journal of one launcher. A full disk ends the journal, but not the run."""
 
     def __init__(self, folder: Path, job: str, unix_s: float) -> None:
-        """Append to the file in `folder`, a node's. `unix_s`: Unix time of the launcher's second 0."""
+        """Append to the file in a node's `folder`. `unix_s`: Unix time of the launcher's second 0."""
         self._begin: Begin | None = Begin(VERSION, job, unix_s)
         self._last: PackView | None = None
         self._waiting: tuple[tuple[int, str, int | None], ...] = ()
@@ -103,7 +103,7 @@ class Journal:
         self._size = 0
         self._lines: list[bytes] = []
         self.problem = ""
-        """Why no more is written; empty: it is."""
+        """Why the journal has ended; empty: it has not."""
         self._fd = -1
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
@@ -115,7 +115,7 @@ class Journal:
             self.problem = str(error.strerror)
 
     def note(self, view: PackView, decision: Decision) -> None:
-        """Write a decision that acted, or, from time to time, one that has something new to say of waiting tasks."""
+        """Write a decision with actions, or from time to time one with new refusals."""
         if self.problem:
             return
         if not decision.actions:
@@ -134,7 +134,7 @@ class Journal:
         self._last = view
 
     def repeat(self, now_s: float, ended: int, started: int) -> None:
-        """Write that a task took the place of an ended one, with the same GPU, reservation and cap."""
+        """Write that a task took the place of an ended one with the same GPU, reservation and cap."""
         if not self.problem:
             self._write(Line(t=round(now_s, 3), again=(ended, started)))
 
@@ -146,7 +146,7 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is kept back. Call it about once a second."""
+        """Write the buffered lines. Call it about once a second."""
         if self._lines:
             lines, self._lines = b"".join(self._lines), []
             self._put(lines)
@@ -163,7 +163,7 @@ class Journal:
         self._size += len(data)
 
     def close(self) -> None:
-        """Write what is kept back, and close the file."""
+        """Write the buffered lines, and close the file."""
         self.flush()
         if self._fd >= 0:
             os.close(self._fd)
@@ -171,7 +171,7 @@ class Journal:
 
 
 def difference(before: PackView | None, view: PackView) -> Line:
-    """Return what has to be written of a view for one who has the view before it (None: nothing)."""
+    """Return the difference of a view to the view before it (None: the whole view)."""
     line = Line(t=view.now_s)
     parts = ("gpus", "running", "waiting", "now_s")
     line.v = _changes(before, view, leave=parts)
@@ -204,7 +204,7 @@ def difference(before: PackView | None, view: PackView) -> Line:
 
 
 def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields that are other than before, or, of a new record, other than their defaults."""
+    """Return the changed fields of a record; for a new record, those that differ from their defaults."""
     if before is now:
         return {}
     found = {}
@@ -218,7 +218,7 @@ def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> d
 
 @cache
 def _defaults(kind: type[Struct]) -> dict[str, tuple[str, Any]]:
-    """Return the fields of a record: as they are written, and their defaults; for none, a value that no field has."""
+    """Return field -> (name in the file, default) of a record; without a default, a value that no field has."""
     found = {}
     for field in msgspec.structs.fields(kind):
         made = field.default_factory
@@ -233,7 +233,7 @@ def _types(kind: type[Struct]) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return a value as JSON has it, records without the fields that have their defaults."""
+    """Return a value for JSON; records leave out fields with their default."""
     if isinstance(value, Struct):
         return _changes(None, value)
     if isinstance(value, tuple):
@@ -245,7 +245,7 @@ def _plain(value: object) -> Any:
 
 
 def read_journal(data: bytes) -> Iterator[Entry]:
-    """Yield the decisions of a journal, with their views. A line that was cut off ends the part of its launcher."""
+    """Yield the decisions of a journal with their views. A line that cannot be read ends the part of its launcher."""
     begin: Begin | None = None
     view: PackView | None = None
     starts: dict[int, Start] = {}
@@ -277,7 +277,7 @@ def read_journal(data: bytes) -> Iterator[Entry]:
 
 
 def rebuild(before: PackView | None, line: Line) -> PackView:
-    """Return the view of a line. Raises msgspec.ValidationError or KeyError for a line that does not fit."""
+    """Return the view of a line. Raises msgspec.ValidationError or KeyError if the line does not match `before`."""
     gpus = {} if before is None else {one.facts.index: one for one in before.gpus}
     running = {} if before is None else {one.ask.task: one for one in before.running}
     waiting = {} if before is None else {one.ask.task: one for one in before.waiting}
@@ -315,28 +315,14 @@ def _changed(before: _Record | None, fields: Mapping[str, Any], kind: type[_Reco
     if before is None:
         return msgspec.convert(dict(fields), type=kind)
     types = _types(kind)
+    known = {name: value for name, value in fields.items() if name in types}  # an earlier version had other fields
     return msgspec.structs.replace(
-        before, **{name: msgspec.convert(value, type=types[name]) for name, value in fields.items()}
+        before, **{name: msgspec.convert(value, type=types[name]) for name, value in known.items()}
     )
 
 
-def replay(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Decision]]:
-    """Yield each decision of a journal with what `place.decide` answers to its view now. Repeats are left out."""
-    for entry in entries:
-        if entry.repeats is None:
-            yield entry, place.decide(entry.view)
-
-
-def is_same(entry: Entry, decision: Decision) -> bool:
-    """Return whether a decision acts as the journal says, byte for byte."""
-    return _encode(entry.actions) == _encode(decision.actions)
-
-
 def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """Yield what the decisions of a journal say about a task, in sentences, each with its Unix time.
-
-    What is the same as at the decision before is left out.
-    """
+    """Yield the Unix time and the sentences of each decision about a task, unless they equal those before."""
     before: tuple[str, ...] = ()
     for entry in entries:
         if entry.repeats is not None:
@@ -349,7 +335,7 @@ def explain_task(entries: Iterable[Entry], task: int) -> Iterator[tuple[float, t
         try:
             refused = place.decide(entry.view).refused if waits else ()
             lines = explain.of_task(task, entry.view, Decision(actions=entry.actions, refused=refused))
-        except ArithmeticError:  # figures that no launcher has written
+        except ArithmeticError:  # impossible figures, which no launcher has written
             continue
         if lines and lines != before:
             yield entry.unix_s, lines

@@ -1,4 +1,4 @@
-"""The weights of the learned estimator, from the file beside this one. Read only where `--estimate=learned` asks."""
+"""Read the weights of the learned estimator from the file next to this one. Only `--estimate=learned` needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("learned_weights.json")
 
 @cache
 def read_weights() -> learned.Weights:
-    """Return the weights. Raises StateError for an installation in which they are damaged or not there."""
+    """Return the weights. Raises StateError if the installed file is damaged or missing."""
     try:
         weights = msgspec.json.decode(FILE.read_bytes(), type=learned.Weights)
     except (OSError, msgspec.DecodeError) as error:

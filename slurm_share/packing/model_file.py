@@ -1,19 +1,19 @@
-"""The description of a model beside its script, for `--estimate=static` and `learned`.
+"""Read the description of a model next to its script, for `--estimate=static` and `learned`.
 
-`train.model.json` stands beside `train.py`::
+`train.model.json` is next to `train.py`::
 
     {"parameters": 25557032, "activations": 31839720, "batch": 32, "optimizer": "adam"}
 
-Numbers of elements, as summaries of models print them; activations of one sample. Without `batch`, it is the number of
-the command's flag whose name has "batch" in it. Without `optimizer`, or with another one than Adam's, the formula is
-still Adam's, which is the largest of the usual ones.
+The numbers are elements, as summaries of models print them; activations are for one sample. Without `batch`, it is the
+number of the command's flag with "batch" in its name. The formula is Adam's whatever the `optimizer`: it gives the
+largest size of the usual ones.
 
 `learned` needs the layers as well, as numbers, and takes the name of the activation function::
 
     {"parameters": 25557032, "activations": 31839720, "batch": 32, "convolutions": 53, "linears": 1, "norms": 53,
      "dropouts": 0, "depth": 126, "function": "relu"}
 
-depth: all layers without parts of their own, also activation functions and pooling.
+depth: all layers without sub-layers, including activation functions and pooling.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class Described(Struct, frozen=True):
-    """What a description says."""
+    """The size from a description."""
 
     point_mib: float | None
-    """None: there is none, or it says no size."""
+    """None: there is no description, or it gives no size."""
     why: str = ""
-    """A sentence where there is one that cannot be used, or not as it was asked for."""
+    """Why the description was not used, or not with the estimate that was asked for; empty: it was."""
     source: Literal["static", "learned"] = "static"
 
 
 def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned: bool = False) -> Described:
-    """Return the size by the file beside the command's script, else by the weights that the command names.
+    """Return the size from the file next to the command's script, else from the weights that the command names.
 
-    Weights stand for an inference: they say nothing of activations, so that is a lower bound. It never fails.
-    is_learned: by the fitted model, where the description has the layers that it needs.
+    Weights are taken for an inference, and give a lower bound without activations. Raises no error. is_learned: use the
+    fitted model if the description has the layers.
     """
     command = fingerprint.take_apart(argv)
     if not command.script or command.is_module or "\0" in command.script:
@@ -84,7 +84,7 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
         return Described(None, f"{file}: {error}")
     batch = said.batch if said.batch is not None else _batch(key)
     if batch is None:
-        return Described(None, f"{file}: it says no batch, and no flag of the command with batch in its name has one")
+        return Described(None, f"{file}: it has no batch, and the command has no flag for it; add batch to the file")
     model = static.ModelSummary(parameters=said.parameters, activations=said.activations, batch=batch)
     formula = static.adam_mib(model)
     if not is_learned:
@@ -92,7 +92,7 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey, *, is_learned
     layers = (said.convolutions, said.linears, said.norms, said.dropouts, said.depth)
     missing = [name for name, count in zip(LAYERS, layers, strict=True) if count is None]
     if missing:
-        return Described(formula, f"{file}: the learned estimate needs {', '.join(missing)} too; the formula is used")
+        return Described(formula, f"{file}: the learned estimate also needs {', '.join(missing)}; the formula is used")
     return _learned(said, batch, formula)
 
 
@@ -126,7 +126,7 @@ def _batch(key: TaskKey) -> float | None:
 
 
 def _weights(arguments: Sequence[str], cwd: Path) -> Described:
-    """Return what the largest file of weights among the arguments takes at least."""
+    """Return the least memory for the largest weights file among the arguments."""
     sizes = []
     for argument in fingerprint.name_arguments(arguments):
         value = argument.value or ""
@@ -134,7 +134,7 @@ def _weights(arguments: Sequence[str], cwd: Path) -> Described:
             try:
                 sizes.append((cwd / value).stat().st_size)
             except OSError:
-                continue  # the task makes it, or fails by itself
+                continue  # the task may create the file, or fail without it
     if not sizes:
         return Described(None)
-    return Described(static.weights_mib(max(sizes) / static.MIB, is_training=False))
+    return Described(static.weights_mib(max(sizes) / static.MIB))

@@ -1,8 +1,8 @@
-"""What the nodes of one run tell one another of the sizes of running tasks: `sizes.jsonl` in each node's folder.
+"""Exchange the sizes of running tasks between the nodes of a run, through `sizes.jsonl` in each node's folder.
 
-A launcher appends a line when the memory of a task has become flat, and reads the new lines of the other nodes while
-it has tasks of unknown size. Each file has one writer, so no lock is needed; the folders are in the run's folder, on a
-file system that all nodes share.
+A launcher appends a line when the memory of a task becomes flat, and reads new lines of the other nodes while it has
+tasks of unknown size. Each file has one writer, so no lock is needed. The folders are in the run's folder, on a file
+system that all nodes share.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .rules.fingerprint import tag
 
 FILE = "sizes.jsonl"
 NODE_FOLDERS = "p*_*"
-"""Folders of nodes, in the run's folder of logs: p0-p23_n1."""
+"""Folders of nodes in the run's folder of logs, for example p0-p23_n1."""
 EVERY_S = 30.0
 READ_BYTES = 256 * 1024
-"""At most so much of one file at once, so that a damaged one cannot hold up a launcher: 600 lines."""
+"""Most bytes (about 600 lines) of one file per read, so that a damaged file does not delay a launcher."""
 LINE_BYTES = 16 * 1024
 WRITE_BYTES = 8 << 20
-"""A node writes no more than this: 20,000 tasks. The tasks of a run are of far fewer kinds."""
+"""Most bytes that a node writes: 20,000 tasks. The tasks of a run have far fewer different sizes."""
 
 
 class NodeSize(Struct, frozen=True, omit_defaults=True):
-    """The memory of a running task, at the age at which it had become flat."""
+    """The memory of a running task, and the age at which it became flat."""
 
     version: int = 1
     key: TaskKey = TaskKey("", "")
@@ -46,21 +46,21 @@ class NodeSizes:
     """The file of this node, and those of the others."""
 
     def __init__(self, own: Path, *, is_alone: bool = False) -> None:
-        """`own`: this node's folder; those of the others are beside it, and are made when their nodes begin.
-        `is_alone`: there are no others."""
+        """Start without any sizes. `own`: this node's folder; the other nodes create theirs next to it when they begin.
+        `is_alone`: there are no other nodes."""
         self._own = own / FILE
         self._is_alone = is_alone
         self._read: dict[Path, int] = {}
-        """The others' files -> what has been read of them, in bytes."""
+        """File of another node -> number of bytes that were read."""
         self._due_s = 0.0
         self._written = 0
         self._told: dict[tuple[str, str, str], int] = {}
-        """What was told of a command -> its peak: a run of a thousand equal tasks needs one line of them."""
+        """(exact, family, GPU model) -> largest peak in the file: a thousand equal tasks need one line."""
         self.passed_over = 0
-        """Lines of the others that are none."""
+        """Number of lines of the others that cannot be used."""
 
     def append(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> str | None:
-        """Tell the others of a task whose memory is flat. Return a sentence where that fails for the first time."""
+        """Write the size of a task whose memory is flat. Return a sentence if that fails for the first time."""
         what = (key.exact, key.family, gpu_model)
         if self._told.get(what, -1) >= peak_mib or self._written < 0 or self._written > WRITE_BYTES:
             return None
@@ -70,25 +70,22 @@ class NodeSizes:
         try:
             fd = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                # A line of which only a part was written ends here; the next one begins a new line.
-                whole = os.write(fd, line) == len(line)
-                if not whole:
-                    os.write(fd, b"\n")
+                if os.write(fd, line) != len(line):
+                    os.write(fd, b"\n")  # end the incomplete line, so that the next one is readable
             finally:
                 os.close(fd)
         except OSError as error:
             self._written = -1
-            return f"the other nodes are not told of the sizes of tasks here: {self._own}: {error.strerror}"
+            return f"the other nodes do not get the sizes of tasks on this node: {self._own}: {error.strerror}"
         self._written += len(line)
         return None
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether the others' files are to be read again. `now_s`: of a monotonic clock."""
+        """Return whether it is time to read the others' files again. `now_s`: of a monotonic clock."""
         return not self._is_alone and now_s >= self._due_s
 
     def read_others(self, now_s: float) -> list[NodeSize]:
-        """Return what the others have told since the last time. It never fails: a file that cannot be read is tried
-        again the next time."""
+        """Return the new sizes of the others. A file that cannot be read is tried again the next time."""
         self._due_s = now_s + EVERY_S
         found: list[NodeSize] = []
         for other in self._own.parent.parent.glob(NODE_FOLDERS):
@@ -101,7 +98,7 @@ class NodeSizes:
                 continue
             end = data.rfind(b"\n") + 1
             if end == 0 and len(data) > LINE_BYTES:
-                end = len(data)  # no line of ours; go on behind it
+                end = len(data)  # a line that slurm-share did not write; continue after it
             self._read[file] = offset + end
             for line in data[:end].splitlines():
                 size = _parse(line)

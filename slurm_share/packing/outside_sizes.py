@@ -1,6 +1,6 @@
-"""Sizes from outside the history, where a run asks for them: a description of the model, and a dry run.
+"""Get sizes from outside the history, if a run asks for them: from a description of the model, or a dry run.
 
-A dry run takes up to 20 s, so it is done in a thread, one at a time, and once for each command.
+A dry run takes up to 20 s, so one thread makes them one at a time, once for each command.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .records import TaskKey
 How = Literal["static", "learned", "probe"]
 
 PROBES_MOST = 30
-"""Commands of a node that are probed: ten minutes of one core at most."""
+"""Most dry runs on a node: at most ten minutes of one core."""
 DESCRIBED_MOST = 10_000
-"""Commands whose descriptions are looked for."""
+"""Most commands whose descriptions are searched."""
 
 
 class Figure(Struct, frozen=True):
-    """A size, as `Estimator.offer` takes it."""
+    """A size for `Estimator.offer`."""
 
     key: TaskKey
     source: How
@@ -34,11 +34,11 @@ class Figure(Struct, frozen=True):
 
 
 class OutsideSizes:
-    """Asks for each command once. All methods are for one thread, the caller's."""
+    """The outside sizes of a run's commands, each asked for once. One thread calls all methods."""
 
     def __init__(self, how: How, environment: Mapping[str, str]) -> None:
-        """`how`: `static`; `learned`, which needs a description with layers and is `static` with another; or `probe`,
-        which looks for a description first. `environment`: the tasks'."""
+        """Start without sizes. `how`: `static`; `learned`, which is `static` for a description without layers; or
+        `probe`, which searches a description first. `environment`: of the tasks."""
         self._how = how
         self._environment = dict(environment)
         self._asked: set[str] = set()
@@ -50,7 +50,7 @@ class OutsideSizes:
         self._thread: threading.Thread | None = None
 
     def ask(self, argv: Sequence[str], cwd: Path, key: TaskKey) -> None:
-        """Ask for the size of a command of which nothing is known. It returns at once."""
+        """Ask for the size of a command without a known size. Returns at once."""
         if not key.exact or key.exact in self._asked or len(self._asked) >= DESCRIBED_MOST:
             return
         self._asked.add(key.exact)
@@ -67,13 +67,13 @@ class OutsideSizes:
                 self._thread.start()
 
     def _run(self) -> None:
-        """Probe what waits, for as long as the process lives. A probe that is under way then ends by itself."""
+        """Make the waiting dry runs until the process ends. A dry run in progress then ends by its own limit."""
         while True:
             key, argv, cwd = self._waiting.get()
             self._probed.put((key, probing.probe(argv, cwd, self._environment)))
 
     def take(self) -> list[Figure]:
-        """Return what has been found since the last call."""
+        """Return the sizes that were found since the last call."""
         while True:
             try:
                 key, probed = self._probed.get_nowait()
@@ -87,6 +87,6 @@ class OutsideSizes:
         return figures
 
     def take_notes(self) -> list[str]:
-        """Return sentences for the log since the last call, each once."""
+        """Return the sentences for the log since the last call, without duplicates."""
         notes, self._notes = list(dict.fromkeys(self._notes)), []
         return notes

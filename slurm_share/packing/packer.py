@@ -1,7 +1,7 @@
-"""The live half of packing: one node's board, with what other launchers have booked, the journal, and what is learned.
+"""Pack the tasks of one node of a live run: its board with the bookings of other launchers, journal and learning.
 
-It takes values only, from the launcher: what waits, what its sampler has seen, how attempts ended. It returns starts.
-All times are seconds of the launcher's monotonic clock.
+The launcher passes in values: waiting tasks, samples, and ends of attempts. The packer returns actions. All times are
+seconds of the launcher's monotonic clock.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .running_task import RunningTask, signature
 from .speed_records import PairRun, Rate
 
 AGAIN_S = 1.0
-"""For so long a decision about a command counts for the next tasks of the same command that take an ended one's
-place. Then one is decided anew: sizes are learned meanwhile."""
+"""For this time after a decision, tasks of the same command take the place of an ended one without a decision. Then a
+decision is needed, because sizes are learned meanwhile."""
 BLIND_S = 10.0
-"""Without a sample for so long, the driver is taken to hang."""
+"""After this time without a sample, the driver counts as hanging."""
 UNSEEN_LEARNED = 25
-"""So many runs of a command that ended before any sample are learned from; more of them say nothing new."""
+"""Runs of a command without any sample are learned from up to this number; more of them add nothing."""
 
 
 class Packer:
-    """One node of a packed run."""
+    """The packing of one node of a run."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Packer:
         speeds: Speeds | None = None,
         keep_pair: Callable[[PairRun], None] = lambda pair: None,
     ) -> None:
-        """`unix_s`: Unix time of the clock's second 0. `bookings` None: other launchers are not asked. `say` gets
-        sentences for the job's log, `keep` what is to be written to the user's history, `tell` what other nodes of the
-        run may want to know: command, GPU model, peak in MiB and age of a task whose memory is flat. `speeds`: what is
-        known of speed; None: nothing. `keep_pair` gets pairs that were measured, and bans, for the history."""
+        """Start with idle GPUs. `unix_s`: Unix time of the clock's second 0. `bookings` None: ignore other launchers.
+        `say` writes a sentence to the job's log. `keep` and `keep_pair` write a run, and a measured or banned pair, to
+        the user's history. `tell` sends the size of a task with flat memory to the other nodes: key, GPU model, peak in
+        MiB, age. `speeds` None: no speeds are known."""
         self.request = request
         self.facts = {gpu.uuid: gpu for gpu in gpus}
         can_move = request.checkpoint_signal is not None
@@ -91,11 +91,11 @@ class Packer:
         )
         self._steps = {uuid: Steps() for uuid in self.facts}
         self.waiting: dict[int, TaskAsk] = {}
-        """In the order in which they came."""
+        """In the order of arrival."""
         self.retried: set[int] = set()
-        """Those of them that have had an attempt."""
+        """Waiting tasks that have had an attempt."""
         self.held: dict[str, tuple[int, float]] = {}
-        """GPU that is kept free -> for which task, and since when (Unix time)."""
+        """GPU that is kept free -> (task, since when as Unix time)."""
         self._say = say
         self._keep = keep
         self._tell = tell
@@ -104,29 +104,30 @@ class Packer:
         self._is_due = True
         self._next_s: float | None = 0.0
         self._vacant: list[RunningTask] = []
-        """Tasks that were done since the last decision, whose place another one of the same command may take."""
+        """Tasks that were done since the last decision, whose place a task of the same command may take."""
         self._answers: dict[object, tuple[float, Start]] = {}
-        """What was last decided for tasks of one command, and when."""
+        """Signature of a task -> time and result of its last decision."""
         self._unseen: dict[str, int] = {}
+        """Family -> number of its runs without any sample."""
         self._dry_runs: dict[str, float] = {}
-        """Command -> what a dry run with fake tensors said of its memory, in MiB."""
+        """Command -> size from a dry run with fake tensors, in MiB."""
         self._is_blind = False
         self._out: dict[str, str] = {}
-        """GPU on which nothing may start -> why."""
+        """GPU that is out of service -> reason."""
         self._sampled_s: float | None = None
 
-    # ---- What happened ----
+    # ---- Events ----
 
     def add(
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
     ) -> None:
-        """Put a task at the end of the queue."""
+        """Put a task at the end of the queue, see `Board.add`."""
         self.board.add(ask, now_s, attempt=attempt, tries=tries, floor_mib=floor_mib)
         self.waiting[ask.task] = ask
         self._is_due = True
 
     def put_back(self, task: int, now_s: float) -> None:
-        """Put a task back whose start failed for a passing reason."""
+        """Return a task to the queue whose start failed for a temporary reason."""
         self.board.put_back(task, now_s)
         its = self.running.pop(task)
         self.waiting[task] = its.ask
@@ -134,7 +135,7 @@ class Packer:
         self._is_due = True
 
     def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
-        """Note a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: when it was taken."""
+        """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
         for one in tasks:
             its = self.running.get(one.task)
             if its is not None and one.memory_mib:
@@ -157,19 +158,19 @@ class Packer:
         self._is_due = True
 
     def heard(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Note what another node of the run has told of a task there."""
+        """Record the size of a task on another node of the run."""
         self.estimator.sibling(key, gpu_model, peak_mib, age_s)
         self.board.learned(key.family)
         self._is_due = True
 
     def is_unknown(self, ask: TaskAsk) -> bool:
-        """Return whether nothing is known of a task's size but what others of its script take now."""
+        """Return whether the size of a task is unknown, or known only from running tasks of its script."""
         models = {facts.model: facts.total_mib for facts in self.facts.values()}
         found = (self.estimator.estimate(ask, model, total) for model, total in models.items())
         return any(one.source in ("unknown", "sibling") for one in found)
 
     def offered(self, key: TaskKey, source: Source, mib: float) -> None:
-        """Note a size of a command that a formula or a dry run gives, in MiB."""
+        """Record the size of a command from a formula or a dry run, in MiB."""
         if source == "probe":
             self._dry_runs[key.exact] = mib
         for model in {facts.model for facts in self.facts.values()}:
@@ -178,7 +179,7 @@ class Packer:
         self._is_due = True
 
     def rated(self, task: int, rate: Rate | None, now_s: float) -> None:
-        """Note how fast a running task is since its neighbours last changed; None: that is not known yet."""
+        """Record the rate of a running task since its neighbours last changed; None: not known yet."""
         its = self.running.get(task)
         if its is None:
             return
@@ -189,7 +190,7 @@ class Packer:
         self._is_due = True
 
     def _note_loads(self, gpus: Mapping[str, GpuSample], now_s: float, seconds: float) -> None:
-        """Note the loads that have become known: of tasks that are alone, and of those that make a step."""
+        """Record new loads: of tasks that are alone, and of tasks whose start or end made a step."""
         for its in self.running.values():
             model = self.facts[its.start.gpus[0]].model
             if len(its.start.gpus) == 1 and (load := its.new_load()) is not None:
@@ -208,7 +209,7 @@ class Packer:
                     self._note_load(stepped, self.facts[uuid].model, load)
 
     def _note_load(self, its: RunningTask, gpu_model: str, load: Load) -> None:
-        """Believe a load, unless it is of a step and more is known."""
+        """Record a load, unless it comes from a step and the task was already measured."""
         if load.source == "step" and self.speeds.belief(its.ask, gpu_model).source not in ("default", "family"):
             return
         self.speeds.note_load(its.ask.key, gpu_model, load)
@@ -220,39 +221,39 @@ class Packer:
         return self.board.speed_ratio(task)
 
     def rate_alone(self, task: int) -> Rate | None:
-        """Return the rate alone of a running task's command; None: not known."""
+        """Return the rate that the command of a running task has alone; None: not known."""
         return self.board.rate_alone(task)
 
     def resumed(self, task: int, now_s: float) -> None:
-        """Note that a paused task goes on, for a reason that is not the packer's."""
+        """Record that a paused task was resumed without a decision of the packer."""
         if task in self.running:
             self._set_paused(task, now_s, is_paused=False)
             self.board.resumed(task, now_s)
             self._is_due = True
 
     def pause_no_more(self) -> None:
-        """Let no task be paused from now on; what does not pay is banned as before."""
+        """Pause no task from now on; harmful pairs are still banned."""
         if self.board.settings.undo == "pause":
             self.board.settings = replace(self.board.settings, undo="ban")
 
     def look(self, now_s: float) -> None:
-        """Note how old the last sample is: a driver that hangs has no figures. Call it about once a second."""
+        """Check the age of the last sample: a driver that hangs gives no figures. Call it about once a second."""
         is_blind = self._sampled_s is None and now_s > BLIND_S
         is_blind = is_blind or (self._sampled_s is not None and now_s - self._sampled_s > BLIND_S)
         if is_blind != self._is_blind:
             self._is_blind, self._is_due = is_blind, True
             self.board.blind(now_s, is_blind=is_blind)
             if is_blind:
-                self._say("the driver gives no figures of the GPUs; what is booked counts, and no more")
+                self._say("the driver gives no figures of the GPUs; until it does, only booked memory counts")
 
     def out_of_service(self, uuid: str, why: str, now_s: float) -> None:
-        """Note that nothing may start on a GPU any more."""
+        """Take a GPU out of service: no further task starts there."""
         self._out[uuid] = why
         self.board.sample_gpu(uuid, now_s, used_mib=None, problem=why)
         self._is_due = True
 
     def ended(self, facts: EndFacts, unix_s: float, cpu_cores: float | None = None) -> After:
-        """Note the end of a task that ran; return what follows. `cpu_cores`: those that it used, in the mean."""
+        """Record the end of a running task, and return what follows. `cpu_cores`: mean number of cores that it used."""
         its = self.running.pop(facts.task)
         is_elastic = self.board.is_elastic(facts.task)
         after = self.board.ended(facts)
@@ -280,34 +281,34 @@ class Packer:
 
     @property
     def is_out_of_gpus(self) -> bool:
-        """Return whether nothing may start on any GPU any more."""
+        """Return whether all GPUs are out of service."""
         return len(self._out) == len(self.facts)
 
     def _forget_rates(self, gpus: Sequence[str], now_s: float) -> None:
-        """Note that rates from before say nothing of the tasks that are together now."""
+        """Discard the rates of the tasks on these GPUs, because their neighbours have changed."""
         for task, its in self.running.items():
             if not set(gpus).isdisjoint(its.start.gpus):
                 self.board.rate_task(task, None, now_s)
 
     def withdraw(self, task: int) -> None:
-        """Take a waiting task out of the queue."""
+        """Remove a waiting task from the queue."""
         if self.waiting.pop(task, None) is not None:
             self.retried.discard(task)
             self.board.withdraw(task)
 
     def sentences(self, folder: str, now_s: float) -> list[str]:
-        """Return what packing did, for the end of the run. `folder`: the run's, as its user writes it."""
+        """Return the summary at the end of the run. `folder`: of the run, as its user writes it."""
         return self.totals.sentences(folder, self.groups.finish(now_s))
 
     # ---- Decisions ----
 
     def limit(self, per_gpu: int | None) -> None:
-        """Let no GPU have more tasks than this from the next start on; see `Board.limit`."""
+        """Limit the tasks on each GPU from the next start on, see `Board.limit`."""
         self.board.limit(per_gpu)
         self._is_due = True
 
     def decide(self, now_s: float) -> tuple[Action, ...]:
-        """Return the actions that are due: each Start is to be carried out, each GiveUp to be recorded."""
+        """Return the actions that are due. The caller carries them out."""
         if (found := self._repeat(now_s)) is not None:
             return (found,)
         if not self._is_due and (self._next_s is None or now_s < self._next_s):
@@ -323,7 +324,7 @@ class Packer:
                 self._book(self.bookings)
                 return actions
         except BookingsBusyError:
-            self._is_due = True  # it is asked again at the next tick
+            self._is_due = True  # try again at the next call
             return ()
 
     def _decide(self, now_s: float) -> tuple[Action, ...]:
@@ -349,15 +350,15 @@ class Packer:
             self._go_on_alone(error)
 
     def _go_on_alone(self, error: StateError) -> None:
-        """Go on without the bookings of others, whose folder cannot be used any more. What they use counts as before:
-        the driver shows it."""
-        self._say(f"{error}; other launchers of yours on this node are not asked any more what they have booked")
+        """Continue without the bookings of other launchers, whose folder cannot be used. Their used memory still
+        counts, since the driver shows it."""
+        self._say(f"{error}; the bookings of your other launchers on this node are ignored from now on")
         self.bookings = None
         for uuid in self.facts:
             self.board.elsewhere(uuid, 0, 0, 0)
 
     def _note(self, view: PackView, actions: Sequence[Action], now_s: float) -> None:
-        """Note what a decision has changed."""
+        """Apply the actions of a decision to the packer's own state."""
         waits = {one.ask.task: one for one in view.waiting}
         for action in actions:
             if isinstance(action, Start):
@@ -403,7 +404,7 @@ class Packer:
         self._forget_rates(its.start.gpus, now_s)
 
     def _drop_hold(self, task: int) -> None:
-        """Note that no GPU is kept free for a task: its start, or its end, says so without an action of its own."""
+        """End the holds for a task. Its start or its end implies this without an action."""
         if self.held:
             self.held = {uuid: hold for uuid, hold in self.held.items() if hold[0] != task}
 
@@ -411,7 +412,7 @@ class Packer:
         its = self.running.get(action.task)
         if its is None:
             return
-        its.reserve(action.reserve_mib)
+        its.reserved_mib = action.reserve_mib
         key = its.ask.key
         if action.is_flat and not its.is_flat and key is not None and its.peak_mib:
             self._tell(key, self.facts[its.start.gpus[0]].model, its.peak_mib, now_s - its.started_s)
@@ -421,7 +422,7 @@ class Packer:
         return sum(1 for one in self.running.values() if not set(gpus).isdisjoint(one.start.gpus))
 
     def _booked(self) -> dict[str, Booking]:
-        """Return what this launcher has booked of each GPU."""
+        """Return the booking of this launcher on each GPU."""
         found = dict.fromkeys(self.facts, Booking())
         for its in self.running.values():
             for uuid in its.start.gpus:
@@ -439,10 +440,10 @@ class Packer:
         return found
 
     def _repeat(self, now_s: float) -> Start | None:
-        """Return the start of the first waiting task in the place of a task of the same family that was done.
+        """Return a start of the first waiting task in the place of a finished task of the same family, if there is one.
 
-        A full decision would give the same answer: it has just given it for this family, as much is expected of both,
-        and nothing that goes before it waits. The booking stays as it is.
+        A full decision would have the same result: it was made recently for this family, both tasks have the same
+        estimate, and no other task has to start first. The booking does not change.
         """
         if not self._vacant or self.request.settings.policy not in BOOKING or self.request.settings.order != "fifo":
             return None
@@ -466,7 +467,7 @@ class Packer:
             return None
         most = self.board.settings.max_per_gpu
         if most is not None and self._count(its.start.gpus) >= most:
-            return None  # fewer tasks are to run than did
+            return None  # the limit has been lowered
         start = replace(its.start, task=task, why=f"in the place of task {its.ask.task}")
         self.board.apply((start,), now_s)
         del self.waiting[task]
@@ -476,7 +477,7 @@ class Packer:
         return start
 
     def _is_alike(self, ask: TaskAsk, its: RunningTask) -> bool:
-        """Return whether as much is expected of a waiting task as of one that was done."""
+        """Return whether a waiting task has the same estimate as a finished one."""
         found, before = self.board.estimate(ask.task, self.facts[its.start.gpus[0]].model), its.estimate
         return (
             found is not None
@@ -485,7 +486,7 @@ class Packer:
         )
 
     def _suits_as(self, ask: TaskAsk, its: RunningTask) -> bool:
-        """Return whether a waiting task suits the neighbours of one that was done as that one did."""
+        """Return whether a waiting task suits the neighbours of a finished one equally well."""
         if self.request.settings.policy != "gain":
             return True
         model = self.facts[its.start.gpus[0]].model
@@ -494,7 +495,7 @@ class Packer:
         beside = [one.ask.key for one in self.running.values() if not set(its.start.gpus).isdisjoint(one.start.gpus)]
         return not any(self.speeds.is_banned(ask.key, other) for other in beside)
 
-    # ---- What is learned ----
+    # ---- Learning ----
 
     def _learn(
         self,
@@ -507,7 +508,7 @@ class Packer:
         *,
         is_elastic: bool,
     ) -> None:
-        """Tell the estimator of an attempt, and the user's history of one that says something about memory."""
+        """Let the estimator learn from an attempt, and write it to the user's history if it shows its memory."""
         key = its.ask.key
         if key is None or not facts.was_started or after.kind in ("not started", "unfinished"):
             return

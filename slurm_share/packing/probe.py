@@ -1,8 +1,8 @@
-"""Estimate a PyTorch training by running its first steps with fake tensors, in a process of its own without a GPU.
+"""Estimate a PyTorch training by running its first steps with fake tensors, in a separate process without a GPU.
 
-It runs the user's code a second time, with all that it does to files: only where `--estimate=probe` asks for it. Any
-failure is no estimate, and never one of the task. The environment of the task needs PyTorch 1.13 or newer; this package
-does not.
+This runs the user's code a second time, including its file operations, so it is done only with `--estimate=probe`. A
+failure gives no estimate, and does not affect the task. The task's environment needs PyTorch 1.13 or newer; this
+package does not.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .rules import fingerprint
 LIMIT_S = 20.0
 ADDRESS_BYTES = 8 << 30
 _GRACE_S = 10.0
-"""For the watching process to end, after the program's time is over."""
+"""Time for the watching process to end after the limit of the program."""
 _FILES = Path(__file__).parent
 
 
 class Probed(Struct, frozen=True):
-    """What came of a probe."""
+    """The result of a probe."""
 
     peak_mib: int | None
-    """The largest sum of fake tensors; without context and libraries, see rules/estimate/static.py. None: no answer."""
+    """Largest sum of fake tensors, without context and libraries (rules/estimate/static.py). None: no result."""
     why: str = ""
-    """Why there is none."""
+    """Why there is no result."""
 
 
 def probe(
@@ -41,9 +41,9 @@ def probe(
     limit_s: float = LIMIT_S,
     address_bytes: int = ADDRESS_BYTES,
 ) -> Probed:
-    """Return the peak of a command's fake tensors over two steps of its optimiser. It never fails.
+    """Return the peak of a command's fake tensors over two steps of its optimiser. Raises no error.
 
-    environment: the task's. Takes `limit_s` at most, and some seconds of one core.
+    environment: of the task. Takes at most `limit_s`, and some seconds of one core.
     """
     command = python_command(argv)
     if command is None:
@@ -67,7 +67,7 @@ def _read(answer: str, limit_s: float) -> Probed:
 
 
 def python_command(argv: Sequence[str]) -> list[str] | None:
-    """Return the words of a command that runs one Python program, also through `sh -c`; None: it is another one."""
+    """Return the arguments of a command that runs one Python program, also through `sh -c`; None: it does not."""
     words = list(argv)
     if len(words) == 3 and words[0].rpartition("/")[2] in fingerprint.SHELLS and words[1] == "-c":
         inner = fingerprint.split_shell(words[2])

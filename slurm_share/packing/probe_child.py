@@ -1,8 +1,8 @@
-"""Starts the probed program and watches it: `python -I probe_child.py HOOK LIMIT_S BYTES FOLDER -- COMMAND...`.
+"""Start the probed program and watch it: `python -I probe_child.py HOOK LIMIT_S BYTES FOLDER -- COMMAND...`.
 
-A process of its own, so that limits, session and time are not the launcher's. The program gets no GPU, no input and no
+This is a separate process, so that limits and session do not affect the launcher. The program gets no GPU, input or
 output, an address space of BYTES, and the lowest priority. When it answers, or after LIMIT_S, its whole session is
-killed. What it answered is printed: the peak in bytes, and the steps.
+killed. The answer is printed: the peak in bytes, and the number of steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANSWER_BYTES = 64
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a command under the hook; 0, and the answer on standard output, where there is one; 1 otherwise."""
+    """Run a command under the hook. Return 0 and print the answer if there is one, else return 1."""
     hook, limit_s, address_bytes, folder = argv[0], float(argv[1]), int(argv[2]), argv[3]
     command = list(argv[5:])
     hooks = tempfile.mkdtemp(prefix="slurm-share-probe-")
@@ -50,11 +50,11 @@ def _watch(command: Sequence[str], folder: str, hooks: str, address_bytes: int, 
         while b"\n" not in data and len(data) < ANSWER_BYTES:
             ready, _, _ = select.select([reading], [], [], max(0.0, until - time.monotonic()))
             part = os.read(reading, ANSWER_BYTES) if ready else b""
-            if not part:  # it has ended, or the time is over
+            if not part:  # the program has ended, or the time is over
                 break
             data += part
     finally:
-        # It leads a session of its own, so what it started ends with it.
+        # The program leads its own session, so its child processes are killed with it.
         for kill in (os.killpg, os.kill):
             try:
                 kill(child, signal.SIGKILL)

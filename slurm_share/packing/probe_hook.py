@@ -1,13 +1,13 @@
-"""Runs inside the probed program, in its interpreter: replaces CUDA tensors of PyTorch by fake ones, and adds them up.
+"""Replace PyTorch's CUDA tensors by fake ones inside the probed program, and add up their sizes.
 
-`probe_child.py` puts a folder in front of PYTHONPATH whose `sitecustomize.py` runs this file, so it imports nothing of
-ours and works with any Python from 3.8. When torch has been imported, `Module.to("cuda")` and `Tensor.to("cuda")` give
-fake tensors: they have a shape and no memory. Every tensor that is made of one is fake as well; all others stay real,
-so that data is read and prepared as always. After two steps of an optimiser, the largest sum of fake storages is
+`probe_child.py` puts a folder in front of PYTHONPATH whose `sitecustomize.py` runs this file. It imports nothing of
+slurm-share, and works with Python 3.8 and newer. After torch is imported, `Module.to("cuda")` and `Tensor.to("cuda")`
+return fake tensors, which have a shape but no memory. Every tensor computed from a fake one is fake as well; all others
+are real, so data is read and prepared as usual. After two steps of an optimiser, the largest sum of fake storages is
 written to the descriptor in SLURM_SHARE_PROBE_FD, and the process ends.
 
-The fake tensors are on the CPU in PyTorch's eyes: a build of PyTorch without a GPU cannot differentiate through a CUDA
-device. Met so far: PyTorch 1.13.1 and 2.13.0, CPU builds. Not met: a build with CUDA, autocast, torch.compile.
+For PyTorch the fake tensors are on the CPU: a build without a GPU cannot differentiate through a CUDA device. Tested
+with CPU builds of PyTorch 1.13.1 and 2.13.0. Not tested: builds with CUDA, autocast, torch.compile.
 """
 
 # It patches a package that is not here, in interpreters that may be older than ours:
@@ -19,14 +19,14 @@ import os
 import sys
 
 STEPS = 2
-"""The first step makes the state of the optimiser, the second has it beside the activations."""
+"""The first step creates the state of the optimiser; the second step has it together with the activations."""
 FACTORIES = (
     "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros",
 )  # fmt: skip
 
 
 class Finder:
-    """Finds torch as others do, and patches it when it has been loaded."""
+    """An import finder that patches torch after it is loaded."""
 
     def __init__(self, descriptor):
         self.descriptor = descriptor
@@ -50,7 +50,7 @@ class Finder:
 
 
 class Probe:
-    """The patched torch."""
+    """Patches torch, and counts fake storages and steps."""
 
     def __init__(self, torch, descriptor):
         self.torch = torch
@@ -65,7 +65,7 @@ class Probe:
     # ---- Fake tensors ----
 
     def enter(self):
-        """Import what makes fake tensors, and count what every operation gives. Raises ImportError before 1.13."""
+        """Start the fake tensor mode, and count the results of operations. Raises ImportError before PyTorch 1.13."""
         from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -78,7 +78,7 @@ class Probe:
 
         @functools.wraps(dispatch)
         def counting(mode, func, types, args=(), kwargs=None):
-            # A real tensor beside a fake one was made on the device of the fake one, which says that it is the CPU.
+            # A real tensor next to a fake one was created on the fake one's device, which is reported as the CPU.
             made = dispatch(mode, func, types, self.all_fake(args), self.all_fake(kwargs or {}))
             self.count(made)
             return made
@@ -86,7 +86,7 @@ class Probe:
         FakeTensorMode.__torch_dispatch__ = counting
 
     def all_fake(self, what):
-        """Return arguments of an operation with every tensor in them fake."""
+        """Return the arguments of an operation with all tensors replaced by fake ones."""
         if isinstance(what, self.torch.Tensor):
             return what if isinstance(what, self.fake_tensor) else self.mode.from_tensor(what.detach())
         if isinstance(what, (tuple, list)):
@@ -96,7 +96,7 @@ class Probe:
         return what
 
     def fake(self, tensor):
-        """Return a fake tensor for a real one; a fake one is its own."""
+        """Return a fake tensor for a real one; a fake one is returned unchanged."""
         if self.mode is None:
             self.enter()
         if isinstance(tensor, self.fake_tensor):
@@ -106,7 +106,7 @@ class Probe:
         return made
 
     def count(self, made):
-        """Add the storages of what an operation gave."""
+        """Add the storages of an operation's result."""
         if isinstance(made, (tuple, list)):
             for one in made:
                 self.count(one)
@@ -124,7 +124,7 @@ class Probe:
                 self.peak = max(self.peak, self.total)
 
     def sweep(self):
-        """Forget storages that are gone. Only done before a new peak is noted: it takes as long as there are many."""
+        """Remove freed storages. This is slow with many storages, so it is done only before a new peak."""
         gone = [key for key, (reference, _) in self.live.items() if reference.expired()]
         for key in gone:
             self.total -= self.live.pop(key)[1]
@@ -132,7 +132,7 @@ class Probe:
     # ---- Patches ----
 
     def patch(self):
-        """Put our versions of what moves a tensor to a GPU, and of what asks for one, in place."""
+        """Replace the functions that move tensors to a GPU, create them there, or query GPUs."""
         torch = self.torch
         self.patch_modules(torch.nn.Module)
         self.patch_tensors(torch.Tensor)
@@ -150,7 +150,7 @@ class Probe:
         self.patch_optimisers()
 
     def patch_modules(self, module_class):
-        """Let Module.to and Module.cuda replace parameters and buffers by fake ones."""
+        """Make Module.to and Module.cuda replace parameters and buffers by fake ones."""
         move, torch = module_class.to, self.torch
 
         def to(module, *args, **kwargs):
@@ -173,7 +173,7 @@ class Probe:
         module_class.cuda = lambda module, device=None: to(module, "cuda")
 
     def patch_tensors(self, tensor_class):
-        """Let Tensor.to and Tensor.cuda give fake tensors; what asks for a fake tensor's value gets zeros."""
+        """Make Tensor.to and Tensor.cuda return fake tensors, and reads of a fake tensor's value return zeros."""
         move, probe, torch = tensor_class.to, self, self.torch
 
         def to(tensor, *args, **kwargs):
@@ -195,7 +195,7 @@ class Probe:
         tensor_class.numpy = as_array
 
     def for_fakes(self, method, value):
-        """Return a method that gives `value` for a fake tensor."""
+        """Return a method that returns `value(tensor)` for a fake tensor."""
 
         @functools.wraps(method)
         def chosen(tensor, *args, **kwargs):
@@ -204,15 +204,14 @@ class Probe:
         return chosen
 
     def is_fake(self, tensor):
-        """Return whether a tensor is fake."""
         return self.mode is not None and isinstance(tensor, self.fake_tensor)
 
     def as_zeros(self, tensor):
-        """Return zeros of the shape of a fake tensor, as lists."""
+        """Return zeros in the shape of a fake tensor, as lists."""
         return self.torch.zeros(tensor.shape).tolist()
 
     def factory(self, make):
-        """Return a function that makes a tensor, a fake one where it is wanted on a GPU."""
+        """Return a tensor factory that creates a fake tensor if the device is a GPU."""
 
         @functools.wraps(make)
         def made(*args, **kwargs):
@@ -225,7 +224,7 @@ class Probe:
         return made
 
     def patch_optimisers(self):
-        """Count the steps of every optimiser, and answer after STEPS of them. A scaler of gradients does nothing."""
+        """Count the steps of all optimisers, and answer after STEPS. Gradient scalers are disabled."""
         scaler = getattr(getattr(self.torch.cuda, "amp", None), "GradScaler", None)
         if scaler is not None:
             prepare = scaler.__init__
@@ -248,7 +247,7 @@ class Probe:
         optimiser.__init__ = prepared
 
     def counted(self, step):
-        """Return an optimiser's step that answers after STEPS of them."""
+        """Return the step method of an optimiser with a counter that answers after STEPS."""
 
         @functools.wraps(step)
         def step_and_count(*args, **kwargs):
@@ -262,13 +261,13 @@ class Probe:
         return step_and_count
 
     def answer(self):
-        """Write the peak, and end the process: neither its checkpoints nor its exit handlers are wanted."""
+        """Write the peak, and end the process without its exit handlers."""
         os.write(self.descriptor, b"%d %d\n" % (self.peak, self.steps))
         os._exit(0)
 
 
 def is_cuda(device):
-    """Return whether a device, as torch's functions take it, is a GPU."""
+    """Return whether a device argument of torch is a GPU."""
     if isinstance(device, str):
         return device.split(":")[0] == "cuda"
     return getattr(device, "type", None) == "cuda"
@@ -285,7 +284,7 @@ def without_cuda(args, kwargs):
 
 
 def run_shadowed(folder):
-    """Run the `sitecustomize` that ours stands before, as site would have."""
+    """Run the `sitecustomize` that the probe's own one hides."""
     path = [one for one in sys.path if one != folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is not None and spec.loader is not None:
@@ -293,7 +292,7 @@ def run_shadowed(folder):
 
 
 def main():
-    """Wait for torch, in the process that was started, not in those that it starts."""
+    """Install the finder in the started process, but not in its child processes."""
     folder = os.environ.pop("SLURM_SHARE_PROBE_FOLDER", "")
     descriptor = os.environ.pop("SLURM_SHARE_PROBE_FD", "")
     if descriptor.isdecimal():

@@ -1,4 +1,4 @@
-"""Records of packing: what a task asks for, what is known of its size, the state of a node's GPUs, and how it ended.
+"""Records of packing: requests and estimates of tasks, the state of a node's GPUs, samples, and ends of attempts.
 
 The live packer and the simulator build the same records and call the same rules. Memory is in MiB, times are in
 seconds, ratios are from 0 to 1. Times of a view are seconds of a monotonic clock that begins with the run.
@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from ..core import names
 from .speed_records import Belief, PairView, Rate
 
 PolicyName = Literal[
@@ -19,95 +20,95 @@ PolicyName = Literal[
 POLICIES: tuple[PolicyName, ...] = (
     "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
-"""Policies that a user may name. `oracle-lug` knows every task's true size, and exists in the simulator only."""
+"""Policies that a user may choose. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
 BOOKING: frozenset[PolicyName] = frozenset({"gain", "booked"})
 """Policies that place tasks by booked memory."""
 
 Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "learned", "probe", "sibling", "unknown"]
-"""What an estimate rests on. user: the user's own number. exact: earlier runs of the same command. line: a straight
+"""The source of an estimate. user: the user's own number. exact: earlier runs of the same command. line: a straight
 line through runs of the same command with another number. family: earlier runs of the same script. other-gpu: the same
 command on another GPU model. static: a formula over a description of the model. learned: a model fitted to fake tensors
 of random networks, over the same description. probe: a dry run with fake tensors. sibling: a running task of the same
-family in this run. unknown: nothing."""
+family in this run. unknown: there is no estimate."""
 
 Order = Literal["fifo", "short", "long"]
-"""The order of waiting tasks. short, long: by the duration known from the history, unknown ones in the middle."""
+"""The order of waiting tasks. short, long: by their duration in the history; unknown durations are in the middle."""
 
 Guard = Literal["soft", "hard"]
-"""soft: a task's cap leaves it some room above its reservation. hard: its cap is its reservation, so that the caps of a
-GPU together never exceed it."""
+"""soft: the cap of a task is above its reservation. hard: the cap equals the reservation, so that the caps of the tasks
+on a GPU never exceed its memory."""
 
 
 Undo = Literal["off", "ban", "pause"]
-"""What happens to tasks that together do less than one at a time would. ban: the two never share a GPU again. pause:
-also, the younger one is stopped for a while (SIGSTOP), and moved where it can save its state."""
+"""The reaction to tasks that together do less than one at a time. ban: the two do not share a GPU again. pause: also
+pause the younger task (SIGSTOP), or move it if it can save its state."""
 
 
 # ---- The task ----
 
 
 class TaskKey(Struct, frozen=True):
-    """What counts as the same task; hashes only, so that no word of a user's command is stored in the history."""
+    """Identifies a task by hashes, so that the history contains no text of a user's command."""
 
     exact: str
-    """Hash of the script's bytes and of all arguments that can matter for memory; empty: not known."""
+    """Hash of the script's bytes and of all arguments that can affect memory; empty: not known."""
     family: str
     """Hash of the script's name, the program's name and the names of the flags."""
     numbers: tuple[tuple[str, float], ...] = ()
-    """Each argument that is a number: the flag's name or the argument's position, and the number."""
+    """(flag or position, number) for each argument that is a number."""
     series: str = ""
-    """Hash as `exact`, with the numbers left out: commands of one series differ in numbers only. Empty: not known."""
+    """Hash as `exact` without the numbers: commands of one series differ in numbers only. Empty: not known."""
     script: str = ""
-    """Hash of the script's path, by which its user finds it again in a list."""
+    """Hash of the script's path, to show the script's name in lists."""
 
 
 class TaskAsk(Struct, frozen=True, kw_only=True):
-    """What one task asks for."""
+    """The request of one task."""
 
     task: int
     gpus: int = 1
     """More than one: whole idle GPUs, without MPS, since a process reaches one MPS daemon only."""
     gpu_mem_mib: int | None = None
-    """The user's own number: reservation and cap. None: nothing was written."""
+    """The user's own number, used as reservation and cap. None: not given."""
     name: str = ""
-    """The family's name, where the user gave one."""
+    """The user's name for the family; empty: none."""
     submitted_s: float = 0.0
     key: TaskKey | None = None
-    """None: nothing can be learned from it."""
+    """None: the task cannot be identified, so nothing is learned from it."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
     """The expected peak of a task's GPU memory on one GPU model."""
 
     point_mib: int | None
-    """None: nothing is known."""
+    """None: not known."""
     safe_mib: int | None
-    """Exceeded in at most a part `alpha` of all cases."""
+    """The bound: exceeded in at most a part `alpha` of all cases."""
     source: Source
     runs: int = 0
-    """How many observations it rests on."""
+    """Number of observations behind it."""
     alpha: float | None = None
     seconds: float | None = None
     """The expected duration on a GPU without neighbours; None: not known."""
     is_elastic: bool = False
-    """The task takes what it is given, as JAX does: its memory says nothing about its need."""
+    """The task takes all memory that it is given, as JAX does: its memory does not show its need."""
     processes: int = 1
-    """The largest number of CUDA processes that such a task was seen with: the cap is per process."""
+    """Largest number of CUDA processes of such a task; the cap is per process."""
     floor_mib: int = 0
-    """Such a task has run out of memory with so much; also where nothing else is known."""
+    """Largest memory with which such a task ran out of memory."""
     words: str = ""
-    """For people: "largest of 12 runs of this command, +4 %"."""
+    """Explanation: "largest of 12 runs of this command, +4 %"."""
 
 
 class Tries(Struct, frozen=True):
-    """How often a task was started, and the reasons for which it was started again."""
+    """Numbers of failed attempts of a task, by reason."""
 
     failed: int = 0
     """Ordinary failures; --retries limits them."""
     own_memory: int = 0
     """Out of memory by its own need; --oom-retries limits them."""
     suspected: int = 0
-    """Failed beside a full GPU without a word about memory: once, this is taken for own_memory."""
+    """Failed on a full GPU without a message about memory; the first time counts as own_memory."""
     neighbour_memory: int = 0
     """Out of memory within its reservation, because a neighbour outgrew its own: free, at most FREE_TRIES."""
     neighbour_fault: int = 0
@@ -120,30 +121,30 @@ class Tries(Struct, frozen=True):
     """Told to save its state and end, to start on another GPU: free, see `rules.undo`."""
 
 
-# ---- A node at one moment ----
+# ---- The state of a node ----
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
-    """What does not change of one GPU, or MIG instance, during a run."""
+    """Constant facts about one GPU, or MIG instance, during a run."""
 
     uuid: str
     index: int
     """Position among the GPUs of the launcher, from 0."""
     model: str
     total_mib: int | None
-    """None: the driver does not say. Then the GPU takes one task at a time."""
+    """None: the driver does not report it. Then the GPU takes one task at a time."""
     reserve_mib: int = 0
-    """Kept back: the site's reserve for the driver, and the context of the MPS server."""
+    """Memory that is kept back: the site's reserve for the driver, and the context of the MPS server."""
     is_mps: bool = False
-    """Tasks on it run under MPS, and can be given a cap."""
+    """Tasks on it run under MPS, and can have a cap."""
     is_simulated: bool = False
-    """It does not exist: tests and demonstrations have such GPUs."""
+    """It is a simulated GPU of a test or demonstration."""
     is_single: bool = False
-    """One process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
+    """It takes one process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
     takes_only_mps: bool = False
     """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
-    clients_max: int = 48
-    """CUDA processes that may be on it at once. The default is for MPS with an old driver, see share/rules/mps.py."""
+    clients_max: int = names.MPS_CLIENTS_MIN
+    """Most CUDA processes on it at once."""
 
 
 class GpuView(Struct, frozen=True, kw_only=True):
@@ -151,31 +152,30 @@ class GpuView(Struct, frozen=True, kw_only=True):
 
     facts: GpuFacts
     used_mib: int | None = None
-    """All memory in use, by anybody, as the driver says; None: not known now."""
+    """All memory in use, by the driver; None: not known now."""
     others_mib: int = 0
-    """Memory of processes that no launcher of this user has booked, as far as known: a notebook, for example."""
+    """Memory in use that no launcher of this user has booked, for example by a notebook."""
     booked_elsewhere_mib: int = 0
     """Booked by other launchers of this user."""
     clients_elsewhere: int = 0
-    """CUDA processes on it that are not of this launcher's tasks."""
+    """CUDA processes that do not belong to this launcher's tasks."""
     sm_ratio: float | None = None
-    """SM activity, mean over the window; where only utilisation is known, that, which is an upper bound of it."""
+    """Mean SM activity over the window; if only utilisation is known, that, which is an upper bound."""
     dram_ratio: float | None = None
     closed_until_s: float = 0.0
-    """No start before: a task has just begun and has not shown any memory yet."""
+    """No task starts before this time, because a new task has not shown any memory yet."""
     held_for: int | None = None
     """The task for which the GPU is kept free; no other task starts there."""
-    held_since_s: float = 0.0
     problem: str = ""
-    """Why nothing may start on it; empty: nothing is wrong."""
+    """Why no task may start on it; empty: there is no problem."""
     can_measure: bool = True
-    """False: the driver has given no figures for a while. Tasks then start only where nothing else runs."""
+    """False: the driver has given no figures for a while. Tasks then start only on empty GPUs."""
     is_out: bool = False
     """The GPU has failed, and is out of service for the rest of the run."""
 
 
 class RunningView(Struct, frozen=True, kw_only=True):
-    """A task that runs, or that is being started."""
+    """A task that is running or starting."""
 
     ask: TaskAsk
     gpus: tuple[str, ...]
@@ -187,35 +187,35 @@ class RunningView(Struct, frozen=True, kw_only=True):
     reserved_mib: int
     """On each of its GPUs."""
     due_mib: int | None = None
-    """What its reservation has to become by the memory that was seen; None: it stays. `decide` answers with Reserve."""
+    """The new reservation that follows from its memory; None: no change. `decide` returns a Reserve for it."""
     cap_mib: int | None = None
     """None: no cap."""
     is_alone: bool = False
-    """It was started with a GPU to itself; nothing may join it."""
+    """It has a GPU to itself; no task may join it."""
     memory_mib: int | None = None
-    """Now, of all its processes; None: not seen yet."""
+    """Current memory of all its processes; None: not seen yet."""
     peak_mib: int | None = None
     is_flat: bool = False
     """Its memory has stopped rising (the plateau)."""
     is_elastic: bool = False
     clients: int = 1
-    """CUDA processes that it has."""
+    """Number of its CUDA processes."""
     ends_s: float | None = None
-    """When it is expected to end; None: not known."""
+    """Expected time of its end; None: not known."""
     belief: Belief | None = None
-    """None: the policy does not ask for it."""
+    """None: the policy does not use it."""
     rate: Rate | None = None
     """Since its neighbours last changed; None: not measured yet, or its program shows no progress."""
     rate_alone: Rate | None = None
-    """Of its command alone on such a GPU; None: not known."""
+    """Rate of its command alone on this GPU model; None: not known."""
     is_paused: bool = False
     """It is stopped (SIGSTOP), and keeps its memory."""
     pause_s: float = 0.0
-    """When it was last paused or continued; 0: never."""
+    """When it was last paused or resumed; 0: never."""
     can_move: bool = False
-    """It can save its state on a signal (--checkpoint-signal), and be started elsewhere."""
+    """It can save its state on a signal (--checkpoint-signal), and start again on another GPU."""
     is_moving: bool = False
-    """It was told to end, and starts on another GPU then."""
+    """It was told to end, to start on another GPU."""
 
 
 class WaitingView(Struct, frozen=True, kw_only=True):
@@ -223,28 +223,28 @@ class WaitingView(Struct, frozen=True, kw_only=True):
 
     ask: TaskAsk
     attempt: int = 1
-    """The number of the attempt that is due."""
+    """Number of the next attempt."""
     tries: Tries = Tries()
     estimates: tuple[tuple[str, Estimate], ...] = ()
-    """GPU model -> estimate, for the models of this node."""
+    """(GPU model, estimate) for the models of this node."""
     floor_mib: int = 0
-    """It is known to need at least so much."""
+    """Its known least need."""
     had_room_mib: int = 0
-    """The room that its GPU had for it when it ran out of memory."""
+    """The room on its GPU when it ran out of memory."""
     not_on: tuple[str, ...] = ()
-    """GPUs (UUIDs) on which it ran out of memory, or which it was moved away from."""
+    """GPUs (UUIDs) on which it ran out of memory, or from which it was moved away."""
     wants_alone: bool = False
-    """It is to have a GPU to itself."""
+    """It needs a GPU to itself."""
     waits_since_s: float = 0.0
-    """Since it was submitted, or since its last attempt ended."""
+    """Time of its submission, or of the end of its last attempt."""
     after: str = ""
-    """How the attempt before it ended: `EndKind`; empty: there was none."""
+    """`EndKind` of its last attempt; empty: there was none."""
     beliefs: tuple[tuple[str, Belief], ...] = ()
-    """GPU model -> belief; empty: the policy does not ask for it."""
+    """(GPU model, belief); empty: the policy does not use it, or there is only the default."""
 
 
 class PackSettings(Struct, frozen=True, kw_only=True):
-    """How a run is packed: the user's choices, and constants with their reasons."""
+    """The settings of packing: the user's choices, and constants with their reasons."""
 
     policy: PolicyName = "booked"
     uses_booking: bool = False
@@ -254,7 +254,7 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     free_min_mib: int | None = 5120
     """The thesis' condition on free memory (`free_min=`), for magm and lug without an estimate; None: no condition."""
     fit_margin_mib: int = 2048
-    """What first-fit, best-fit, worst-fit and oracle-lug want beyond the size of the task."""
+    """Memory that first-fit, best-fit, worst-fit and oracle-lug require beyond the size of the task."""
     order: Order = "fifo"
     guard: Guard = "soft"
     max_per_gpu: int | None = None
@@ -265,33 +265,33 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     probe_ratio: float = 0.5
     """An unknown task reserves this part of a GPU until its memory is flat."""
     window: int = 64
-    """Waiting tasks that one decision looks at."""
+    """Number of waiting tasks that one decision considers."""
     settle_s: float = 10.0
-    """After a start, a GPU takes no further task until the first memory of the new one is seen, at most settle_max_s,
-    and for this long where memory cannot be seen. A task whose booked size is known closes nothing: its memory is
-    booked before it is used."""
     settle_max_s: float = 60.0
+    """After a start, a GPU takes no further task until the new one shows memory, for at most settle_max_s; if memory
+    cannot be seen, for settle_s. With booking, only tasks of unknown size close their GPU: other tasks have their
+    memory booked before they use it."""
     warm_up_s: float = 30.0
-    """With the policies of Yousefzadeh 2025, which read free memory, a GPU stays closed for so long after the first
+    """With the policies of Yousefzadeh 2025, which read free memory, a GPU stays closed for this time after the first
     memory of a new task was seen. Source: the code that was published with it (CARMA)."""
     patience_s: float = 600.0
-    """A task that waits longer is old: it goes before others, and a GPU is held for it."""
+    """A task that waits longer is old: it is considered before others, and a GPU is held for it."""
     flat_after_s: float = 60.0
-    """The least age at which a task's memory may be called flat, and for how long it must not have risen."""
+    """Memory is flat if it has not risen for this time; the task has to be at least as old."""
     sm_guard: float | None = None
-    """With `booked`: no further task on a GPU whose SM activity is measured above it; None: no guard. In simulations of
-    the thesis' traces a guard of 0.95 makes tasks wait longer, and no run shorter (tests/bench/packing.py)."""
+    """With `booked`: no further task on a GPU with a higher SM activity; None: no guard. In simulations of the thesis'
+    traces a guard of 0.95 makes tasks wait longer, and no run shorter (tests/bench/packing.py)."""
     dram_guard: float | None = 0.80
-    """The same of memory bandwidth: about 0.8 is the most that programs reach (DCGM's manual, "Profiling Metrics")."""
+    """The same for memory bandwidth: programs reach at most about 0.8 (DCGM's manual, "Profiling Metrics")."""
     recovery: Literal["roomier", "exclusive"] = "roomier"
-    """exclusive: as the thesis; the whole queue waits until a GPU is idle for the task that ran out of memory."""
+    """exclusive: as in the thesis, the whole queue waits until a GPU is idle for the task that ran out of memory."""
     backfills: bool = True
-    """False: strictly in order, as the thesis; what waits at the head stops all behind it."""
+    """False: as in the thesis, strictly in order; a task that cannot start stops all later ones."""
     min_gain: float = 0.10
-    """With `gain`: a task starts beside others only where the GPU's aggregate speed (STP) rises by so much. Programs
+    """With `gain`: a task starts beside others only if the GPU's aggregate speed (STP) rises by this much. Programs
     differ by about 10 % between two runs (Pan 2021)."""
     min_speed: float = 0.40
-    """With `gain`: nobody on a GPU is to keep less of its speed alone."""
+    """With `gain`: least part of its speed alone that each task on a GPU keeps."""
     undo: Undo = "ban"
     pause_max_s: float = 900.0
     """A paused task goes on after this time, and its neighbour is paused instead."""
@@ -300,7 +300,7 @@ class PackSettings(Struct, frozen=True, kw_only=True):
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the user wrote about one task: a line of the run's `specs.jsonl`, where not all tasks are alike."""
+    """The user's options for one task: a line of the run's `specs.jsonl`, if tasks differ."""
 
     gpu_mem_mib: int | None = None
     gpus: int = 1
@@ -308,30 +308,30 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class PackRequest(Struct, frozen=True, kw_only=True):
-    """How a run is to be packed, as `llsub --pack` was written: a part of the run's `run.json`."""
+    """The packing options of a run, from `llsub --pack`: a part of the run's `run.json`."""
 
     settings: PackSettings = PackSettings()
     spec: TaskSpec = TaskSpec()
-    """Of every task that has none of its own."""
+    """The options of tasks without their own."""
     estimate: Literal["history", "static", "learned", "probe", "none"] = "history"
-    """The first source that may be used besides the user's word; `probe`, `learned` and `static` add to the history."""
+    """The sources of estimates besides the user's number. `probe`, `learned` and `static` are used with the history."""
     hang: Literal["say", "kill"] = "say"
-    """What happens to a task that has neither output, CPU time nor SM activity for hang_s."""
+    """The reaction to a task without output, CPU time and SM activity for hang_s."""
     hang_s: float = 1800.0
     learns: bool = True
     """Write finished tasks to the user's history."""
     checkpoint_signal: int | None = None
-    """On this signal a task saves its state and ends; None: it cannot be moved."""
+    """The signal on which a task saves its state and ends; None: it cannot be moved."""
     is_sm_tried: bool = False
     """Shares of the multiprocessors are found by trials (`--share-gpu=sm=auto`)."""
     is_tuned: bool = False
     """The number of tasks on a node is found by trials: a triple `[N,auto]` without --pack."""
     is_compared: bool = False
-    """Ways of sharing are tried one after the other (--compare-sharing)."""
+    """Sharing methods are tried one after the other (--compare-sharing)."""
 
 
 class PackView(Struct, frozen=True, kw_only=True):
-    """All that a decision sees."""
+    """The complete input of a decision."""
 
     now_s: float
     gpus: tuple[GpuView, ...]
@@ -341,52 +341,52 @@ class PackView(Struct, frozen=True, kw_only=True):
     waiting: tuple[WaitingView, ...] = ()
     """In the order of submission, at most `window`."""
     free_workers: int = field(name="seats")
-    """So many further tasks have cores and a log. Journals name it as earlier versions did."""
+    """Number of further tasks for which there are cores and a log. Journals keep the name of earlier versions."""
     settings: PackSettings = PackSettings()
     last_gpu: int = -1
-    """Index of the GPU that was given last, for `rr`."""
+    """Index of the GPU of the last start, for `rr`."""
     median_s: float | None = None
-    """Median duration of the tasks of this run that are done; None: none is. A task is old only after twice that."""
+    """Median duration of the finished tasks of this run; None: there are none. A task is old only after twice that."""
     dead_families: tuple[str, ...] = ()
-    """Families of which several tasks ran out of memory with a GPU to themselves: the rest is not tried."""
+    """Families of which several tasks ran out of memory with a GPU to themselves; their other tasks are given up."""
     pairs: tuple[PairView, ...] = ()
-    """What was measured of the tasks of this view in pairs, by (a, b)."""
+    """Measured pairs of the tasks of this view, sorted by (a, b)."""
     exponent: float = 2.5
-    """p of the capacity model (`rules/interference.py`), as this run has learned it."""
+    """Exponent p of the capacity model (`rules/interference.py`), as learned in this run."""
 
 
 # ---- Samples ----
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):
-    """A GPU at one moment. None: not known."""
+    """A sample of a GPU. None: not known."""
 
     uuid: str
     used_mib: int | None = None
     sm_ratio: float | None = None
-    """SM activity, mean over the last minute; where only utilisation is known, that."""
+    """Mean SM activity over the last minute; if only utilisation is known, that."""
     dram_ratio: float | None = None
     util_ratio: float | None = None
     energy_j: float | None = None
     """Since the driver was loaded."""
     pcie_ratio: float | None = None
-    """Traffic in both directions over what the link can take, now."""
+    """Current traffic in both directions over the capacity of the link."""
     sm_now_ratio: float | None = None
-    """As `sm_ratio`, since the sample before, not over a minute; so the next two."""
+    """As `sm_ratio`, but since the sample before; likewise the next two."""
     dram_now_ratio: float | None = None
     util_now_ratio: float | None = None
     problem: str | None = None
-    """None: as before."""
+    """None: unchanged."""
 
 
 class TaskSample(Struct, frozen=True, kw_only=True):
-    """A running task at one moment."""
+    """A sample of a running task."""
 
     task: int
     memory_mib: Mapping[str, int]
-    """GPU's UUID -> the memory of all its processes there."""
+    """UUID of a GPU -> memory of all its processes there."""
     clients: int = 1
-    """CUDA processes."""
+    """Number of CUDA processes."""
 
 
 # ---- The end of an attempt ----
@@ -405,13 +405,13 @@ EndKind = Literal[
     "not started",
     "unfinished",
 ]
-"""How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely, or by suspicion only. neighbour's
-memory: it ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a
-CUDA fault that ended several tasks on one GPU. device: the GPU itself failed."""
+"""How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely or suspected. neighbour's memory: it
+ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a CUDA fault
+ended several tasks on one GPU. device: the GPU failed."""
 
 
 class EndFacts(Struct, frozen=True, kw_only=True):
-    """What is known of an attempt that has ended."""
+    """The facts about an attempt that has ended."""
 
     task: int
     now_s: float
@@ -420,31 +420,29 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     signal: int | None = None
     is_stopped_by_us: bool = False
     is_host_memory: bool = False
-    """The kernel has killed it for memory."""
+    """The kernel killed it because host memory was full."""
     was_started: bool = True
     """False: the program could not be executed."""
     log_tail: bytes = b""
-    """The end of what this attempt printed."""
+    """The end of its output."""
     room_ratio: float | None = None
     """Free part of the GPU's memory at the last sample before the end; None: not known."""
     sample_age_s: float | None = None
-    """How old that sample was at the end."""
+    """Age of that sample at the end."""
     is_device_lost: bool = False
-    """The driver says that its GPU failed (NVML's GPU_IS_LOST, or an Xid of broken hardware)."""
+    """The driver reports that its GPU failed (NVML's GPU_IS_LOST, or an Xid of broken hardware)."""
     is_daemon_lost: bool = False
     """The MPS daemon of its GPU ended while it ran."""
 
 
 class After(Struct, frozen=True, kw_only=True):
-    """What follows from the end of an attempt."""
+    """The classification of an ended attempt, and what follows from it."""
 
     kind: EndKind
     is_retried: bool
     why: str
     """For the result and the log: "out of GPU memory (needed > 9.1 GiB, had 6.0 reserved)"."""
-    blamed: tuple[int, ...] = ()
-    """Tasks on the same GPU that had outgrown their reservation."""
     needs_mib: int | None = None
-    """Of an attempt that ran out of memory: what the task is known to need now."""
+    """The known least need after an attempt that ran out of memory."""
     returned: tuple[str, ...] = ()
-    """GPUs (UUIDs) that are back in service, since it was the task and not they that failed."""
+    """GPUs (UUIDs) that are back in service, because the task failed and not the GPU."""

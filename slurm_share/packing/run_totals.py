@@ -1,4 +1,4 @@
-"""The sums of a node's packed run, and the sentences about them at its end."""
+"""Sum up a node's packed run, and describe the sums in sentences at its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from ..core.text import counted
 from .records import After, EndKind, GpuFacts, GpuSample
 from .rules.endings import MEMORY_KINDS
 from .rules.speed_account import AloneTotals, GroupResult, span
@@ -13,45 +14,45 @@ from .rules.speed_account import sentences as speed_sentences
 from .running_task import RunningTask
 
 GAP_S = 30.0
-"""A longer time between two samples is not counted: the machine slept, or the driver hung."""
+"""A longer gap between two samples is not counted: the machine was suspended, or the driver hung."""
 _FREE: frozenset[EndKind] = frozenset({"neighbour's memory", "neighbour's fault", "device"})
 
 
 class RunTotals:
-    """The sums of a node's packed run. Only what was measured is in them."""
+    """The sums of a node's packed run, from measured values only."""
 
     def __init__(self, gpus: Sequence[GpuFacts]) -> None:
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
         self._energy: dict[str, float] = {}
-        """GPU -> its counter at the last sample."""
+        """GPU -> its energy counter at the last sample."""
         self._at: float | None = None
         self.seconds = 0.0
-        """That were sampled, of each GPU."""
+        """Sampled time of each GPU."""
         self.memory_mib_s = self.booked_mib_s = self.used_mib_s = 0.0
         self.busy_s = 0.0
         """GPU seconds with a task."""
         self.sm_s = self.sm_over_s = 0.0
         self.energy_j = self.idle_j = 0.0
         self.own = self.neighbours = self.free = 0
-        """Attempts that ran out of memory by their own need; by a neighbour's; that a fault or a device ended."""
+        """Attempts that ran out of memory by their own need, or by a neighbour's, or that a fault or device ended."""
         self.wasted_s = 0.0
-        """Of attempts whose work was lost for one of these."""
+        """Time of all these attempts."""
         self.done = 0
         self.waits = array("d")
-        """Seconds from the beginning of the launcher to the first start of each task."""
+        """Seconds from the start of the launcher to the first start of each task."""
         self.alone = AloneTotals()
         self.has_shared = False
-        """Two tasks were on one GPU at once."""
+        """Two tasks have shared a GPU."""
         self.learned: set[str] = set()
         """Commands whose size was seen."""
 
     def started(self, waited_s: float | None) -> None:
-        """Note a start; `waited_s` None: it is not the task's first."""
+        """Count a start. `waited_s` None: it is not the first start of the task."""
         if waited_s is not None:
             self.waits.append(max(waited_s, 0.0))
 
     def ended(self, its: RunningTask, after: After, seconds: float) -> None:
-        """Note the end of an attempt."""
+        """Count the end of an attempt."""
         if after.kind == "done":
             self.done += 1
         elif after.kind in MEMORY_KINDS:
@@ -63,19 +64,19 @@ class RunTotals:
             self.wasted_s += seconds
 
     def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, RunningTask], now_s: float) -> float:
-        """Add the time since the last sample; return it, or 0 where it does not count."""
+        """Add the time since the last sample. Return it, or 0 if it does not count."""
         before, self._at = self._at, now_s
         seconds = 0.0 if before is None else now_s - before
-        counted = 0 < seconds <= GAP_S
+        is_counted = 0 < seconds <= GAP_S
         there: dict[str, list[RunningTask]] = {uuid: [] for uuid in self._gpus}
         for its in running.values():
             for uuid in its.start.gpus:
                 there[uuid].append(its)
-        self.seconds += seconds if counted else 0.0
+        self.seconds += seconds if is_counted else 0.0
         for uuid, facts in self._gpus.items():
             gpu, tasks = gpus.get(uuid), there[uuid]
             joules = self._joules(gpu)
-            if not counted or gpu is None:
+            if not is_counted or gpu is None:
                 continue
             self.busy_s += seconds if tasks else 0.0
             if facts.total_mib and gpu.used_mib is not None:
@@ -93,18 +94,18 @@ class RunTotals:
             if len(tasks) == 1:
                 tasks[0].see_alone(gpu, seconds)
                 tasks[0].energy_j += joules
-        return seconds if counted else 0.0
+        return seconds if is_counted else 0.0
 
     def _joules(self, gpu: GpuSample | None) -> float:
-        """Return what a GPU has used since its last sample; 0 where that is not known, or its counter began anew."""
+        """Return the energy that a GPU has used since its last sample; 0: not known, or its counter was reset."""
         if gpu is None or gpu.energy_j is None:
             return 0.0
         before, self._energy[gpu.uuid] = self._energy.get(gpu.uuid), gpu.energy_j
         return 0.0 if before is None or gpu.energy_j < before else gpu.energy_j - before
 
     def sentences(self, folder: str, groups: Sequence[GroupResult] = ()) -> list[str]:
-        """Return the sentences at the end of a node's run. `folder`: the run's, as its user writes it. `groups`: what
-        tasks did together, as far as that was measured."""
+        """Return the sentences at the end of a node's run. `folder`: of the run, as its user writes it. `groups`: the
+        measured groups of tasks."""
         said = []
         if self.memory_mib_s:
             booked, used = (100 * one / self.memory_mib_s for one in (self.booked_mib_s, self.used_mib_s))
@@ -127,8 +128,7 @@ class RunTotals:
             idle = f"; {_joules_text(self.idle_j)} of it while idle" if self.idle_j else ""
             said.append(f"energy {_joules_text(self.energy_j)}{each}{idle}")
         if self.learned:
-            commands = "1 command" if len(self.learned) == 1 else f"{len(self.learned)} commands"
-            said.append(f"learned the size of {commands}; next time --dry-run shows it")
+            said.append(f"learned the size of {counted(len(self.learned), 'command')}; next time --dry-run shows it")
         if groups:
             said.append(f"slurm-share pack explain {folder} lists every group of tasks that was measured")
         said.append(f"slurm-share pack explain {folder} TASK says why a task went where it did")

@@ -1,4 +1,4 @@
-"""What is seen of a running task between its start and its end, for the user's history."""
+"""Collect the samples of a running task for the user's history."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .rules.loads import ALONE_S, Load
 from .speed_records import Rate
 
 AGES_S = (30, 60, 120, 300, 900)
-"""At these ages the peak so far is kept: how much a peak may still grow is learned from it."""
+"""Ages at which the peak so far is recorded, to learn how much a peak may still grow."""
 ALONE_RATIO = 0.95
-"""Energy is a task's own only if it was alone on its GPU for this part of its time."""
+"""A task counts as alone if it had no neighbour for this part of its time."""
 
 
 def signature(ask: TaskAsk) -> object:
-    """Return what makes two tasks the same to a decision where as much is expected of both."""
+    """Return a value that is equal for tasks that a decision treats alike, provided that their estimates are equal."""
     family = None if ask.key is None else ask.key.family
     return (family, ask.gpus, ask.gpu_mem_mib, ask.name)
 
 
 class RunningTask:
-    """One attempt that runs, with what its samples have shown."""
+    """One running attempt with the results of its samples."""
 
     def __init__(
         self, ask: TaskAsk, start: Start, started_s: float, attempt: int, estimate: Estimate | None, *, neighbours: int
@@ -40,7 +40,7 @@ class RunningTask:
         self.reserved_mib = start.reserve_mib
         self.memory_mib: Mapping[str, int] = {}
         self.peak_mib: int | None = None
-        """On the GPU where it is largest."""
+        """Of the GPU where it is largest."""
         self.peak_at: dict[int, int] = {}
         self.clients = 1
         self.is_flat = False
@@ -51,44 +51,40 @@ class RunningTask:
         self.is_plain = ask.key is not None and len(start.gpus) == 1 and not start.is_alone and attempt == 1
         """Another task of the same command may take its place without a decision of its own."""
         self.paused_s = 0.0
-        """For so long it stood still; its memory stayed booked."""
+        """Total time for which it was paused."""
         self._paused_at_s: float | None = None
         self.rate: Rate | None = None
         """Since its neighbours last changed."""
         self.rate_alone: Rate | None = None
-        """As it was measured in this attempt."""
+        """Measured in this attempt."""
         self.model_s = 0.0
-        """What its time would have been alone, as the model says it of its neighbours."""
+        """The time alone that the model predicts for its time with neighbours."""
         self.measured_s = 0.0
-        """The same, of the time for which its slowdown was measured or it was alone."""
+        """The time alone for the part of its time in which its slowdown was measured or it was alone."""
         self.unmeasured_s = 0.0
         """The rest of its time."""
         self._is_load_told = self._is_settled = False
         self._figures = Figures()
-        """While it was alone, from the plateau of its memory on where it has one."""
-
-    def reserve(self, mib: int) -> None:
-        """Note another reservation."""
-        self.reserved_mib = mib
+        """Figures while it was alone; after the plateau of its memory, only those since then."""
 
     def pause(self, now_s: float) -> None:
-        """Note that it stands still from now on."""
+        """Record that it is paused from now on."""
         if self._paused_at_s is None:
             self._paused_at_s = now_s
 
     @property
     def is_paused(self) -> bool:
-        """Return whether it stands still."""
+        """Return whether it is paused now."""
         return self._paused_at_s is not None
 
     def resume(self, now_s: float) -> None:
-        """Note that it goes on, if it stood still."""
+        """Record that it is resumed, if it was paused."""
         if self._paused_at_s is not None:
             self.paused_s += now_s - self._paused_at_s
             self._paused_at_s = None
 
     def see(self, sample: TaskSample, now_s: float) -> None:
-        """Note its memory."""
+        """Record the memory and processes of a sample."""
         self.memory_mib = sample.memory_mib
         self.clients = max(sample.clients, 1)
         peak = self.peak_mib = max(self.peak_mib or 0, *sample.memory_mib.values())
@@ -98,7 +94,7 @@ class RunningTask:
                 self.peak_at[age] = peak
 
     def see_alone(self, gpu: GpuSample, seconds: float) -> None:
-        """Note figures of its GPU while nothing else ran there."""
+        """Record figures of its GPU while it was alone there."""
         self.alone_s += seconds
         self._figures.add(gpu, seconds)
 
@@ -107,13 +103,13 @@ class RunningTask:
         return self.alone_s >= ALONE_RATIO * seconds > 0
 
     def settle(self) -> None:
-        """Note that its memory is flat: its figures until now were those of its beginning."""
+        """Record that its memory is flat, and discard the figures of its warm-up."""
         if not self._is_settled:
             self._is_settled = True
             self._figures = Figures()
 
     def new_load(self) -> Load | None:
-        """Return its load, once, when it was alone for long enough after its beginning; None: not now."""
+        """Return its load once, when it was alone for long enough after its warm-up; None: not now."""
         if self._is_load_told or not self._is_settled or self._figures.seconds() < ALONE_S:
             return None
         self._is_load_told = True
@@ -143,7 +139,7 @@ class RunningTask:
         is_elastic: bool,
         probe_mib: float | None,
     ) -> TaskRun:
-        """Return the attempt as one run of the history. `probe_mib`: what a dry run said; None: there was none."""
+        """Return the attempt as a record of the history. `probe_mib`: result of a dry run; None: there was none."""
         key, estimate = self.ask.key, self.estimate
         reached = {age: peak for age, peak in self.peak_at.items() if seconds >= age}
         more = {} if key is None else {name: getattr(key, name) for name in key.__struct_fields__}

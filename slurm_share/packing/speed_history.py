@@ -1,14 +1,14 @@
-"""The user's history of speed, in the folder of the sizes: `pairs.jsonl`, `tuned.jsonl`, `shares.jsonl`.
+"""Read and write the user's history of speed: `pairs.jsonl`, `tuned.jsonl` and `shares.jsonl`.
 
-A file of lines of JSON for each kind of record, the newest last; lines that cannot be read are passed over. As with
-sizes, a line holds hashes and numbers, no word of a command, and nothing here is ever fatal to a run.
+The files are in the folder of the sizes. Each has lines of JSON of one kind of record, newest last; lines that cannot
+be decoded are skipped. Lines contain hashes and numbers, no text of a command. No error here ends a run.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,20 @@ from .task_history import AHEAD_S, OLDEST_S, UNIX_MOST_S, find_folder
 
 VERSION = 1
 NEWEST: dict[str, int] = {"pairs.jsonl": 3000, "tuned.jsonl": 500, "shares.jsonl": 2000}
-"""File -> so many of its newest lines count. Pairs are most: bans, and what is learned of each two commands."""
+"""File -> number of newest lines that are used. There are most pairs, since bans are among them."""
 KINDS: dict[str, type[PairRun] | type[TunedRun] | type[ShareRun]] = {
     "pairs.jsonl": PairRun,
     "tuned.jsonl": TunedRun,
     "shares.jsonl": ShareRun,
 }
 RATIO_MOST = 1e6
-"""No slowdown or aggregate speed is above it."""
+"""Upper limit of slowdowns and aggregate speeds."""
 RATE_MOST = 1e15
-"""Units of work a second; a program that counts bytes stays below."""
+"""Upper limit of rates in units a second; a program that counts bytes stays below."""
 TASKS_MOST = 100_000
-"""Tasks on a node."""
+"""Upper limit of tasks on a node."""
 COUNT_MOST = 10**9
-"""Windows, and GPUs. JSON has whole numbers that are larger than any float."""
+"""Upper limit of windows and GPUs, since JSON integers can be larger than any float."""
 
 Record = PairRun | TunedRun | ShareRun
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
@@ -44,7 +44,7 @@ _NOT_A_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class SpeedHistory(Struct, frozen=True):
-    """What earlier runs have left, oldest first."""
+    """The records of earlier runs, oldest first."""
 
     pairs: tuple[PairRun, ...] = ()
     tuned: tuple[TunedRun, ...] = ()
@@ -57,7 +57,7 @@ class SpeedHistory(Struct, frozen=True):
 
 
 def read_speed_history(folder: Path | None = None, *, now: float) -> SpeedHistory:
-    """Return the history; `folder` None: the caller's own. `now`: Unix time. What cannot be read is in the notes."""
+    """Return the history. `folder` None: the caller's own. `now`: Unix time. Errors are reported in the notes."""
     place = find_folder() if folder is None else folder
     try:
         fd = history_files.open_folder(place, makes=False)
@@ -75,7 +75,7 @@ def read_speed_history(folder: Path | None = None, *, now: float) -> SpeedHistor
                 continue
             except (OSError, StateError) as error:
                 notes.append(
-                    f"speeds of earlier tasks: {history_files.why_not(place / name, error)}; it is passed over"
+                    f"speeds of earlier tasks: {history_files.why_not(place / name, error)}; the file is ignored"
                 )
                 continue
             found[name.removesuffix(".jsonl")] = _parse(name, lines, now)
@@ -99,7 +99,7 @@ def _parse(name: str, lines: Sequence[bytes], now: float) -> tuple[Record, ...]:
             bad += 1
         elif record.when >= now - OLDEST_S:
             records.append(record)
-    # Several nodes append to one file; theirs differ by seconds.
+    # Several nodes append to one file, so lines may be out of order by seconds.
     records.reverse()
     return tuple(sorted(records, key=lambda one: one.when))
 
@@ -115,7 +115,7 @@ def _decoded(name: str, line: bytes) -> Record | None:
 
 
 def is_sane(record: Record) -> bool:
-    """Return whether a record is what we write: hashes and short names, which can be shown, and possible figures."""
+    """Return whether a record is valid: printable hashes and short names, and possible figures."""
     if record.version != VERSION or not 0 <= record.when <= UNIX_MOST_S:
         return False
     names = [record.gpu_model, *families(record)]
@@ -149,15 +149,15 @@ def _is_within(value: float, least: float, most: float) -> bool:
 
 
 class SpeedWriter:
-    """Appends to the user's history, from any number of processes."""
+    """Appends to the user's history. Several processes may append at once."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder` None: the caller's own. Nothing is opened before there is something to write."""
+        """Open nothing yet. `folder` None: the caller's own."""
         self.folder = find_folder() if folder is None else folder
         self._is_stopped = False
 
     def append(self, *records: Record) -> str | None:
-        """Append records. Return a sentence where that fails for the first time; later ones are dropped in silence."""
+        """Append records. Return a sentence if that fails for the first time; later records are dropped silently."""
         if self._is_stopped:
             return None
         try:
@@ -176,7 +176,7 @@ class SpeedWriter:
 
 
 def families(record: Record) -> tuple[str, ...]:
-    """Return the families that a record is about."""
+    """Return the families of the tasks in a record."""
     match record:
         case PairRun():
             return record.family_a, record.family_b
@@ -187,61 +187,26 @@ def families(record: Record) -> tuple[str, ...]:
 
 
 def every_family(folder: Path | None = None) -> Iterator[str]:
-    """Yield the families of all records on disk, also of those too old to count. Raises OSError, StateError."""
-    place = find_folder() if folder is None else folder
-    for fd, name in _files(place):
-        opened = history_files.open_file(fd, name)
-        try:
-            history_files.own_file(opened, str(place / name))
-            for line in history_files.every_line(opened):
-                record = _decoded(name, line)
-                yield from () if record is None else families(record)
-        finally:
-            os.close(opened)
+    """Yield the families of all records on disk, including old ones. Raises OSError, StateError."""
+    for name, line in history_files.lines_of(find_folder() if folder is None else folder, _names):
+        record = _decoded(name, line)
+        yield from () if record is None else families(record)
 
 
 def forget(gone: Collection[str], folder: Path | None = None) -> int:
-    """Remove the records about any of these families, and return how many. Raises OSError, StateError."""
+    """Remove the records of any of these families, and return their number. Raises OSError, StateError."""
 
-    def matcher(name: str) -> Callable[[bytes], bool]:
-        def matches(line: bytes) -> bool:
-            record = _decoded(name, line)
-            return record is not None and any(family in gone for family in families(record))
+    def is_match(name: str, line: bytes) -> bool:
+        record = _decoded(name, line)
+        return record is not None and any(family in gone for family in families(record))
 
-        return matches
-
-    place = find_folder() if folder is None else folder
-    try:
-        return sum(history_files.remove_lines(fd, name, matcher(name)) for fd, name in _files(place))
-    except OSError as error:
-        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
+    return history_files.forget(find_folder() if folder is None else folder, _names, is_match)
 
 
 def forget_all(folder: Path | None = None) -> int:
-    """Remove the files, and return how many. Raises OSError, StateError."""
-    place = find_folder() if folder is None else folder
-    count = 0
-    try:
-        for fd, name in _files(place):
-            os.unlink(name, dir_fd=fd)
-            count += 1
-    except OSError as error:
-        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
-    return count
+    """Remove the files, and return their number. Raises OSError, StateError."""
+    return history_files.forget(find_folder() if folder is None else folder, _names)
 
 
-def _files(place: Path) -> Iterator[tuple[int, str]]:
-    """Yield the files that are there: a descriptor of the folder, and the name. Raises OSError, StateError."""
-    try:
-        fd = history_files.open_folder(place, makes=False)
-    except FileNotFoundError:
-        return
-    try:
-        for name in _names(fd):
-            yield fd, name
-    finally:
-        os.close(fd)
-
-
-def _names(folder: int) -> list[str]:
-    return sorted(KINDS.keys() & os.listdir(folder))
+def _names(names: list[str]) -> list[str]:
+    return sorted(KINDS.keys() & names)

@@ -1,6 +1,6 @@
-"""Records of speed: rates, what a task takes of a GPU, what was measured of tasks together, and what trials found.
+"""Records of speed: rates, beliefs about loads, measured pairs, and results of trials.
 
-Rates are units of work a second; what a unit is, a task's program says. Ratios are of the whole GPU, from 0 to 1.
+Rates are units of work a second; the task's program defines the unit. Ratios are of the whole GPU, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -10,37 +10,36 @@ from typing import Literal
 from msgspec import Struct
 
 RateSource = Literal["progress", "log", "output", "finished"]
-"""Where a rate comes from, the best first. progress: the file that the task writes (LLSUB_PROGRESS). log: a number in
-its log (--progress). output: the lines that it prints, where they come evenly. finished: the tasks of its kind that are
-done in an hour."""
+"""The source of a rate, best first. progress: the file that the task writes (LLSUB_PROGRESS). log: a number in its log
+(--progress). output: the lines that it prints, if they come evenly. finished: the tasks of its family that are done in
+an hour."""
 BeliefSource = Literal["alone", "step", "family", "default"]
-"""What a belief about a task's load rests on. alone: measured while nothing else ran on its GPU. step: the change of
-the GPU's figures when it came or went. family: other tasks of its script. default: nothing is known."""
+"""The source of a belief about a task's load. alone: measured while it was alone on its GPU. step: the change of the
+GPU's figures when it started or ended. family: other tasks of its script. default: not known."""
 SharingMethod = Literal["mps", "time-slicing", "exclusive"]
-"""How the tasks of a GPU share it."""
+"""The method by which the tasks of a GPU share it."""
 
 
 class Rate(Struct, frozen=True, kw_only=True):
-    """How fast a task is: the mean over closed windows in which its neighbours stayed the same."""
+    """The rate of a task: the mean over closed windows in which its neighbours stayed the same."""
 
     per_s: float
-    """Units of work a second; what a unit is, its program says. Tasks of the same command have the same unit."""
+    """Units of work a second. Tasks of the same command have the same unit."""
     error_per_s: float
-    """Standard error of that mean."""
+    """Standard error of `per_s`."""
     windows: int
-    """Closed since its neighbours changed; the mean is of the newest of them (`rules/rates.py`)."""
+    """Windows closed since its neighbours changed; the mean is over the newest of them (`rules/rates.py`)."""
     source: RateSource
 
     def ratio_to(self, alone: Rate) -> float | None:
-        """Return the speed, 1: as alone; None where the two count different things, or nothing was done alone."""
+        """Return the rate over the rate alone; None: their sources differ, or the rate alone is 0."""
         return self.per_s / alone.per_s if self.source == alone.source and alone.per_s > 0 else None
 
 
 class Belief(Struct, frozen=True, kw_only=True):
-    """What a task is believed to take of a GPU when it is alone there, as ratios of the whole GPU.
+    """The assumed load of a task alone on a GPU, as ratios of the whole GPU.
 
-    The defaults are for a task of which nothing is known. In simulations, they cost up to 3 % of make-span against
-    measured ones.
+    The defaults are for an unknown task. In simulations, they cost up to 3 % of make-span against measured loads.
     """
 
     sm_ratio: float = 0.6
@@ -54,28 +53,28 @@ class Belief(Struct, frozen=True, kw_only=True):
     factor: float = 1.0
     """Its measured slowdown over the predicted one, beside any neighbours."""
     pressure: float = 1.0
-    """The measured slowdown of its neighbours over the predicted one, whoever they are."""
+    """The measured slowdown of any neighbour over the predicted one."""
     source: BeliefSource = "default"
     is_from_util: bool = False
-    """`sm_ratio` is a part of the utilisation, which is an upper bound of SM activity: the driver tells no more."""
+    """`sm_ratio` is estimated from the utilisation, because the driver gives no SM activity."""
     other_gpu: str = ""
-    """The GPU model on which it was measured, where that is another one; empty: it is the same."""
+    """The other GPU model on which it was measured; empty: the same model."""
 
 
 class PairView(Struct, frozen=True, kw_only=True):
-    """What was measured of two tasks on one GPU. `a`, `b`: `TaskKey.exact` or `TaskKey.family` of each."""
+    """The measured correction of two tasks on one GPU. `a`, `b`: `TaskKey.exact` or `TaskKey.family` of each."""
 
     a: str
     b: str
     factor_a: float = 1.0
-    """The slowdown of `a` beside `b` over the one that is predicted with its own factor."""
+    """The slowdown of `a` beside `b` over the prediction with its own factor."""
     factor_b: float = 1.0
     is_banned: bool = False
-    """Together they did less than one at a time: they do not share a GPU again."""
+    """They must not share a GPU, since together they did less than one at a time."""
 
 
 class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Two tasks that ran beside each other on one GPU, with measured rates: a line of the user's `pairs.jsonl`."""
+    """Two tasks that shared a GPU, with measured rates: a line of the user's `pairs.jsonl`."""
 
     version: int = 1
     when: float
@@ -92,29 +91,29 @@ class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time for a unit of work over the time alone."""
     predicted_a: float
     predicted_b: float
-    """What the capacity model said, without corrections."""
+    """Prediction of the capacity model, without corrections."""
     stp: float
     stp_error: float
     windows: int
     is_banned: bool = False
-    """This is a ban. It counts for 30 days."""
+    """The record is a ban, which counts for 30 days."""
 
 
 class LevelRun(Struct, frozen=True):
-    """What so many tasks on a node did together, as measured."""
+    """The measured rate of a number of tasks on a node."""
 
     level: int
     """Tasks at once on the node."""
     sharing: SharingMethod
     per_s: float
-    """Units of work a second, or finished tasks a second; of the whole node."""
+    """Units of work, or finished tasks, a second of the whole node."""
     spread_per_s: float
     """Median absolute deviation of the windows."""
     windows: int
 
 
 class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was found about the number of tasks on a node: a line of the user's `tuned.jsonl`."""
+    """Results of the search for the number of tasks on a node: a line of the user's `tuned.jsonl`."""
 
     version: int = 1
     when: float
@@ -125,7 +124,7 @@ class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_source: str
     levels: tuple[LevelRun, ...]
     best: int
-    """The level that was chosen."""
+    """The chosen level."""
 
 
 class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,7 +137,7 @@ class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     arm: str
     """free, a percentage such as 60, even, or static."""
     stp: float
-    """Of its GPU over the task's windows."""
+    """Aggregate speed of its GPU over the task's windows."""
     antt: float
     windows: int
     neighbours: tuple[str, ...] = ()
@@ -146,19 +145,19 @@ class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How fast one running task is now."""
+    """The current rate of one running task."""
 
     task: int
     pid: int
     """Leader of its session."""
     gpus: tuple[str, ...] = ()
     family: str = ""
-    """`TaskKey.family` of its command: rates are added up only of tasks that have the same. Empty: not known."""
+    """`TaskKey.family` of its command: only rates of the same family are added up. Empty: not known."""
     rate: Rate | None = None
     speed_ratio: float | None = None
-    """Of its speed alone; None: not known."""
+    """Speed over its speed alone; None: not known."""
     units: float | None = None
-    """What its program says it has done."""
+    """Work done, as counted by its program."""
     is_paused: bool = False
 
 
@@ -171,9 +170,9 @@ class NodeRates(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name of the run."""
     unix_s: float
     source: RateSource | None = None
-    """Of most of its tasks; None: no task shows progress."""
+    """Source for most of its tasks; None: no task shows progress."""
     tasks: tuple[TaskRate, ...] = ()
     finished_per_h: float | None = None
-    """Tasks that are done an hour, over the last minutes; None: none was done."""
+    """Finished tasks an hour, over the last minutes; None: none was done."""
     levels: tuple[LevelRun, ...] = ()
-    """Of a run that finds the number of tasks by trials, or compares ways of sharing: what was measured so far."""
+    """Results so far of a run that finds the number of tasks by trials or compares sharing methods."""

@@ -1,12 +1,13 @@
-"""The user's file of finished tasks: one line of JSON for each, in `$XDG_STATE_HOME/slurm-share/tasks/<yyyy-mm>.jsonl`.
+"""Read and write the user's history of finished tasks, `$XDG_STATE_HOME/slurm-share/tasks/<yyyy-mm>.jsonl`.
 
-A line holds hashes and numbers, no word of a command. Nothing here is ever fatal to a run: what cannot be read is
-passed over and counted, and where nothing can be written, learning stops with one sentence.
+Each line is the JSON of one task, with hashes and numbers, and no text of a command. No error here ends a run: lines
+that cannot be decoded are skipped and counted, and a failure to write stops the learning with one sentence.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import StateError
+from ..core.text import counted
 from . import history_files
 from .history_records import SiteFamily, TaskRun
 from .rules.fingerprint import tag
@@ -25,37 +27,38 @@ NEWEST_RUNS = 5000
 OLDEST_S = 180 * 86400.0
 SITE_BYTES = 16 << 20
 MONTHS_MOST = 8
-"""180 days lie in at most seven months; one more for a clock that is ahead."""
+"""180 days span at most seven months; one more allows for a clock that is ahead."""
 AHEAD_S = 86400.0
-"""A run whose end lies further ahead than this was written while the clock was wrong. It is passed over: it would count
-as the newest of its command for ever."""
+"""A run that ends further in the future than this was written with a wrong clock. It is ignored, since it would always
+be the newest of its command."""
 SECONDS_MOST = 1e9
-"""Of a task; 30 years."""
+"""Upper limit of a task's duration: 30 years."""
 UNIX_MOST_S = 1e11
 MIB_MOST = 1 << 24
-"""16 TiB; no GPU has more memory."""
+"""16 TiB, more than any GPU has."""
 
 _decode = msgspec.json.Decoder(TaskRun).decode
 _decode_site = msgspec.json.Decoder(SiteFamily).decode
 _encode = msgspec.json.Encoder().encode
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}\.jsonl")
 _NOT_A_RUN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class History(Struct, frozen=True):
-    """What is known of a user's finished tasks."""
+    """A user's finished tasks."""
 
     runs: tuple[TaskRun, ...] = ()
     """Oldest first."""
     passed_over: int = 0
-    """Lines that are torn, of another version, or none of ours."""
+    """Number of lines that are incomplete, of another version, or invalid."""
     notes: tuple[str, ...] = ()
-    """Sentences for the log: files that were not used."""
+    """Sentences for the log about files that were not used."""
 
 
 def find_folder(state_home: str | None = None) -> Path:
-    """Return the folder of the caller's history. `state_home`: the value of XDG_STATE_HOME; None: as it is set."""
+    """Return the folder of the caller's history. `state_home`: in place of XDG_STATE_HOME; None: use the variable."""
     home = os.environ.get("XDG_STATE_HOME", "") if state_home is None else state_home
-    # The specification ignores a path that is not absolute.
+    # The XDG specification requires that relative paths are ignored.
     root = Path(home) if home.startswith("/") else Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111
     return root / "slurm-share" / "tasks"
 
@@ -64,9 +67,9 @@ def find_folder(state_home: str | None = None) -> Path:
 
 
 def read_history(folder: Path | None = None, *, now: float | None = None) -> History:
-    """Return the newest 5,000 runs of the last 180 days, oldest first. It never fails.
+    """Return the newest 5,000 runs of the last 180 days, oldest first. Raises no error.
 
-    folder: None: the caller's own. now: Unix time; None: now.
+    folder None: the caller's own. now: Unix time; None: the current time.
     """
     place = find_folder() if folder is None else folder
     moment = time.time() if now is None else now
@@ -90,40 +93,29 @@ def _read_folder(fd: int, place: Path, now: float) -> History:
     passed_over = 0
     oldest = time.strftime("%Y-%m", time.gmtime(max(now - OLDEST_S, 0)))
     newest = time.strftime("%Y-%m.jsonl", time.gmtime(max(now + AHEAD_S, 0)))
-    for name in [name for name in _months(fd) if oldest <= name <= newest][:MONTHS_MOST]:
+    for name in [name for name in _months(os.listdir(fd)) if oldest <= name <= newest][:MONTHS_MOST]:
         try:
             lines = history_files.last_lines(fd, name)
         except (OSError, StateError) as error:
-            notes.append(f"sizes of earlier tasks: {history_files.why_not(place / name, error)}; it is passed over")
+            notes.append(f"sizes of earlier tasks: {history_files.why_not(place / name, error)}; the file is ignored")
             continue
         found, bad = _parse(lines, NEWEST_RUNS - len(runs), now)
         passed_over += bad
         runs = found + runs
         if len(runs) >= NEWEST_RUNS:
             break
-    # Several nodes append to one file; theirs differ by seconds.
+    # Several nodes append to one file, so lines may be out of order by seconds.
     runs.sort(key=lambda run: run.when)
     return History(tuple(runs[-NEWEST_RUNS:]), passed_over, tuple(notes))
 
 
-def _months(fd: int) -> list[str]:
-    """Return the names of the files, the newest first."""
-    names = [name for name in os.listdir(fd) if _is_month(name)]
-    return sorted(names, reverse=True)
-
-
-def _is_month(name: str) -> bool:
-    stem, dot, end = name.partition(".")
-    year, dash, month = stem.partition("-")
-    digits = year + month
-    return (
-        dot + end == ".jsonl" and dash == "-" and len(year) == 4 and len(month) == 2
-        and digits.isascii() and digits.isdecimal()
-    )  # fmt: skip
+def _months(names: list[str]) -> list[str]:
+    """Return the names of history files, newest first."""
+    return sorted(filter(_MONTH.fullmatch, names), reverse=True)
 
 
 def _parse(lines: Sequence[bytes], most: int, now: float) -> tuple[list[TaskRun], int]:
-    """Return the newest `most` runs, oldest first, and how many lines were passed over until they were found."""
+    """Return the newest `most` runs, oldest first, and the number of invalid lines among them."""
     runs: list[TaskRun] = []
     bad = 0
     for line in reversed(lines):
@@ -148,7 +140,7 @@ def _parse(lines: Sequence[bytes], most: int, now: float) -> tuple[list[TaskRun]
 
 
 def is_sane(run: TaskRun) -> bool:
-    """Return whether a run is what we write: hashes, tags and short names, which can be shown, and possible figures."""
+    """Return whether a run is valid: printable hashes and short names, and possible figures."""
     return (
         all(len(text) <= 128 and text.isprintable() for text in (run.exact, run.family, run.series, run.script))
         and all(len(text) <= 256 and text.isprintable() for text in (run.gpu_model, run.sharing, run.software))
@@ -166,19 +158,18 @@ def is_sane(run: TaskRun) -> bool:
 
 
 class Writer:
-    """Appends finished tasks to the user's history, from any thread of one process and any number of processes."""
+    """Appends finished tasks to the user's history. Several threads and processes may append at once."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Open nothing yet: a run that learns nothing leaves no folder behind. `folder`: None: the caller's own."""
+        """Open nothing yet, so that a run without learning creates no folder. `folder` None: the caller's own."""
         self.folder = find_folder() if folder is None else folder
         self.written = 0
         self.failed = 0
-        """Runs that were not written."""
+        """Number of runs that were not written."""
         self._is_stopped = False
 
     def append(self, *runs: TaskRun) -> str | None:
-        """Append runs in one write. Return a sentence where that fails for the first time; learning has stopped then,
-        and every later call does nothing."""
+        """Append runs in one write. Return a sentence if that fails for the first time; later calls do nothing."""
         if self._is_stopped or not runs:
             self.failed += len(runs) if self._is_stopped else 0
             return None
@@ -199,7 +190,7 @@ class Writer:
 
 
 def render(run: TaskRun) -> bytes:
-    """Return the line of a run: the names of its numbers are hashes, too."""
+    """Return the line of a run, with hashes as the names of its numbers."""
     numbers = tuple((tag(name), x) for name, x in run.numbers)
     return _encode(msgspec.structs.replace(run, version=VERSION, numbers=numbers)) + b"\n"
 
@@ -208,78 +199,41 @@ def render(run: TaskRun) -> bytes:
 
 
 def every_run(folder: Path | None = None) -> Iterator[TaskRun]:
-    """Yield all runs on disk, also those that are too old or too many to count. Raises OSError, StateError."""
-    place = find_folder() if folder is None else folder
-    try:
-        fd = history_files.open_folder(place, makes=False)
-    except FileNotFoundError:
-        return
-    try:
-        for name in _months(fd):
-            opened = history_files.open_file(fd, name)
-            try:
-                history_files.own_file(opened, str(place / name))
-                for line in history_files.every_line(opened):
-                    try:
-                        yield _decode(line)
-                    except _NOT_A_RUN:
-                        continue
-            finally:
-                os.close(opened)
-    finally:
-        os.close(fd)
+    """Yield all runs on disk, including those that are too old to be used. Raises OSError, StateError."""
+    for _, line in history_files.lines_of(find_folder() if folder is None else folder, _months):
+        try:
+            yield _decode(line)
+        except _NOT_A_RUN:
+            continue
 
 
 def forget(matches: Callable[[TaskRun], bool], folder: Path | None = None) -> int:
-    """Remove the runs that match, and return how many. Lines that cannot be read stay.
+    """Remove the runs that match, and return their number. Lines that cannot be decoded stay.
 
     Raises OSError, StateError.
     """
-    place = find_folder() if folder is None else folder
-    try:
-        fd = history_files.open_folder(place, makes=False)
-    except FileNotFoundError:
-        return 0
-    try:
-        return sum(history_files.remove_lines(fd, name, lambda line: _is_match(line, matches)) for name in _months(fd))
-    except OSError as error:
-        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
-    finally:
-        os.close(fd)
+
+    def is_match(name: str, line: bytes) -> bool:
+        try:
+            return matches(_decode(line))
+        except _NOT_A_RUN:
+            return False
+
+    return history_files.forget(find_folder() if folder is None else folder, _months, is_match)
 
 
 def forget_all(folder: Path | None = None) -> int:
-    """Remove every file of finished tasks, and return how many. Raises OSError, StateError."""
-    place = find_folder() if folder is None else folder
-    try:
-        fd = history_files.open_folder(place, makes=False)
-    except FileNotFoundError:
-        return 0
-    try:
-        names = _months(fd)
-        for name in names:
-            os.unlink(name, dir_fd=fd)
-        return len(names)
-    except OSError as error:
-        raise StateError(str(place / str(error.filename or "")), str(error.strerror)) from error
-    finally:
-        os.close(fd)
+    """Remove all files of finished tasks, and return their number. Raises OSError, StateError."""
+    return history_files.forget(find_folder() if folder is None else folder, _months)
 
 
-def _is_match(line: bytes, matches: Callable[[TaskRun], bool]) -> bool:
-    try:
-        return matches(_decode(line))
-    except _NOT_A_RUN:
-        return False
-
-
-# ---- What the site publishes ----
+# ---- Published by the site ----
 
 
 def read_site(folder: str) -> tuple[tuple[SiteFamily, ...], tuple[str, ...]]:
-    """Return the site's figures of families, and sentences on what could not be read. It never fails.
+    """Return the site's figures of families, and sentences about files that cannot be read. Raises no error.
 
-    folder: the setting `estimate_history`; its files end in `.jsonl`. Empty: none.
+    folder: the setting `estimate_history`, whose files end in `.jsonl`; empty: there is none.
     """
     if not folder:
         return (), ()
@@ -295,7 +249,7 @@ def read_site(folder: str) -> tuple[tuple[SiteFamily, ...], tuple[str, ...]]:
         try:
             data = _read_published(file, left)
         except (OSError, StateError) as error:
-            notes.append(f"sizes from the site: {history_files.why_not(file, error)}; it is passed over")
+            notes.append(f"sizes from the site: {history_files.why_not(file, error)}; the file is ignored")
             continue
         left -= len(data)
         for line in data.splitlines():
@@ -309,7 +263,7 @@ def read_site(folder: str) -> tuple[tuple[SiteFamily, ...], tuple[str, ...]]:
             else:
                 bad += 1
     if bad:
-        notes.append(f"sizes from the site: {folder}: {bad} lines passed over")
+        notes.append(f"sizes from the site: {folder}: {counted(bad, 'line')} cannot be read")
     return tuple(found.values()), tuple(notes)
 
 
@@ -317,7 +271,7 @@ def _read_published(file: Path, most: int) -> bytes:
     fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StateError(str(file), "is no file")
+            raise StateError(str(file), "is not a regular file")
         return history_files.read_all(fd, 0, most)
     finally:
         os.close(fd)

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..core import names
 from ..core.settings import Settings
 from ..node.records import Gpu
 from ..packing import (
@@ -30,7 +31,6 @@ from . import planning
 from .planning import LocalPlan, Plan
 from .records import Run
 from .rules import task_command
-from .rules.packed import CLIENTS
 from .rules.task_files import Tasks
 
 TASKS_MOST = 10_000
@@ -119,7 +119,7 @@ def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
                 total_mib=total,
                 reserve_mib=reserve,
                 is_mps=True,
-                clients_max=CLIENTS,
+                clients_max=names.MPS_CLIENTS_MIN,
             )
         )
     return tuple(found)

@@ -325,8 +325,14 @@ def _summary(one: Published) -> static.ModelSummary | None:
 
 
 def _horus(one: Published) -> float | None:
-    model = _summary(one)
-    return None if model is None else static.horus_mib(model, HORUS_CONTEXT_MIB)
+    """Return Horus' estimate in MiB: (B A + P) + B G elements of 4 bytes, and the context (Yousefzadeh 2025, 5.3.1).
+
+    There are as many gradients G as parameters P: Horus counts them once for each sample, and no optimiser state.
+    """
+    if one.parameters is None or one.activations is None:
+        return None
+    elements = one.batch * one.activations + one.parameters + one.batch * one.parameters
+    return elements * 4 / static.MIB + HORUS_CONTEXT_MIB
 
 
 def _adam(one: Published) -> float | None:

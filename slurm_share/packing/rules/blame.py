@@ -1,4 +1,4 @@
-"""Say how an attempt ended, with what is known of its GPU: whether it, a neighbour or the GPU itself was the cause."""
+"""Decide why an attempt ended: by its own fault, by a neighbour's, or because the GPU failed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from .gpu_state import GpuState, TaskState
 from .room import usable
 
 FAULT_WINDOW_S = 10.0
-"""Tasks on one GPU that end by a CUDA fault within so many seconds ended by the fault of the first of them."""
+"""If several tasks on one GPU end by a CUDA fault within this time, the first of them is the cause."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """How an attempt ended, and whose fault it was."""
+    """How an attempt ended, and what caused it."""
 
     kind: EndKind
     reason: str
     had: recover.Had
-    """The memory that it had and could have had."""
-    blamed: tuple[int, ...] = ()
-    """Other tasks that were the cause."""
+    """The memory that the attempt had and could have had."""
     returned: tuple[str, ...] = ()
-    """GPUs (UUIDs) that are back in service, since it was the task and not they that failed."""
+    """GPUs (UUIDs) that are back in service, because the task failed and not the GPU."""
     is_moved: bool = False
-    """It was told to save its state and end, and did."""
+    """The task was told to save its state and end, and did so."""
 
 
 def judge(facts: EndFacts, task: TaskState, gpus: Collection[GpuState], *, is_blind: bool) -> Verdict:
-    """Return how a task ended that still counts as running. `gpus`: all of the node.
+    """Return how a task ended that still counts as running. `gpus`: all GPUs of the node.
 
-    Also notes a CUDA fault, and takes a failed GPU out of service.
+    Also records a CUDA fault, and takes a failed GPU out of service.
     """
     view = task.view
     room_mib = task.gpus[0].room_mib(is_blind=is_blind)
@@ -45,7 +43,7 @@ def judge(facts: EndFacts, task: TaskState, gpus: Collection[GpuState], *, is_bl
     kind, reason = endings.classify(facts, cap_ratio)
     is_moved = view.is_moving and not facts.is_stopped_by_us and kind in recover.MOVED_KINDS
     if is_moved:
-        # Also with exit code 0: so ends a program that has saved its state.
+        # A program that has saved its state may end with exit code 0.
         return Verdict(kind="unfinished", reason=reason, had=had, is_moved=True)
     if kind in ("gpu memory", "gpu memory likely"):
         return _judge_memory(kind, reason, facts, task, had, room_mib)
@@ -59,11 +57,10 @@ def judge(facts: EndFacts, task: TaskState, gpus: Collection[GpuState], *, is_bl
 def _judge_memory(
     kind: EndKind, reason: str, facts: EndFacts, task: TaskState, had: recover.Had, room_mib: int
 ) -> Verdict:
-    """Return whether a task that ran out of memory did so by its own need."""
+    """Return whether a task ran out of memory by its own need."""
     blamed = _outgrown(task, had)
     if blamed:
-        numbers = tuple(number for number, _ in blamed)
-        return Verdict(kind="neighbour's memory", reason=_blame_text(blamed), had=had, blamed=numbers)
+        return Verdict(kind="neighbour's memory", reason=_blame_text(blamed), had=had)
     if room_mib < 0 and not had.is_alone and _stayed_within(task, had) and not _had_its_grant(task, facts):
         reason = f"other processes took memory of its GPU that was booked ({reason})"
         return Verdict(kind="neighbour's memory", reason=reason, had=had)
@@ -71,14 +68,14 @@ def _judge_memory(
 
 
 def _judge_fault(kind: EndKind, reason: str, facts: EndFacts, task: TaskState, had: recover.Had) -> Verdict:
-    """Return whether a task that a CUDA fault ended was the one that caused it."""
+    """Return whether a task caused the CUDA fault that ended it."""
     culprit = _culprit(task, facts)
     if culprit is not None:
         reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"
-        return Verdict(kind="neighbour's fault", reason=reason, had=had, blamed=(culprit,))
+        return Verdict(kind="neighbour's fault", reason=reason, had=had)
     gpu = task.gpus[0]
     if gpu.facts.is_mps and len(gpu.running) > 1 and not task.view.is_alone:
-        # Which client of an MPS server caused a fault cannot be seen: the first to end may be a victim, too.
+        # MPS does not show which client caused a fault: the first to end may be a victim, too.
         reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
         return Verdict(kind="neighbour's fault", reason=reason, had=replace(had, is_suspect=True))
     return Verdict(kind=kind, reason=reason, had=had)
@@ -87,14 +84,14 @@ def _judge_fault(kind: EndKind, reason: str, facts: EndFacts, task: TaskState, h
 def _judge_device(
     reason: str, facts: EndFacts, task: TaskState, had: recover.Had, gpus: Collection[GpuState]
 ) -> Verdict:
-    """Return whether the GPU of a task has failed; then it is out of service from now on."""
+    """Return whether the GPU of a task has failed; if so, take it out of service."""
     if facts.is_device_lost or _is_believed(task, gpus):
         for gpu in task.gpus:
             gpu.out_by = None if facts.is_device_lost or gpu.is_out else facts.task
             gpu.is_out, gpu.problem, gpu.view = True, gpu.problem or reason, None
         return Verdict(kind="device", reason=reason, had=had)
     returned = _give_back(facts.task, gpus)
-    reason = f"{reason}, which the driver does not say"
+    reason = f"{reason}, which the driver does not confirm"
     return Verdict(kind="failed", reason=reason, had=had, returned=returned)
 
 
@@ -105,7 +102,7 @@ def _had(facts: EndFacts, task: TaskState, room_mib: int, cap_mib: int | None, *
     """Return the memory that a task had and could have had."""
     view = task.view
     gpu = task.gpus[0]
-    # Without a cap and without a neighbour it had all that there is, whatever it was started with.
+    # Without a cap and without a neighbour it could use the whole GPU.
     had_all = view.is_alone or (cap_mib is None and not task.was_joined and not gpu.booked_elsewhere)
     had_mib = usable(gpu.make_view(is_blind=is_blind)) if had_all else _had_room(view, room_mib, cap_mib)
     return recover.Had(
@@ -126,7 +123,7 @@ def _had_room(view: RunningView, room_mib: int, cap_mib: int | None) -> int:
 
 
 def _outgrown(task: TaskState, had: recover.Had) -> Sequence[tuple[int, TaskState]]:
-    """Return the tasks that outgrew what they were granted, if this one stayed within its own; else none."""
+    """Return the neighbours that outgrew their grant, if this task stayed within its own; else none."""
     if not _stayed_within(task, had):
         return ()
     found = {
@@ -144,9 +141,9 @@ def _stayed_within(task: TaskState, had: recover.Had) -> bool:
 
 
 def _had_its_grant(task: TaskState, facts: EndFacts) -> bool:
-    """Return whether its GPU had all that it was granted and had not taken free: then its own cap ended it.
+    """Return whether the rest of a task's grant was free on its GPU. Then its own cap ended it.
 
-    What other launchers have just started is counted twice for a moment, as booked and as memory of nobody.
+    For a moment, a new task of another launcher counts twice: as booked, and as memory without an owner.
     """
     total_mib = task.gpus[0].facts.total_mib
     if total_mib is None or facts.room_ratio is None:
@@ -155,20 +152,20 @@ def _had_its_grant(task: TaskState, facts: EndFacts) -> bool:
 
 
 def _blame_text(blamed: Sequence[tuple[int, TaskState]]) -> str:
-    """Return for people which tasks outgrew their reservations: "task 12 outgrew its 6.0 GiB (7.8)"."""
+    """Return which tasks outgrew their reservations: "task 12 outgrew its 6.0 GiB (7.8)"."""
     return "; ".join(
         f"task {number} outgrew its {gib_text(one.granted_mib)} ({(one.view.peak_mib or 0) / 1024:.1f})"
         for number, one in blamed
     )
 
 
-# ---- CUDA faults, and GPUs that fail ----
+# ---- CUDA faults and failed GPUs ----
 
 
 def _culprit(task: TaskState, facts: EndFacts) -> int | None:
-    """Return the task that was first to end by a CUDA fault on the same GPU just before; None: this one is.
+    """Return the first task that a recent CUDA fault ended on the same GPU; None: this task is the first.
 
-    A task that was started after that fault has met another one.
+    An older fault did not end a task that started after it.
     """
     for gpu in task.gpus:
         if gpu.fault is None or gpu.fault[1] == facts.task:
@@ -182,10 +179,10 @@ def _culprit(task: TaskState, facts: EndFacts) -> int | None:
 
 
 def _is_believed(task: TaskState, gpus: Collection[GpuState]) -> bool:
-    """Return whether a task's log is enough to take its GPU out of service.
+    """Return whether the log of a task is enough to take its GPU out of service.
 
-    Not if it says the same of a second GPU that nobody else complains of, nor if no other GPU would be left: one
-    program that prints such words is not to end the run.
+    It is not if the same task alone has reported another GPU, or if no other GPU would be left: a program that prints
+    such a message by mistake must not end the run.
     """
     others = [gpu for gpu in gpus if gpu not in task.gpus]
     if any(gpu.out_by == task.view.ask.task for gpu in others):
@@ -194,7 +191,7 @@ def _is_believed(task: TaskState, gpus: Collection[GpuState]) -> bool:
 
 
 def _give_back(task: int, gpus: Collection[GpuState]) -> tuple[str, ...]:
-    """Put the GPUs back into service that only this task's log took out; return their UUIDs."""
+    """Return to service the GPUs that only this task's log took out; return their UUIDs."""
     found = [gpu for gpu in gpus if gpu.out_by == task]
     for gpu in found:
         gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None

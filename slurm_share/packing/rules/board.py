@@ -1,6 +1,6 @@
-"""The state of one node's GPUs, running and waiting tasks: what the live packer and the simulator have in common.
+"""The state of one node: its GPUs, running tasks and waiting tasks. The live packer and the simulator both use it.
 
-It has no clock, file or process: the caller reports what happened and when, and carries out the actions of `decide`.
+It has no clock, file or process: the caller reports each event with its time, and carries out the actions of `decide`.
 Each decision is made by `place.decide` from a `PackView`, so that a journal of views can be replayed.
 """
 
@@ -40,7 +40,7 @@ from .waiting_estimates import Wait, WaitingEstimates
 
 
 class Board:
-    """One node of a run."""
+    """The state of one node of a run."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Board:
         *,
         can_move: bool = False,
     ) -> None:
-        """Begin with idle GPUs and `workers` free workers. `speeds` None: nothing is known of speed yet. `can_move`:
+        """Create a node with idle GPUs and `workers` free workers. `speeds` None: no speeds are known yet. `can_move`:
         tasks save their state on a signal."""
         self._can_move = can_move
         self.settings = settings
@@ -79,9 +79,9 @@ class Board:
         self._speeds_version = -1
         self._pairs: tuple[PairView, ...] = ()
         self._pairs_of: tuple[int, frozenset[TaskKey]] = (0, frozenset())
-        """For what `_pairs` was asked."""
+        """The version and tasks for which `_pairs` holds."""
 
-    # ---- What happened ----
+    # ---- Events ----
 
     def add(
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
@@ -95,26 +95,26 @@ class Board:
         self._next_seq += 1
 
     def withdraw(self, task: int) -> None:
-        """Take a waiting task out of the queue."""
+        """Remove a waiting task from the queue."""
         self._dequeue(task)
 
     def put_back(self, task: int, now_s: float) -> None:
-        """Put a task back that `decide` started and that could not be started for a passing reason (no processes)."""
+        """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
         run = self._leave(task)
         self._enqueue(Wait(run.waiting, run.seq))
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
-        """Note the memory of a running task on each GPU (UUID -> MiB), and how many CUDA processes it has.
+        """Record the memory of a running task on each GPU (UUID -> MiB) and its number of CUDA processes.
 
-        Updates peak, plateau and reservation; a plateau tells the estimator about the task's siblings.
+        Updates peak, plateau and reservation. A plateau informs the estimator, for the task's siblings.
         """
         run = self._running.get(task)
         if run is None:
-            return  # it ended while the sample was taken
+            return  # the task ended while the sample was taken
         view = run.view
         memory = max((mib for uuid, mib in memory_mib.items() if uuid in view.gpus), default=0)
         if memory <= 0 and view.memory_mib is None:
-            return  # nothing is seen of it yet
+            return  # the task has shown no memory yet
         run.memory = dict(memory_mib)
         peak = max(view.peak_mib or 0, memory)
         if not run.peaks or peak > run.peaks[-1][1]:
@@ -159,7 +159,7 @@ class Board:
             self._tell_siblings(run, peak, age_s, now_s)
 
     def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
-        """Note how fast a running task is since its neighbours last changed; None: not known."""
+        """Record the rate of a running task since its neighbours last changed; None: not known."""
         run = self._running.get(task)
         if run is not None and run.view.rate != rate:
             run.view = replace(run.view, rate=rate)
@@ -173,7 +173,7 @@ class Board:
         return run.view.rate.ratio_to(run.view.rate_alone)
 
     def rate_alone(self, task: int) -> Rate | None:
-        """Return the rate alone of a running task's command; None: not known."""
+        """Return the rate that the command of a running task has alone; None: not known."""
         run = self._running.get(task)
         return None if run is None else run.view.rate_alone
 
@@ -187,8 +187,8 @@ class Board:
         dram_ratio: float | None = None,
         problem: str | None = None,
     ) -> None:
-        """Note the figures of a GPU. `sm_ratio`, `dram_ratio`: means over the caller's window. None: not known.
-        `problem`: None leaves it as it is, "" says that there is none."""
+        """Record the figures of a GPU. `sm_ratio`, `dram_ratio`: means over the caller's window; None: not known.
+        `problem`: None leaves it unchanged, an empty string clears it."""
         gpu = self._gpus[uuid]
         gpu.used, gpu.sm, gpu.dram = used_mib, sm_ratio, dram_ratio
         if problem is not None:
@@ -202,34 +202,34 @@ class Board:
                 seen.popleft()
 
     def elsewhere(self, uuid: str, booked_mib: int, memory_mib: int, clients: int) -> None:
-        """Note what other launchers of the user have booked on a GPU, what of it they use now, and their processes."""
+        """Record what other launchers of the user have booked and use on a GPU, and their number of processes."""
         gpu = self._gpus[uuid]
         if (booked_mib, memory_mib, clients) != (gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere):
             gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere = booked_mib, memory_mib, clients
             gpu.view = None
 
     def blind(self, now_s: float, *, is_blind: bool) -> None:
-        """Note that the driver gives no figures, or that it does again."""
+        """Record that the driver has stopped giving figures, or gives them again."""
         if is_blind == self._is_blind:
             return
         self._is_blind = is_blind
         for gpu in self._gpus.values():
             gpu.view = None
-            if is_blind and gpu.closed_by is not None:  # its memory will not be seen
+            if is_blind and gpu.closed_by is not None:  # the memory of its newest task will not be seen
                 gpu.closed_until_s = min(gpu.closed_until_s, now_s + self.settings.settle_s)
 
     def learned(self, family: str = "") -> None:
-        """Ask the estimator again for the waiting tasks of a family, or for all of them.
+        """Estimate the waiting tasks of a family, or all of them, again.
 
-        For what the estimator was told without this board: sizes that other nodes of the run have seen.
+        Call it after the estimator has learned something without this board, such as the sizes on other nodes.
         """
         self._estimates.learned(family)
         self._waiting_views = None
 
     def ended(self, facts: EndFacts) -> After:
-        """Note the end of a running task: free its booking, classify the end, and put it back where it is to run again.
+        """Record the end of a running task: free its booking, classify the end, and enqueue it again if it is retried.
 
-        Also teaches the queue: siblings of a task that ran out of memory get its floor.
+        Also updates the queue: siblings of a task that ran out of memory get its floor.
         """
         run = self._running[facts.task]
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
@@ -251,29 +251,28 @@ class Board:
             kind=kind,
             is_retried=coming.is_retried,
             why=coming.why,
-            blamed=verdict.blamed,
             needs_mib=coming.floor_mib or None if kind in endings.MEMORY_KINDS else None,
             returned=verdict.returned,
         )
 
     def is_elastic(self, task: int) -> bool:
-        """Return whether a running task takes what it is given."""
+        """Return whether a running task takes all memory that it is given."""
         run = self._running.get(task)
         return run is not None and run.view.is_elastic
 
     def limit(self, per_gpu: int | None) -> None:
-        """Let no GPU have more tasks than this from the next start on; None: as the user's settings say. 0: nothing
-        starts. Decisions show it in their settings, so that they can be replayed."""
+        """Limit the tasks on each GPU from the next start on; None: the limit of the user's settings, 0: no starts.
+        The limit is part of each view's settings, so that decisions can be replayed."""
         if per_gpu is not None and self._max_per_gpu is not None:
             per_gpu = min(per_gpu, self._max_per_gpu)
         self.settings = replace(self.settings, max_per_gpu=self._max_per_gpu if per_gpu is None else per_gpu)
 
     def most_on_a_gpu(self) -> int | None:
-        """Return how many tasks such as those that run or wait have room on each GPU; None: their size is not known."""
-        known = [self._waiting[task].view for _, task in self._queue[:1]]
+        """Return how many tasks of the current size have room on each GPU; None: their size is not known."""
         sizes: dict[str, int] = {}
-        for view in known:
-            for model, estimate in self._estimates.update(self._waiting[view.ask.task]).estimates:
+        for _, task in self._queue[:1]:
+            view = self._estimates.update(self._waiting[task])
+            for model, estimate in view.estimates:
                 if estimate.safe_mib is not None:
                     sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, view.floor_mib, reservation.LEAST_MIB)
         for run in self._running.values():
@@ -300,17 +299,17 @@ class Board:
         return run is not None and run.view.is_flat
 
     def estimate(self, task: int, gpu_model: str) -> Estimate | None:
-        """Return what is expected of a waiting task on a GPU model of this node."""
+        """Return the estimate of a waiting task on a GPU model of this node."""
         return dict(self._estimates.update(self._waiting[task]).estimates).get(gpu_model)
 
     def running(self) -> tuple[RunningView, ...]:
-        """Return the running tasks, by their numbers."""
+        """Return the running tasks, sorted by number."""
         return tuple(self._running[task].view for task in sorted(self._running))
 
     # ---- Decisions ----
 
     def view(self, now_s: float) -> PackView:
-        """Return what a decision sees now."""
+        """Return the view for a decision now."""
         for gpu in self._gpus.values():
             if gpu.closed_by is not None and now_s >= gpu.closed_until_s:
                 gpu.open()
@@ -336,7 +335,7 @@ class Board:
         )
 
     def decide(self, now_s: float) -> tuple[PackView, Decision]:
-        """Decide by `place.decide`, apply the answer to this state, and return the view with it.
+        """Decide with `place.decide`, apply the decision to this state, and return it with its view.
 
         Started tasks count as running from now on. One call may start several tasks; call it again at the next event.
         """
@@ -346,7 +345,7 @@ class Board:
         return view, decision
 
     def apply(self, actions: Sequence[Action], now_s: float) -> None:
-        """Apply actions to this state, as after `decide`; also those of a journal."""
+        """Apply the actions of a decision, or of a journal, to this state."""
         self._has_given_up = False
         for action in actions:
             match action:
@@ -354,7 +353,7 @@ class Board:
                     self._start(action, now_s)
                 case Hold():
                     gpu = self._gpus[action.gpu]
-                    gpu.held_for, gpu.held_since_s, gpu.view = action.task, now_s, None
+                    gpu.held_for, gpu.view = action.task, None
                 case GiveUp():
                     self._dequeue(action.task)
                     self._has_given_up = True
@@ -368,14 +367,13 @@ class Board:
                     self._set_moving(action.task)
 
     def resumed(self, task: int, now_s: float) -> None:
-        """Note that a paused task goes on, for a reason that is not this board's."""
+        """Record that a paused task was resumed without a decision of this board."""
         self._set_paused(task, now_s, is_paused=False)
 
     def next_s(self, now_s: float) -> float | None:
-        """Return when a decision can change without any event: a GPU opens again, a task grows old, memory may be flat,
-        a paused task has waited long enough.
+        """Return when a decision can change without an event; None: never.
 
-        None: not before something happens.
+        It can change when a GPU opens again, a task grows old, memory may be flat, or a pause has lasted long enough.
         """
         times = [run.view.pause_s + self.settings.pause_max_s for run in self._running.values() if run.view.is_paused]
         if self._queue:
@@ -422,7 +420,7 @@ class Board:
     # ---- Speed ----
 
     def _with_speed(self, view: RunningView, gpu_model: str) -> RunningView:
-        """Return a running task's view with what is known of its speed now."""
+        """Return the view of a running task with the current belief and rate alone."""
         belief = self.speeds.belief(view.ask, gpu_model)
         alone = self.speeds.rate_alone(view.ask.key, gpu_model)
         if belief == view.belief and alone == view.rate_alone:
@@ -437,13 +435,11 @@ class Board:
                 run.view = new
                 self._running_views = None
 
-    def _pairs_in(
-        self, running: Sequence[RunningView], waiting: Sequence[WaitingView]
-    ) -> tuple[PairView, ...]:  # fmt: skip
-        """Return what is known of the tasks of a view in pairs."""
+    def _pairs_in(self, running: Sequence[RunningView], waiting: Sequence[WaitingView]) -> tuple[PairView, ...]:
+        """Return what was measured of pairs of the tasks in a view."""
         version = self.speeds.pairs_version
         if not version:
-            return ()  # most runs
+            return ()  # the usual case: no pair was measured
         asks = [*(one.ask for one in running), *(one.ask for one in waiting)]
         keys = frozenset(ask.key for ask in asks if ask.key is not None)
         if self._pairs_of != (version, keys):
@@ -498,7 +494,7 @@ class Board:
         for gpu in run.gpus:
             gpu.running.pop(task)
             if gpu.used is not None:
-                # The driver's figure is from before: what the task had is free, unless the next figure says otherwise.
+                # The driver's figure is older than the end: count the task's memory as free until the next figure.
                 gpu.used = max(gpu.used - run.memory.get(gpu.facts.uuid, 0), 0)
             gpu.view = None
             if gpu.closed_by == task:
@@ -525,7 +521,7 @@ class Board:
             self.speeds.ban(keys[0], keys[1])
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
-        """Note that a task stands still or goes on. How fast its neighbours are has to be measured anew, too."""
+        """Record that a task is paused or resumed; the rates of its neighbours have to be measured again."""
         run = self._running.get(task)
         if run is None:
             return
@@ -538,7 +534,7 @@ class Board:
         self._running_views = None
 
     def _set_moving(self, task: int) -> None:
-        """Note that a task was told to end; its end says what becomes of it."""
+        """Record that a task was told to end, in order to move."""
         run = self._running.get(task)
         if run is not None:
             run.view = replace(run.view, is_moving=True)
@@ -562,7 +558,7 @@ class Board:
         return None if due == view.reserved_mib else due
 
     def _ask_growth(self, run: TaskState, age_s: float, is_flat: bool) -> None:
-        """Ask how much a flat peak may still grow; again only where the task is a quarter older, since that is slow."""
+        """Update how much a flat peak may still grow. This is slow: repeat it only when the task is a quarter older."""
         if is_flat and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
             model = run.gpus[0].facts.model
             run.growth = max(self.estimator.growth(run.view.ask.key, model, age_s), 1.0)
@@ -578,7 +574,7 @@ class Board:
     # ---- GPUs ----
 
     def _seen_first(self, gpu: GpuState, now_s: float) -> None:
-        """Open a GPU whose newest task shows memory; with the policies that read free memory, after the warm-up."""
+        """Open a GPU whose newest task shows memory; for policies that read free memory, after the warm-up."""
         if self.settings.policy in BOOKING:
             gpu.open()
         else:
@@ -587,7 +583,7 @@ class Board:
     # ---- Ends ----
 
     def _teach(self, run: TaskState, kind: EndKind, coming: recover.Next, now_s: float) -> None:
-        """Let the queue know what an end says about the tasks of the same kind."""
+        """Apply what an end shows to the waiting tasks of the same command or family."""
         ask = run.view.ask
         key = ask.key
         if key is None:
@@ -618,7 +614,7 @@ _UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
 
 
 def _again(run: TaskState, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Wait:
-    """Return a task that has ended as one that waits for its next attempt."""
+    """Return an ended task as one that waits for its next attempt."""
     old = run.waiting
     not_on = old.not_on
     if verdict.is_moved or verdict.kind in endings.MEMORY_KINDS:
@@ -638,7 +634,7 @@ def _again(run: TaskState, verdict: blame.Verdict, coming: recover.Next, now_s: 
 
 
 def _same(ask: TaskAsk) -> object:
-    """Return what tasks have in common that need the same memory; the task's own number where nothing is known."""
+    """Return a value that is equal for tasks that need the same memory; without a key, the task's own number."""
     key: TaskKey | None = ask.key
     if key is None:
         return ask.task

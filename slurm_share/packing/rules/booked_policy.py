@@ -1,6 +1,4 @@
-"""The policy `booked`: a task starts on the GPU with most room among those that have what it reserves, and
-tasks behind it go on where it cannot start.
-"""
+"""The policy `booked`: start a task on the GPU with most room for its reservation; later tasks may start before it."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from .policy import MEMORY_ENDS, Policy, closes_gpu, neighbours_text
 from .room import UNKNOWN_MIB, Place
 
 DETAILED_ROWS = 128
-"""So many refusals of one decision are said for each GPU. Waiting tasks behind that need more room than any GPU has get
-one for all GPUs: a decision is made at every end and every start of a task, and its record has to stay small."""
+"""Number of refusals in one decision that are recorded per GPU. After that, a task that fits on no GPU gets one refusal
+for all GPUs: decisions are made at every start and end of a task, and have to stay small."""
 
 
 def seconds_of(task: WaitingView) -> float | None:
-    """Return how long a waiting task is expected to run; None: not known."""
+    """Return the expected duration of a waiting task; None: not known."""
     for _, estimate in task.estimates:
         if estimate.seconds is not None:
             return estimate.seconds
@@ -27,11 +25,12 @@ def seconds_of(task: WaitingView) -> float | None:
 
 
 class Need(Struct, frozen=True):
-    """What one waiting task needs, on each GPU model."""
+    """The needs of one waiting task."""
 
     estimates: dict[str, Estimate]
+    """By GPU model."""
     at_least_mib: int
-    """Room that its GPU has to have, beyond what it reserves: it ran out of memory with less."""
+    """Least room on its GPU, even if it reserves less: it ran out of memory with less."""
     is_alone: bool
     seconds: float | None
 
@@ -48,7 +47,7 @@ class Booked(Policy):
         self._measure()
 
     def _measure(self) -> None:
-        """Find the most room and the least usable memory of any GPU: what no task can exceed, or stay below."""
+        """Update the most room and the least usable memory of any GPU."""
         self.most_room = max((place.room for place in self.served), default=0)
         self.least_usable = min((place.usable for place in self.served), default=0)
 
@@ -57,7 +56,7 @@ class Booked(Policy):
         return not self.settings.backfills or (is_exclusive and task.after in MEMORY_ENDS)
 
     def _ordered(self) -> list[WaitingView]:
-        """Sort the waiting tasks: after running out of memory, old ones, the rest; each in the chosen order."""
+        """Return the waiting tasks in order: those that ran out of memory, old tasks, the rest."""
         waiting = self.view.waiting
         order = self.settings.order
         middle = 0.0
@@ -84,34 +83,34 @@ class Booked(Policy):
     def _is_old(self, task: WaitingView) -> bool:
         return self.now_s - task.waits_since_s >= self.patience_s
 
-    # ---- What `gain` does in another way ----
+    # ---- Overridden by `gain` ----
 
     def unsuited_reason(self, task: WaitingView, place: Place) -> str:
-        """Return why a task that has room on a GPU is not to run beside the tasks there; empty: it may."""
+        """Return why a task that has room on a GPU may not join the tasks there; empty: it may."""
         return ""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
-        """Return what the best GPU for a task has most of; of equal ones the first is taken."""
+        """Return the rank of a GPU for a task: the largest is best, and the first of equal ones is taken."""
         return (place.room,)
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
-        """Return what a start's sentence says of its neighbours."""
+        """Return the part about neighbours in the sentence of a start."""
         return ""
 
     def begun(self, task: WaitingView, place: Place) -> None:
-        """Note that a task starts beside others, or that others may follow it there."""
+        """Record a start on a GPU."""
 
     # ---- One task ----
 
     def _place(self, task: WaitingView) -> bool:
-        """Start a task, or hold GPUs for it where it has a right to that; return whether it started."""
+        """Start a task, or hold a GPU for it if it is old or needs one alone; return whether it started."""
         number = task.ask.task
         if task.ask.gpus > 1:
             if self.whole(task):
                 self.stuck.clear()
                 self._measure()
                 return True
-            # Not before it is old: GPUs that drain for it do less, and often enough of them are empty by then anyway.
+            # Hold GPUs for an old task only: GPUs that drain do less, and enough GPUs are often empty before that.
             if self.holder == number or (self.holder is None and self._is_old(task)):
                 self._hold_whole(task)
             return False
@@ -151,7 +150,7 @@ class Booked(Policy):
         return False
 
     def _least(self, task: WaitingView, need: Need) -> int:
-        """Return the least that a task can need on any GPU, in MiB."""
+        """Return the smallest need of a task over all GPUs, in MiB."""
         guess = int(self.least_usable * self.settings.probe_ratio)
         sizes = [guess if one.safe_mib is None else one.safe_mib for one in need.estimates.values()]
         if not self.models <= need.estimates.keys():
@@ -170,7 +169,7 @@ class Booked(Policy):
         return Need(estimates, at_least, is_alone, seconds_of(task))
 
     def signature(self, task: WaitingView, need: Need) -> object:
-        """Return what decides where a task may start: tasks with the same one are refused for the same reasons."""
+        """Return a value that is equal for tasks that are refused for the same reasons."""
         sizes = tuple((model, one.safe_mib, one.processes) for model, one in task.estimates)
         return (
             sizes, need.at_least_mib, need.is_alone, need.seconds, task.tries.was_alone and task.had_room_mib,
@@ -188,7 +187,7 @@ class Booked(Policy):
         )
 
     def _refusal(self, task: WaitingView, need: Need, place: Place) -> tuple[str, int | None]:
-        """Return the first reason for which a task may not start on a GPU, and what it needs there; "": it may."""
+        """Return the first reason why a task may not start on a GPU, and its need there; empty: it may start."""
         why = self.closed_reason(place, task)
         if why == refusals.HELD and self._fits_before_hold(need, place):
             why = self.closed_reason(place, task, fits_before_hold=True)
@@ -222,7 +221,7 @@ class Booked(Policy):
         return "", reserve
 
     def _would_fit(self, task: WaitingView, need: Need, place: Place) -> bool:
-        """Return whether a GPU that is closed for a moment has the room: then no other has to be held."""
+        """Return whether a temporarily closed GPU has room for a task. Then no other GPU is held for it."""
         wanted = max(self._reserve_on(task, need, place), need.at_least_mib)
         return not need.is_alone and place.room >= wanted
 
@@ -250,7 +249,7 @@ class Booked(Policy):
             place.room,
             guard=self.settings.guard,
             is_mps=place.facts.is_mps,
-            # A GPU of unknown size takes one task at a time: there is no neighbour to protect.
+            # A GPU of unknown size takes one task at a time, so there is no neighbour to protect.
             is_alone=need.is_alone or place.capacity >= UNKNOWN_MIB,
         )
         number = task.ask.task
@@ -278,24 +277,24 @@ class Booked(Policy):
         self.begun(task, place)
         self._measure()
         if was_held:
-            self.stuck.clear()  # GPUs that were held are not any more
+            self.stuck.clear()  # other tasks may now start on GPUs that were held
 
     # ---- Holds ----
 
     def _fits_before_hold(self, need: Need, place: Place) -> bool:
-        """Return whether a task ends before the held GPU is free for the one that it is held for (EASY backfill).
+        """Return whether a task ends before a held GPU is free for its holder (EASY backfill, Lifka 1995).
 
-        The same rule as backfill in batch schedulers (Lifka 1995); both durations have to be known.
+        Both durations have to be known.
         """
         if need.seconds is None or need.is_alone:
             return False
         ends = self.now_s + need.seconds
-        # Where a task waits for several GPUs, each may stay in use until the last of them is free.
+        # If the holder waits for several GPUs, each may stay in use until the last of them is free.
         free = (self._free_s(held) for held in self.places if held.held_for == place.held_for)
         return any(free_s is not None and ends <= free_s for free_s in free)
 
     def _free_s(self, place: Place) -> float | None:
-        """Return when all that runs on a GPU is expected to have ended; None: not known."""
+        """Return when all tasks on a GPU are expected to have ended; None: not known."""
         ends = self.now_s
         for task in place.running:
             if task.ends_s is None:
@@ -304,7 +303,7 @@ class Booked(Policy):
         return ends
 
     def _hold_one(self, task: WaitingView, need: Need) -> None:
-        """Hold the GPU where the task can start first; where that is not known, where least memory is missing."""
+        """Hold the GPU where a task can start first; if that is not known, the one where least memory is missing."""
         best: tuple[float, int, int] | None = None
         chosen: Place | None = None
         for place in self.served:
@@ -323,14 +322,11 @@ class Booked(Policy):
             if best is None or rank < best:
                 best, chosen = rank, place
         if chosen is not None:
-            if need.is_alone:
-                why = f"GPU {chosen.index} is kept free for task {task.ask.task}, which gets it to itself"
-            else:
-                why = f"GPU {chosen.index} is kept free for task {task.ask.task}, which has waited long"
-            self._hold(task, chosen, why)
+            reason = "gets it to itself" if need.is_alone else "has waited long"
+            self._hold(task, chosen, f"GPU {chosen.index} is kept free for task {task.ask.task}, which {reason}")
 
     def _ready_s(self, place: Place, wanted_mib: int, *, is_alone: bool) -> tuple[float, int]:
-        """Return when a GPU is expected to have that room (infinite: not known), and how much is missing now."""
+        """Return when a GPU is expected to have this room (infinite: not known), and how much is missing now."""
         if is_alone:
             free_s = self._free_s(place)
             return (float("inf") if free_s is None else free_s), place.booked
@@ -346,7 +342,7 @@ class Booked(Policy):
         return (at if free >= wanted_mib else float("inf")), missing
 
     def _hold_whole(self, task: WaitingView) -> None:
-        """Hold as many GPUs as a task wants, those first that are expected to be empty first."""
+        """Hold as many GPUs as a task wants: those that are expected to be empty first."""
         ranked: list[tuple[float, int, int, Place]] = []
         for place in self.served:
             if place.view.problem:

@@ -1,6 +1,6 @@
-"""Say which limit on GPU memory a task starts with.
+"""Choose the cap on GPU memory with which a task starts.
 
-MPS applies the limit to each process, and cannot change it while the process runs.
+MPS applies the cap to each process, and cannot change it while the process runs.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from .reservation import LEAST_MIB
 
 SOFT_RATIO = 1.25
 SOFT_MIB = 1024
-"""With the soft guard, a task may outgrow its reservation by the larger of the two where its GPU has room."""
+"""With the soft guard, the cap exceeds the reservation by the larger of the two, if the GPU has room."""
 
 
 def at_start(
     estimate: Estimate | None, reserve_mib: int, room_mib: int, *, guard: Guard, is_mps: bool, is_alone: bool
 ) -> int | None:
-    """Return the limit for each process of a task, in MiB; None: no limit.
+    """Return the cap for each process of a task, in MiB; None: no cap.
 
-    `room_mib`: what is free to be booked on its GPU before its start. A task that has the GPU to itself has no limit,
-    and neither has one without MPS. The user's own number is the limit as it stands, and so is the reservation of a
-    task that takes what it is given.
+    `room_mib`: what can be booked on its GPU before its start. A task that has the GPU to itself has no cap, and a task
+    without MPS has none. The user's own number is the exact cap, and so is the reservation of an elastic task.
 
-    A task of unknown size may take all that is free: its share of the GPU is a guess, so to outgrow it is no fault.
-    With its share as the limit, each first task that needs more than half of a GPU would run out of memory on an empty
-    one: three times as many losses in simulations of the thesis' traces.
+    A task of unknown size may take all that is free, because its reservation is a guess. With that guess as the cap,
+    each first task that needs more than half of a GPU would run out of memory on an empty one: three times as many
+    failed attempts in simulations of the thesis' traces.
     """
     if not is_mps or is_alone:
         return None

@@ -1,4 +1,4 @@
-"""Fit the constants of the capacity model to what was measured of a run. Of tasks and pairs: `pair_model`."""
+"""Fit the constants of the capacity model to the groups measured in a run. For tasks and pairs, see `pair_model`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ REFIT_EVERY = 30
 EXPONENTS = (1.5, 2.0, 2.5, 3.0, 4.0)
 UTIL_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 BETTER_RATIO = 0.95
-"""Other constants have to have an error that is smaller by 5 % on groups that they were not chosen by."""
+"""New constants are used only if their error on held-out groups is at least 5 % smaller."""
 
 
 class Group(Struct, frozen=True):
-    """Tasks that ran together on a GPU, as they were measured."""
+    """Measured tasks that ran together on a GPU."""
 
     beliefs: tuple[Belief, ...]
     """Without corrections."""
     slowdowns: tuple[float, ...]
     sharing: SharingMethod
     util_factor: float = UTIL_FACTOR
-    """With which the beliefs were made that rest on utilisation."""
+    """The factor used in those beliefs that rest on utilisation."""
 
 
 class Constants:
-    """The constants of the capacity model, fitted to the groups of this run where that is better on other groups."""
+    """The constants of the capacity model, refitted when that improves the prediction of held-out groups."""
 
     def __init__(self) -> None:
         self.exponent = interference.EXPONENT
@@ -45,12 +45,12 @@ class Constants:
         self._next = REFIT_EVERY + HELD_OUT // 2
 
     def add(self, group: Group) -> bool:
-        """Note a measured group. Return whether the constants have changed."""
+        """Record a measured group. Return whether the constants have changed."""
         self._groups.append(group)
         self._count += 1
         if self._count < self._next:
             return False
-        # It takes a tenth of a second with many groups, and then 30 more say little.
+        # With many groups a fit takes a tenth of a second, and 30 more groups change little.
         self._next += REFIT_EVERY if self._count < GROUPS_MOST else GROUPS_MOST
         return self._refit()
 

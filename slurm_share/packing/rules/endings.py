@@ -1,7 +1,7 @@
-"""Say how an attempt at a task ended.
+"""Classify how an attempt at a task ended.
 
-An exit code alone says little: programs catch the error and go on, fail later of something else, or die of a
-neighbour's fault. RAD-RM takes every exit code but 0 for memory, and runs a task that always fails for ever (CARMA).
+An exit code alone is not enough: programs catch the memory error and fail later, or end by a neighbour's fault. RAD-RM
+takes every exit code except 0 for out of memory, and so retries a task that always fails without end (CARMA).
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from ..records import EndFacts, EndKind
 from . import log_messages
 
 LITTLE_ROOM = 0.03
-"""Free part of a GPU below which messages from earlier in the log count."""
+"""If less than this part of a GPU is free, messages from earlier in the log count."""
 NO_ROOM = 0.02
-"""Free part of a GPU below which a failure without a message is suspected to be memory."""
+"""If less than this part of a GPU is free, a failure without a message is suspected to be out of memory."""
 NEAR_CAP = 0.95
 AT_CAP = 0.98
-"""The same of a task that has used that part of its cap."""
+"""The same limits for the part of its cap that a task has used."""
 SUSPICION_S = 5.0
-"""How old the last sample may be for a suspicion."""
+"""Greatest age of the last sample for a suspicion."""
 SUSPECT_CODES = (1, 128 + signal.SIGABRT, 128 + signal.SIGSEGV)
-"""How programs end that cannot report a failed allocation: exit code 1, abort, invalid address."""
+"""Exit codes of programs that cannot report a failed allocation: exit code 1, abort, invalid address."""
 SUSPECT_SIGNALS = (signal.SIGABRT, signal.SIGSEGV)
 
 MEMORY_KINDS: tuple[EndKind, ...] = ("gpu memory", "gpu memory likely", "gpu memory suspected")
 
 
 def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, str]:
-    """Return how an attempt ended as far as its own facts say, and the reason for people.
+    """Return how an attempt ended, judged by its own facts, and the reason in a sentence.
 
-    `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or not seen. Exit code 0 is done
-    whatever the log says: many programs catch the error, as those do that search for the largest batch size.
+    `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or no sample. Exit code 0 is always
+    done: programs that search for the largest batch size print the memory error, catch it and succeed.
     """
     how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
@@ -63,7 +63,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
 
 
 def is_fault(facts: EndFacts) -> bool:
-    """Return whether the log tells of a CUDA fault, which ends all tasks on the GPU and is the fault of one of them."""
+    """Return whether the log reports a CUDA fault. One task causes it, and it ends all tasks on the GPU."""
     return bool(log_messages.find(facts.log_tail).fault)
 
 
@@ -77,7 +77,7 @@ def _is_suspect(facts: EndFacts, cap_ratio: float | None) -> bool:
 
 
 def how_ended(code: int | None, signal_number: int | None) -> str:
-    """Return how a process ended, for people: "exit code 1", "ended by SIGKILL". `code` None: a signal ended it."""
+    """Return how a process ended: "exit code 1", "ended by SIGKILL". `code` None: a signal ended it."""
     if code is not None:
         return f"exit code {code}"
     try:

@@ -1,8 +1,6 @@
-"""Say decisions in sentences for people: why a task went where it did, and why not to the other GPUs."""
+"""Explain decisions in sentences: why a task went to its GPU, and why not to the others."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
 
 from ...core.text import gib_text
 from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
@@ -13,9 +11,9 @@ _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
 
 
 def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:
-    """Return what one decision says about a task: its start, its end or its hold, and each GPU with its refusal.
+    """Return what one decision says about a task: its start, end or hold, and the refusal on each GPU.
 
-    Empty where the decision is not about it.
+    The result is empty if the decision is not about the task.
     """
     index = {gpu.facts.uuid: gpu.facts.index for gpu in view.gpus}
     lines = [line for action in decision.actions if (line := _of_action(task, action)) is not None]
@@ -34,19 +32,6 @@ def of_task(task: int, view: PackView, decision: Decision) -> tuple[str, ...]:
         if last is not None:
             lines.append(f"does not start: {last.why} (task {last.task} is before it)")
     return tuple(lines)
-
-
-def history(task: int, journal: Iterable[tuple[PackView, Decision]]) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """Yield when the decisions of a run said something new about a task, in seconds of the run, and what.
-
-    What is the same as at the decision before is left out.
-    """
-    before: tuple[str, ...] = ()
-    for view, decision in journal:
-        lines = of_task(task, view, decision)
-        if lines and lines != before:
-            yield view.now_s, lines
-        before = lines
 
 
 def _of_action(task: int, action: Action) -> str | None:
@@ -76,6 +61,6 @@ def _sizes(row: Refused) -> str:
 
 
 def _same_as(row: Refused) -> int | None:
-    """Return the task whose refusals are those of this row; None: it has its own."""
+    """Return the task to whose refusals this row refers; None: it has its own."""
     number = row.why.removeprefix(_SAME_BEGIN).removesuffix(_SAME_END)
     return int(number) if row.why.startswith(_SAME_BEGIN) and number.isdecimal() else None

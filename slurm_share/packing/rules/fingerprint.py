@@ -1,4 +1,4 @@
-"""What counts as the same task: a command without what cannot matter for its memory, as hashes and numbers.
+"""Identify a task: reduce its command to hashes and numbers, without the parts that cannot affect its memory.
 
 ::
 
@@ -7,8 +7,8 @@
     family   the script's path or the user's name for it, the program's name, the names of the flags in order
     numbers  each argument that is a number, by its flag or position
 
-Left out are the values of flags that say where output goes or which run it is, times of day, and the folder of the run.
-The user's words are in none of these, and what is hashed never leaves the process.
+These leave out output paths, names and numbers of runs, times of day, and the folder of the run. They contain no text
+of the command, and the hashed text never leaves the process.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ TAG_DIGITS = 12
 NUMBERS_MOST = 16
 """Numbers of a command that are kept; a list of a hundred seeds says nothing about memory."""
 TEXT_MOST = 256 * 1024
-"""Longer commands are hashed by this much of their beginning, and their length."""
+"""Of a longer text, this many bytes from its beginning and its length are hashed."""
 
 INTERPRETERS = re.compile(r"(?a)(python|pypy|perl|ruby|node|lua|Rscript|julia|bash|sh|dash|zsh|ksh)[0-9.]*")
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 WRAPPERS = frozenset({"exec", "nohup", "time", "nice", "ionice", "stdbuf", "setsid", "env", "command"})
-"""Programs that run the command behind them; their own options and settings are no part of the task."""
+"""Programs that run the command after them. Their own options are not part of the task."""
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "uv", "poetry", "conda", "pixi", "srun"})
-"""Programs that run a script which stands somewhere among their arguments."""
+"""Programs that run a script given somewhere among their arguments."""
 WITH_VALUE = frozenset({"-W", "-X", "-Q", "-O", "-o"})
-"""Options of interpreters that are followed by a value."""
+"""Options of interpreters that take a value."""
 SCRIPT_NAME = re.compile(r".*\.(py|pyc|pyz|sh|R|jl|pl|rb|lua|js|ipynb)")
 CONFIG_NAME = re.compile(r"(?i).*\.(ya?ml|json5?|toml|ini|cfg|conf|gin|hocon|properties|xml|jsonnet|py)")
 CONFIG_FLAG = re.compile(r"(?i)-{1,2}[a-z0-9_-]*(config|conf|cfg)[a-z0-9_-]*")
@@ -46,9 +46,9 @@ CONFIG_FLAG = re.compile(r"(?i)-{1,2}[a-z0-9_-]*(config|conf|cfg)[a-z0-9_-]*")
 _NEVER = re.compile(
     r"(?i)-{0,2}(seed|random[_-]seed|run[_-]?(name|id)|port|master[_-]port|id|job[_-]?id|LLSUB_[A-Z_]+)"
 )
-"""Flags and variables whose value never matters."""
+"""Flags and variables whose value never affects memory."""
 _PATHS = re.compile(r"(?i)-{1,2}(out|save|log)[a-z0-9_-]*")
-"""Flags whose value says where something goes. A number there is kept: --out-channels and --log-every are none."""
+"""Flags whose value is an output path. A number is kept: --out-channels and --log-every take no path."""
 _NUMBER = re.compile(r"(?a)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _FLAG = re.compile(r"-{1,2}[A-Za-z][A-Za-z0-9_.-]*")
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*|\+{0,2}[A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
@@ -59,36 +59,36 @@ _TIME = re.compile(
     r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[T_-]?[0-2][0-9][:-]?[0-5][0-9](?:[:-]?[0-5][0-9])?)(?![0-9])"
 )
 _OPERATORS = re.compile(r"[|&;<>()`\n]|\$\(|\$\{?[A-Za-z_0-9*@#?]|(?<!\S)(?:if|for|while|case|\{|!)(?=\s)|[*?]")
-"""What makes a shell's text more than one command with plain words."""
+"""Characters that make a shell text more than one plain command."""
 _QUOTED = re.compile(r"['\"\\#]")
 
 
 class Command(Struct, frozen=True):
-    """A command, taken apart."""
+    """A command, split into its parts."""
 
     program: str
     """Base name of the program."""
     script: str
     """The file that runs: path of a script, name of a module (`is_module`), or the program. Empty: `text` runs."""
     arguments: tuple[str, ...]
-    """Behind the script. Settings of the environment, NAME=VALUE, stand first."""
+    """Environment settings NAME=VALUE, then the arguments after the script."""
     text: str = ""
-    """A shell's text that cannot be taken apart, or the code behind `python -c`."""
+    """A shell text that cannot be split, or the code after `python -c`."""
     is_module: bool = False
 
 
 class Argument(Struct, frozen=True):
-    """One argument that can matter."""
+    """One argument that can affect memory."""
 
     name: str
-    """Its flag, or the number of its position, from 1."""
+    """The flag, or the position from 1."""
     value: str | None
-    """None: a flag without a value, or one whose value does not matter."""
+    """None: the flag has no value, or its value does not matter."""
     is_flag: bool = True
 
 
 def take_apart(argv: Sequence[str]) -> Command:
-    """Return the program, the script and the arguments of a command; an empty command has no program."""
+    """Split a command into program, script and arguments; an empty command has no program."""
     words = list(argv)
     settings: list[str] = []
     while words:
@@ -118,7 +118,7 @@ def take_apart(argv: Sequence[str]) -> Command:
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
-    """Return the text behind `sh -c`, as `bash -lc` has it, too; None: this shell runs a file."""
+    """Return the text after `sh -c` or a form such as `bash -lc`; None: this shell runs a file."""
     for index, word in enumerate(words[1:], 1):
         if not word.startswith("-") or word == "--":
             return None
@@ -128,14 +128,14 @@ def _shell_text(words: Sequence[str]) -> str | None:
 
 
 def split_shell(text: str) -> list[str] | None:
-    """Return the words of a shell's text that is one plain command; None: it is more than that."""
+    """Return the words of a shell text that is one plain command; None: it is more than that."""
     if len(text) > TEXT_MOST:
         return None
     quoted = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
     if _OPERATORS.search(quoted):
         return None
     if not _QUOTED.search(text):
-        return text.split()  # a fifth of the time
+        return text.split()  # five times as fast as shlex
     try:
         return shlex.split(text, comments=True)
     except ValueError:  # a quotation without an end
@@ -163,7 +163,7 @@ def _with_script(words: Sequence[str], settings: Sequence[str]) -> Command:
 
 
 def name_arguments(arguments: Sequence[str], run_folder: str = "") -> tuple[Argument, ...]:
-    """Return the arguments that can matter, each with its flag or position. `run_folder`: taken out of all of them."""
+    """Return the arguments that can matter, each with its flag or position. `run_folder` is removed from all values."""
     named: list[Argument] = []
     position = 0
     index = 0
@@ -203,7 +203,7 @@ def _plain(value: str, run_folder: str) -> str:
 
 
 def read_numbers(arguments: Sequence[Argument]) -> tuple[tuple[str, float], ...]:
-    """Return the arguments that are numbers, at most NUMBERS_MOST. A flag that is given twice counts twice."""
+    """Return the arguments that are numbers, at most NUMBERS_MOST. A repeated flag counts each time."""
     numbers: dict[str, float] = {}
     for argument in arguments:
         found = _number(argument.value)
@@ -237,9 +237,9 @@ def make_key(
 ) -> TaskKey:
     """Return the key of a command.
 
-    script_path: the script's real path. content: a hash of its content; None: it could not be read, so that `exact` and
-    `series` stay empty. name: the user's name for the family, which takes the place of all that makes one. read: a hash
-    of the file that an argument names, None for one that counts by its name.
+    script_path: the script's real path. content: a hash of its content; None: it cannot be read, so `exact` and
+    `series` stay empty. name: the user's name for the family, which replaces the computed one. read: returns a hash of
+    the file that an argument names; None: the argument counts by its text.
     """
     arguments = name_arguments(command.arguments, run_folder)
     flags = [argument.name for argument in arguments if argument.is_flag]
@@ -267,17 +267,17 @@ def make_key(
 
 
 def name_family(name: str) -> str:
-    """Return the family of a task that its user gave a name."""
+    """Return the family hash for a name that the user gave."""
     return _hash("name", name)
 
 
 def name_script(path: str) -> str:
-    """Return the hash by which a script is found again."""
+    """Return the hash of a script's path, by which its history is found."""
     return _hash("script", path)
 
 
 def name_software(environment: Mapping[str, str]) -> str:
-    """Return a hash of the Python environment or the container in which a task runs; empty: it has neither."""
+    """Return a hash of the Python environment or the container of a task; empty: it has neither."""
     for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "CONDA_PREFIX", "VIRTUAL_ENV"):
         if environment.get(name):
             return _hash("software", name, environment[name])
@@ -285,20 +285,20 @@ def name_software(environment: Mapping[str, str]) -> str:
 
 
 def hash_text(text: str) -> str:
-    """Return a hash of a text that is its own script."""
+    """Return the content hash of a text that runs without a script file."""
     return _hash("text", text)
 
 
 @lru_cache(maxsize=4096)
 def tag(name: str) -> str:
-    """Return the hash of a flag's name or of a position, with a `#` before it; a tag is its own."""
+    """Return the hash of a flag's name or of a position, with a `#` before it; a tag is returned unchanged."""
     if len(name) == TAG_DIGITS + 1 and name[0] == "#":
         return name
     return "#" + _hash("number", name)[:TAG_DIGITS]
 
 
 def _hash(*parts: str) -> str:
-    """Return a hash of the parts. Each is preceded by its length: "ab", "c" is another list than "a", "bc"."""
+    """Return a hash of the parts. Each is preceded by its length, so "ab", "c" differs from "a", "bc"."""
     data = hashlib.sha256()
     for part in parts:
         encoded = part.encode("utf-8", "surrogateescape")

@@ -1,12 +1,11 @@
-"""The policy `gain`: as `booked`, on the GPU where a further task adds most to the aggregate speed (STP).
+"""The policy `gain`: as `booked`, but choose the GPU where a task adds most to the aggregate speed (STP).
 
-Memory is booked first, as there. Among the GPUs with room, one that nothing of this launcher runs on adds 1; beside
-others, the capacity model of `interference` says how much is added and what each task keeps of its speed. A task waits
-where it would add too little, but never while a GPU without tasks has room for it, nor for loads that nobody has
-measured: in simulations of the thesis' traces, to wait for a load that was only assumed cost up to 7 % of completion
-time (tests/bench/measured.py).
+Memory is booked as in `booked`. Among the GPUs with room, a GPU without a task of this launcher adds 1. For the others,
+the capacity model of `interference` predicts the gain and the speed that each task keeps. A task waits if it would add
+too little, but not while a GPU without tasks has room, and not because of loads that were only assumed: in simulations
+of the thesis' traces, waiting for assumed loads cost up to 7 % of completion time (tests/bench/measured.py).
 
-The SM guard of `booked` is not set here either: the gain is small on a GPU whose multiprocessors are full.
+`gain` needs no SM guard: the gain is small on a GPU whose multiprocessors are full.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from .predicted_speeds import GroupTask, Pairs, PredictedGroup, belief_on, speed
 from .room import Place
 
 MEASURED_S = 120.0
-"""So long after its start, at most, a task is left alone so that its rate alone becomes known."""
+"""Longest time after its start for which a task is left alone to measure its rate."""
 MEASURED_WINDOWS = 2
-"""With so many windows it is."""
+"""The rate alone is known after this many windows."""
 LONG_S = 600.0
-"""A task that is expected to take less is not left alone to be measured."""
+"""A task with a shorter expected duration is not left alone to be measured."""
 TRIED_MOST = 12
-"""So many tasks of one decision are compared with the tasks of GPUs and refused. Those behind them start on GPUs
-without tasks only: with 16 GPUs, more would take longer than the 5 ms that a decision may take."""
+"""In one decision, at most this many tasks are compared with the tasks on GPUs. Later ones start only on GPUs without
+tasks: with 16 GPUs, more comparisons would exceed the 5 ms that a decision may take."""
 _NOTHING = Belief()
 
 
@@ -40,22 +39,21 @@ class Gain(Booked):
         self._members: dict[tuple[int, str], GroupTask] = {}
         self._tried: set[int] = set()
         self._harmful: frozenset[str] = frozenset()
-        """GPUs on which two tasks run that are not to share one."""
+        """GPUs with two tasks of a banned pair."""
 
     def run(self) -> None:
-        """Undo what did not pay, then decide about the waiting tasks."""
+        """Undo harmful placements, then decide about the waiting tasks."""
         undone = undo.actions(self.view)
         self.actions += undone
         self._harmful = undo.harmful_gpus(self.view)
         changed = {action.gpu for action in undone}
         for place in self.places:
-            place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees what has become of it
+            place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees the result
         super().run()
 
-    # ---- What `booked` asks ----
+    # ---- Overrides ----
 
     def unsuited_reason(self, task: WaitingView, place: Place) -> str:
-        """Return why a task is not to run beside those of a GPU, by speed; empty: it may."""
         if place.is_idle:
             return ""
         if self._is_measured(place):
@@ -72,7 +70,7 @@ class Gain(Booked):
         if place.uuid in self._harmful:
             return refusals.HARMFUL
         if not (member.is_known and all(one.is_known for one in group.members)):
-            return ""  # nothing speaks against it that was measured: memory decides, as with `booked`
+            return ""  # without measured loads, memory alone decides
         speeds = group.speeds(member)
         least = min(speeds)
         if least < settings.min_speed:
@@ -83,25 +81,24 @@ class Gain(Booked):
         return refusals.LITTLE_GAIN.format(gain) if gain < settings.min_gain else ""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
-        """Return what the best GPU for a task has most of: the speed that it adds, then room."""
+        """Return the speed that a task adds to a GPU, then the room there."""
         if place.is_idle:
             return 1.0, place.room
         group = self._group(place)
         return round(sum(group.speeds(self._member(task, place))) - group.stp, 6), place.room
 
     def signature(self, task: WaitingView, need: Need) -> object:
-        """Return what decides where a task may start; here also its load, and its command where pairs are known."""
+        """Return the signature of `booked` with the task's load, and its key if pairs of it are known."""
         key = task.ask.key
         has_pairs = key is not None and bool(self.pairs.neighbours((key.exact, key.family)))
         return super().signature(task, need), task.beliefs, key if has_pairs else None
 
     def suits_text(self, task: WaitingView, place: Place) -> str:
-        """Return what is expected of the GPU with the task: "; both keep ~0.84, together 1.7 of one"."""
+        """Return the predicted speeds with the task: "; both keep ~0.84, together 1.7 of one"."""
         text = "" if place.is_idle else speeds_text(self._group(place).speeds(self._member(task, place)))
         return f"; {text}" if text else ""
 
     def begun(self, task: WaitingView, place: Place) -> None:
-        """Note a start."""
         self._tried.discard(task.ask.task)
         self._group(place).add(self._member(task, place))
         self._members = {key: member for key, member in self._members.items() if key[0] != task.ask.task}
@@ -109,11 +106,11 @@ class Gain(Booked):
     # ---- The tasks of a GPU ----
 
     def _is_measured(self, place: Place) -> bool:
-        """Return whether a GPU's only task is just being measured alone, which its neighbour would end.
+        """Return whether a GPU's only task is being measured alone, which a neighbour would end.
 
-        Without a rate alone, nothing that is done to the task can be undone. It costs one window of one GPU, once for a
-        command, so tasks of less than ten minutes are not worth it; nor is a task that has shown no rate yet, for most
-        programs show none. What starts all at once on few GPUs is therefore not measured.
+        Without a rate alone, no harm to the task can be detected. Measuring costs one window of one GPU, once per
+        command: it is not worth it for tasks of less than ten minutes, or for a task that has shown no rate yet, since
+        most programs never do. Tasks that all start at once on few GPUs are therefore not measured.
         """
         if place.count != 1 or len(place.running) != 1:
             return False
@@ -128,7 +125,7 @@ class Gain(Booked):
         if group is None:
             group = PredictedGroup("mps" if place.facts.is_mps else "time-slicing", self.view.exponent, self.pairs)
             for one in place.running:
-                if not one.is_paused:  # a paused task keeps its memory and takes nothing else
+                if not one.is_paused:  # a paused task uses memory only
                     group.add(GroupTask(one.ask, one.belief or _NOTHING, self.view.exponent, self.pairs))
             self._groups[place.uuid] = group
         return group

@@ -1,8 +1,10 @@
-"""What a board keeps of one GPU and of one running task: what was last seen of them, and what was promised."""
+"""The state that a board keeps of one GPU and of one running task."""
 
 from __future__ import annotations
 
 from collections import deque
+
+from msgspec import Struct, field
 
 from ..records import GpuFacts, GpuView, RunningView, WaitingView
 from .room import others, room
@@ -10,73 +12,53 @@ from .room import others, room
 OTHERS_WINDOW_S = 60.0
 OTHERS_GROWTH_MIB = 256
 OTHERS_FACTOR = 1.2
-"""Memory of processes that nobody has booked (a notebook) counts by the factor while it grew by more than that within
-the window. Ours."""
+"""Memory of processes that no launcher has booked (a notebook) is multiplied by OTHERS_FACTOR if it grew by more than
+OTHERS_GROWTH_MIB within OTHERS_WINDOW_S. Chosen by us."""
 
 
-class GpuState:
-    """One GPU: what was last said of it."""
+class GpuState(Struct, eq=False):
+    """One GPU with its last figures, bookings and tasks."""
 
-    __slots__ = (
-        "booked_elsewhere",
-        "clients_elsewhere",
-        "closed_by",
-        "closed_until_s",
-        "dram",
-        "facts",
-        "fault",
-        "held_for",
-        "held_since_s",
-        "is_out",
-        "memory_elsewhere",
-        "others_seen",
-        "out_by",
-        "problem",
-        "running",
-        "sm",
-        "used",
-        "view",
-    )  # fmt: skip
-
-    def __init__(self, facts: GpuFacts) -> None:
-        self.facts = facts
-        self.used: int | None = None
-        self.sm: float | None = None
-        self.dram: float | None = None
-        self.problem = ""
-        self.is_out = False
-        self.out_by: int | None = None  # the task whose log took it out of service, while nobody else has said so
-        self.booked_elsewhere = 0
-        self.memory_elsewhere = 0
-        self.clients_elsewhere = 0
-        self.closed_until_s = 0.0
-        self.closed_by: int | None = None
-        self.held_for: int | None = None
-        self.held_since_s = 0.0
-        self.running: dict[int, TaskState] = {}
-        self.others_seen: deque[tuple[float, int]] = deque()
-        self.fault: tuple[float, int] | None = None
-        self.view: GpuView | None = None
+    facts: GpuFacts
+    used: int | None = None
+    sm: float | None = None
+    dram: float | None = None
+    problem: str = ""
+    is_out: bool = False
+    out_by: int | None = None
+    """The task whose log alone took the GPU out of service; None: another source confirms it, or it is in service."""
+    booked_elsewhere: int = 0
+    memory_elsewhere: int = 0
+    clients_elsewhere: int = 0
+    closed_until_s: float = 0.0
+    closed_by: int | None = None
+    held_for: int | None = None
+    running: dict[int, TaskState] = {}
+    others_seen: deque[tuple[float, int]] = field(default_factory=deque)
+    fault: tuple[float, int] | None = None
+    """Time and task of the last CUDA fault."""
+    view: GpuView | None = None
+    """The view for the next decision; None: it has to be made again."""
 
     @property
     def running_views(self) -> list[RunningView]:
-        """Return the views of its tasks."""
+        """Return the views of the tasks on the GPU."""
         return [one.view for one in self.running.values()]
 
     def open(self) -> None:
-        """Let tasks start on it: what closed it is over."""
+        """Let tasks start on the GPU again."""
         self.closed_by, self.closed_until_s, self.view = None, 0.0, None
 
     def unbooked(self) -> int:
-        """Return the memory in use on it that no launcher of this user has booked, in MiB."""
+        """Return the memory in use that no launcher of this user has booked, in MiB."""
         return max(others(self.used, self.running_views) - self.memory_elsewhere, 0)
 
     def room_mib(self, *, is_blind: bool) -> int:
-        """Return the room beside its tasks."""
+        """Return the memory that can still be booked, in MiB."""
         return room(self.make_view(is_blind=is_blind), self.running_views)
 
     def make_view(self, *, is_blind: bool) -> GpuView:
-        """Return what a decision sees of it. `is_blind`: the driver gives no figures."""
+        """Return the view for a decision. `is_blind`: the driver gives no figures."""
         if self.view is None:
             unbooked = self.unbooked()
             if self.others_seen and unbooked - min(seen[1] for seen in self.others_seen) > OTHERS_GROWTH_MIB:
@@ -91,7 +73,6 @@ class GpuState:
                 dram_ratio=self.dram,
                 closed_until_s=self.closed_until_s,
                 held_for=self.held_for,
-                held_since_s=self.held_since_s,
                 problem=self.problem,
                 can_measure=not is_blind,
                 is_out=self.is_out,
@@ -99,34 +80,26 @@ class GpuState:
         return self.view
 
 
-class TaskState:
+class TaskState(Struct, eq=False):
     """One running task."""
 
-    __slots__ = (
-        "floor_mib",
-        "gpus",
-        "granted_mib",
-        "growth",
-        "growth_at_s",
-        "memory",
-        "peaks",
-        "seq",
-        "told_mib",
-        "view",
-        "waiting",
-        "was_joined",
-    )  # fmt: skip
+    view: RunningView
+    gpus: list[GpuState]
+    seq: int
+    waiting: WaitingView
+    """The view that the task had in the queue."""
+    floor_mib: int = 0
+    was_joined: bool = False
+    """Another task of this launcher was on one of its GPUs."""
+    granted_mib: int = 0
+    """The reservation that had room; growth that found none is not in it."""
+    told_mib: int = 0
+    """The size that JAX and TensorFlow are told to take at most."""
+    memory: dict[str, int] = {}
+    peaks: list[tuple[float, int]] = []
+    growth: float = 1.0
+    growth_at_s: float | None = None
 
-    def __init__(self, view: RunningView, gpus: list[GpuState], seq: int, waiting: WaitingView) -> None:
-        self.view = view
-        self.gpus = gpus
-        self.seq = seq
-        self.waiting = waiting
-        self.floor_mib = waiting.floor_mib
-        self.was_joined = False  # another task of ours was on one of its GPUs
-        self.granted_mib = view.reserved_mib  # what it was promised: growth that found no room is not in it
-        self.told_mib = view.reserved_mib  # what JAX and TensorFlow are told to take at most
-        self.memory: dict[str, int] = {}
-        self.peaks: list[tuple[float, int]] = []
-        self.growth = 1.0
-        self.growth_at_s: float | None = None
+    def __post_init__(self) -> None:
+        self.floor_mib = self.waiting.floor_mib
+        self.granted_mib = self.told_mib = self.view.reserved_mib

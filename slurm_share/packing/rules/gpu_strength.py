@@ -1,4 +1,4 @@
-"""Compare GPU models by what their multiprocessors can do, for loads that were measured on another model."""
+"""Compare GPU models by the strength of their multiprocessors, to use loads that were measured on another model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRENGTHS: dict[str, float] = {
 
 
 def strength(model: str) -> float | None:
-    """Return the strength of a GPU model by its name, as the driver has it; None: not known, or a part of a GPU."""
+    """Return the strength of a GPU model by the driver's name for it; None: not known, or a MIG instance."""
     if "MIG" in model:
         return None
     words = model.replace("-", " ").split()
@@ -33,9 +33,9 @@ def strength(model: str) -> float | None:
 
 
 def scale(measured_on: str, used_on: str) -> float:
-    """Return the factor for a part of the multiprocessors of one model on another; 1 where one of them is not known.
+    """Return the factor that converts a load from one GPU model to another; 1 if one of them is not known.
 
-    The clock and the multiprocessors are taken to be what a task needs; memory and instructions are not compared.
+    Only clock and number of multiprocessors are compared, not memory or instructions.
     """
     there, here = strength(measured_on), strength(used_on)
     return 1.0 if there is None or here is None else there / here

@@ -1,9 +1,9 @@
-"""Predict how tasks on one GPU slow each other down: a capacity model, with corrections that were measured.
+"""Predict how tasks on one GPU slow each other down: a capacity model, with measured corrections.
 
-A task takes a part of a resource (SMs, memory bandwidth, PCIe, CPU) when it is alone. Together, tasks that ask for U of
-a resource stretch their time on it by soft(U) = (1 + U^p)^(1/p), in relation to what a task alone is stretched by. Only
-the part of a task's time that it spends on the GPU is stretched. With p = 2.5 the model gives the slowdowns of Pan
-2021, Table 4 (2 to 7 equal tasks on a V100), to 0.1.
+A task alone takes a part of each resource (SMs, memory bandwidth, PCIe, CPU). If the total demand on a resource is U,
+time on it stretches by soft(U) = (1 + U^p)^(1/p), relative to the stretch of the task alone. Only the part of its time
+that a task spends on the GPU is stretched. With p = 2.5 the model gives the slowdowns of Pan 2021, Table 4 (2 to 7
+equal tasks on a V100), to 0.1.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..speed_records import Belief, SharingMethod
 EXPONENT = 2.5
 """p of the capacity model."""
 BUSY_FACTOR = 1.3
-"""Host work does not all hide behind the stretched part on the GPU, so a larger part of a task's time is stretched than
-it spends there alone. Rounded from the pairs that Lucid (Hu 2023) published."""
+"""The stretched part of a task's time over the part that it spends on the GPU alone. It is above 1 because not all host
+work overlaps with the GPU. Rounded from the pairs that Lucid (Hu 2023) published."""
 
 
 def soft(demand: float, exponent: float = EXPONENT) -> float:
-    """Return by how much a resource stretches at a total demand of it (1: all of it)."""
+    """Return the stretch of a resource at a total demand (1: all of it)."""
     return float((1.0 + demand**exponent) ** (1.0 / exponent))
 
 
@@ -31,10 +31,10 @@ def slowdowns(
     *,
     exponent: float = EXPONENT,
 ) -> list[float]:
-    """Return the slowdown of each of the tasks on one GPU: time for a unit of work over the time alone, at least 1.
+    """Return the slowdown of each task on one GPU: time for a unit of work over the time alone, at least 1.
 
-    `pairs`: (position of a task, position of a neighbour) -> measured correction; missing ones are 1. A task with
-    several neighbours has the product of its corrections, and of their pressures.
+    `pairs`: (position of a task, position of a neighbour) -> measured correction; missing ones are 1. For several
+    neighbours, corrections and pressures are multiplied.
     """
     if len(tasks) < 2:
         return [1.0] * len(tasks)
@@ -67,19 +67,19 @@ def slowdowns(
 
 
 def stp(slowdowns: Sequence[float]) -> float:
-    """Return the aggregate speed (STP): 1 is no better than one at a time. Source: Eyerman and Eeckhout 2008."""
+    """Return the aggregate speed (STP): 1 equals one task at a time. Source: Eyerman and Eeckhout 2008."""
     return sum(1.0 / one for one in slowdowns)
 
 
 def antt(slowdowns: Sequence[float]) -> float:
-    """Return the mean slowdown (ANTT): 1 is as alone. Source: Eyerman and Eeckhout 2008."""
+    """Return the mean slowdown (ANTT): 1 is the speed alone. Source: Eyerman and Eeckhout 2008."""
     return sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
 
 
 def delta(alone_s: Sequence[float], slowdowns: Sequence[float]) -> float:
-    """Return the sum of the times alone over the longest time together; co-location pays from 1 on.
+    """Return the sum of the times alone over the longest time together; above 1, co-location pays.
 
-    All start together and do their work once. Source: Tabrizian 2020, equation 4.1.
+    All tasks start together and do their work once. Source: Tabrizian 2020, equation 4.1.
     """
     longest = max(time * slow for time, slow in zip(alone_s, slowdowns, strict=True))
     return sum(alone_s) / longest

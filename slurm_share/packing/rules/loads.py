@@ -1,4 +1,4 @@
-"""What tasks take of a GPU when they are alone there: from measured loads to a belief about a task."""
+"""Derive a belief about a task's load from measured loads of its command or family."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..speed_records import Belief, BeliefSource
 from .gpu_strength import scale
 
 NEWEST = 5
-"""Loads of a command that count."""
+"""Number of newest loads of a command that count."""
 NEWEST_OF_FAMILY = 15
-"""Of a family more count: they differ more."""
+"""The same for a family, whose loads differ more."""
 COMMANDS_MOST = 4096
-"""Commands and families that are kept; the one that was seen last stays longest."""
+"""Number of commands and families that are kept; the one with the oldest load is dropped first."""
 ALONE_S = 60.0
-"""A load is a mean over so much time alone; of a task that is shorter than twice that, over half of its time."""
+"""Least time alone for a load; for a task shorter than twice this, half of its time."""
 LEAST_S = 5.0
 UTIL_FACTOR = 0.9
 """SM activity over utilisation, where only that is known. Utilisation is an upper bound."""
@@ -40,11 +40,11 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 def load_of(run: TaskRun) -> Load | None:
-    """Return the load of a finished attempt; None where it was not alone for long enough."""
+    """Return the load of a finished attempt; None: it was not alone for long enough."""
     wanted_s = max(LEAST_S, min(ALONE_S, 0.5 * run.seconds))
     if run.alone_seconds < wanted_s or (run.sm_ratio is None and run.util_ratio is None):
         return None
-    # Where the driver tells no SM activity, the sampler gives utilisation in its place.
+    # If the driver gives no SM activity, the sampler gives utilisation instead.
     is_util = run.dram_ratio is None and run.sm_ratio == run.util_ratio
     return Load(
         sm_ratio=None if is_util else run.sm_ratio,
@@ -59,19 +59,19 @@ class Loads:
     """The newest loads of each command and family, on each GPU model."""
 
     def __init__(self, cores: float | None = None) -> None:
-        """`cores`: those that tasks on one GPU share; None: each task has cores of its own, so that neighbours do not
-        slow it there."""
+        """Start without loads. `cores`: shared by the tasks on one GPU; None: each task has cores of its own, so
+        neighbours do not slow it on the CPU."""
         self._cores = cores
         self._of: dict[tuple[str, str], deque[Load]] = {}
         self._models: dict[str, dict[str, None]] = {}
-        """Command or family -> GPU models on which it was seen, in that order."""
+        """Command or family -> GPU models on which it was seen, in the order of their first load."""
         self._util_factor = UTIL_FACTOR
         self._summed_up: dict[tuple[str, str, bool], Belief] = {}
-        """(command or family, GPU model, whether it is a family) -> the belief that its loads make."""
+        """(command or family, GPU model, whether it is a family) -> the belief from its loads."""
 
     @property
     def util_factor(self) -> float:
-        """Return SM activity over utilisation, where only that is known."""
+        """Return the assumed SM activity over utilisation, for loads without SM activity."""
         return self._util_factor
 
     @util_factor.setter
@@ -80,7 +80,7 @@ class Loads:
         self._summed_up.clear()
 
     def add(self, key: TaskKey, gpu_model: str, load: Load) -> None:
-        """Note a load."""
+        """Record a load of a command and its family."""
         if load.sm_ratio is None and load.util_ratio is None:
             return
         for name, most in ((key.exact, NEWEST), (key.family, NEWEST_OF_FAMILY)):
@@ -101,7 +101,7 @@ class Loads:
                 del self._models[name]
 
     def belief(self, key: TaskKey | None, gpu_model: str) -> Belief:
-        """Return what a task is believed to take: of its command, else of its family, here or on another GPU model."""
+        """Return the belief about a task: from its command, else its family, on this or else another GPU model."""
         if key is None:
             return Belief()
         for name, is_family in ((key.exact, False), (key.family, True)):
@@ -142,5 +142,5 @@ def _middle(values: Iterable[float | None]) -> float | None:
 
 
 def _ratio(value: float | None) -> float:
-    """Return a ratio from 0 to 1, to 0.01: a journal of decisions is not to grow by noise."""
+    """Return a ratio from 0 to 1, rounded to 0.01 so that noise does not make the journal grow."""
     return 0.0 if value is None else round(min(max(value, 0.0), 1.0), 2)

@@ -1,6 +1,6 @@
 """Recognise in a program's output that it ran out of GPU memory, or that a neighbour or the device ended it.
 
-All messages are here, each with the program that prints it. The exit code does not belong here: see `endings`.
+Each message stands with the program that prints it. Exit codes are judged in `endings`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
     b"error code out of memory",  # CUDA's samples, and programs that began as one
     b"GPUassert: out of memory",  # a macro for checking errors that many CUDA programs have
 )
-"""What programs print when an allocation on the GPU failed. No word of it is a message about the host's memory."""
+"""Messages about a failed allocation on the GPU. None of them is about host memory."""
 
 _PATTERNS: tuple[bytes, ...] = (
     rb"\bCUDA (?:runtime |driver )?(?:API )?[Ee]rror\b[^\n]{0,200}\bout of memory\b",  # AMReX, NAMD, Warp
@@ -53,20 +53,20 @@ _PATTERNS: tuple[bytes, ...] = (
     rb"Kokkos failed to allocate memory[^\n]*named \"Cuda[^\n]*(?:insufficient memory|cudaErrorMemoryAllocation)",
     rb"Kokkos ERROR: Cuda(?:UVM)? memory space failed to allocate",
 )
-"""The same, where the text between is not always the same."""
+"""The same, for messages with variable parts."""
 
 _MEMORY = re.compile(b"|".join((*map(re.escape, GPU_MEMORY_MESSAGES), *_PATTERNS)))
 
 _HOST_LINE = re.compile(
     rb"device:CPU|allocator cpu\b|DefaultCPUAllocator|MPS backend|CUDAPinned|cudaHostAlloc|cudaMallocHost"
 )
-"""In a line with such a message: the memory is the host's after all. TensorFlow says OOM of both devices."""
+"""Text that shows that the message in the same line is about host memory. TensorFlow prints OOM for both devices."""
 
 _MILD_LINE = re.compile(
     rb"(?i)\bwarn(?:ing)?\b|\bskip(?:s|ped|ping)?\b|\bignor(?:e|ed|ing)\b"
     rb"|\bretry|\btrying again\b|\bfall(?:s|ing)? back\b|\breducing\b"
 )
-"""In a line with such a message: the program says that it goes on."""
+"""Text that shows that the program continues after the message in the same line."""
 
 LIKELY_MESSAGES: tuple[bytes, ...] = (
     b"CUBLAS_STATUS_NOT_INITIALIZED",  # often no room for the library's handle, sometimes another fault
@@ -75,7 +75,7 @@ LIKELY_MESSAGES: tuple[bytes, ...] = (
     b"Failed to allocate memory for requested buffer",  # ONNX Runtime: on the GPU or on the host
     b"NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # PyTorch: it failed while it reported a failed allocation
 )
-"""Messages that mean GPU memory only where the GPU was full as well."""
+"""Messages that mean out of GPU memory only if the GPU was full."""
 
 HOST_MESSAGES: tuple[bytes, ...] = (
     b"DefaultCPUAllocator: can't allocate memory",
@@ -85,7 +85,7 @@ HOST_MESSAGES: tuple[bytes, ...] = (
     b"MPS backend out of memory",  # Apple's GPUs
     b"Cannot allocate memory",  # ENOMEM
 )
-"""Messages of other memory than the GPU's. A failure with one of them is not suspected of GPU memory."""
+"""Messages about memory other than the GPU's. With one of them, a failure is not suspected to be out of GPU memory."""
 
 FAULT_MESSAGES: tuple[bytes, ...] = (
     b"an illegal memory access was encountered",  # 700
@@ -125,15 +125,15 @@ DEVICE_MESSAGES: tuple[bytes, ...] = (
 """The GPU itself failed."""
 
 LAST_LINES = 40
-"""A message in so many last lines, or in the last exception, is the reason of the end."""
+"""A message in this many last lines, or in the last exception, is the reason of the end."""
 
 _MISTAKE = re.compile(
     rb"(?m)^(?:\[rank\d+\]: )?(?:(?:Name|Key|Type|Index|Attribute|Import|ModuleNotFound|FileNotFound|Syntax|Indentation"
     rb"|Permission|Assertion|ZeroDivision)Error(?::|[ \t\r]*$)|KeyboardInterrupt)"
 )
-"""Exceptions of Python that are a mistake in a program or its input. Such a failure is not suspected of GPU memory."""
+"""Python exceptions for a mistake in a program or its input. With one of them, a failure is not suspected either."""
 
-_LAST_WORDS = re.compile(
+_REASON_LINE = re.compile(
     rb"(?m)^(?:\[[^\]\n]{1,40}\]:? ?|\([^)\n]{1,60}\) ?)?"  # "[rank0]: ", "(EngineCore pid=7) "
     rb"(?:(?:ERROR|CRITICAL)\b[^\]\n]{0,60}\] ?)?"  # "ERROR 09-28 15:47:24 [core.py:718] "
     rb"(?:"
@@ -143,14 +143,14 @@ _LAST_WORDS = re.compile(
     rb"|usage: |\S+: error: (?:unrecognized arguments|the following arguments|argument )"  # argparse
     rb")"
 )
-"""Lines that say why a program ended."""
+"""Lines that state why a program ended."""
 
 _WRAPPERS = re.compile(
     rb"ChildFailedError|ProcessRaisedException|CalledProcessError|DistBackendError|SystemExit"
     rb"|Engine core initialization failed|EngineDeadError|Failed to load model|Could not load Llama model"
     rb"|Failed to create llama_context|DataLoader worker .*exited unexpectedly"
 )
-"""Exceptions that only report that another process or step failed before."""
+"""Exceptions that only report an earlier failure of another process or step."""
 
 _CAUSED = b"The above exception was the direct cause of the following exception"
 
@@ -159,19 +159,19 @@ _ASKED = re.compile(
     rb"|out of memory to allocate|failed to allocate)"
     rb" ([0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?) ?(bytes|B|KiB|MiB|GiB)\b"
 )
-"""The size in such a message: PyTorch's, XLA's in two forms, CuPy's in two."""
+"""The requested size in a memory message of PyTorch, XLA (two forms) or CuPy (two forms)."""
 _IN_USE = re.compile(rb"this process has ([0-9]+(?:\.[0-9]+)?) ?(KiB|MiB|GiB) memory in use")
-"""PyTorch: what the process had in use when it asked for more."""
+"""The size in use in PyTorch's message."""
 _UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
 
 
 class Found(Struct, frozen=True):
-    """What a log's tail says about the reason of a failure; each empty where it says nothing."""
+    """The messages in a log's tail, by kind; empty: none was found."""
 
     certain: str = ""
     """A failed allocation on the GPU."""
     is_last: bool = False
-    """`certain` is the last that the program said about its end."""
+    """No other reason follows `certain`."""
     likely: str = ""
     excuse: str = ""
     fault: str = ""
@@ -180,12 +180,12 @@ class Found(Struct, frozen=True):
 
 
 def memory_message(tail: bytes) -> str | None:
-    """Return the first message of a failed allocation on the GPU in a log's tail; None: there is none."""
+    """Return the first message about a failed allocation on the GPU in a log's tail; None: there is none."""
     return next((_shown(seen) for seen in _MEMORY.finditer(tail) if not _HOST_LINE.search(_line(tail, seen))), None)
 
 
 def find(tail: bytes) -> Found:
-    """Look for all messages in the end of a log."""
+    """Search the tail of a log for messages of all kinds."""
     certain: re.Match[bytes] | None = None
     mild = ""
     for seen in _MEMORY.finditer(tail):
@@ -208,7 +208,7 @@ def find(tail: bytes) -> Found:
 
 
 def asked_mib(log_tail: bytes) -> int | None:
-    """Return how much GPU memory a program last asked for in vain, in MiB rounded up; None: its log does not say.
+    """Return the size of a program's last failed allocation in MiB, rounded up; None: its log does not contain it.
 
     PyTorch: "Tried to allocate 2.00 GiB". XLA: "trying to allocate 4294967296 bytes", "Failed to allocate request for
     2.00GiB". CuPy: "Out of memory allocating 1,073,741,824 bytes".
@@ -218,9 +218,9 @@ def asked_mib(log_tail: bytes) -> int | None:
 
 
 def wanted_mib(log_tail: bytes, peak_mib: int | None) -> int | None:
-    """Return what a program had and asked for in vain, in MiB; None: its log does not say how much it asked for.
+    """Return the memory in use plus the failed allocation in MiB; None: the log does not contain the allocation.
 
-    PyTorch says both. Of others, `peak_mib` is taken for what they had.
+    PyTorch prints both. For other programs, `peak_mib` stands for the memory in use.
     """
     asked = asked_mib(log_tail)
     if asked is None:
@@ -235,14 +235,14 @@ def _mib(number: bytes, unit: bytes) -> int:
 
 def _is_last(tail: bytes, message: re.Match[bytes]) -> bool:
     """Return whether a message is in the last exception, or in the last lines with no other reason after it."""
-    for later in _LAST_WORDS.finditer(tail, message.end()):
+    for later in _REASON_LINE.finditer(tail, message.end()):
         line = _line(tail, later)
         if _MEMORY.search(line) or _WRAPPERS.search(line):
             continue
         if _CAUSED in tail[message.end() : later.start()]:
-            continue  # the failed allocation, as another exception
+            continue  # the failed allocation again, in another exception
         return False
-    return tail.count(b"\n", message.end()) <= LAST_LINES or _LAST_WORDS.match(_line(tail, message)) is not None
+    return tail.count(b"\n", message.end()) <= LAST_LINES or _REASON_LINE.match(_line(tail, message)) is not None
 
 
 def _line(tail: bytes, seen: re.Match[bytes]) -> bytes:
@@ -261,6 +261,6 @@ def _mistake(tail: bytes) -> str:
 
 
 def _last_of(tail: bytes, listed: tuple[bytes, ...]) -> str:
-    """Return the message of a list that comes last in a log; empty: none is there."""
+    """Return the message of a list that comes last in a log; empty: none occurs."""
     where, message = max((tail.rfind(message), message) for message in listed)
     return message.decode() if where >= 0 else ""

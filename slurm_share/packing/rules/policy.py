@@ -1,7 +1,4 @@
-"""What every policy of placing tasks has in common: the GPUs and what was decided so far, in one decision.
-
-The policies themselves: `booked_policy`, `thesis_policies`.
-"""
+"""The base of all placement policies: the GPUs and the actions of one decision."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from .endings import MEMORY_KINDS
 from .room import UNKNOWN_MIB, Place
 
 MEMORY_ENDS: tuple[EndKind, ...] = (*MEMORY_KINDS, "neighbour's memory")
-"""Ends after which a task goes before all others, and with RAD-RM has a GPU to itself."""
+"""After these ends a task is considered first, and with RAD-RM gets a GPU to itself."""
 
 
 def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
-    """Return whether a start closes its GPU until the task's first memory is seen.
+    """Return whether a start closes its GPU until the task shows its first memory.
 
-    Policies that read free memory would put the next task onto memory that this one is about to take. With booking,
-    only a task of unknown size closes its GPU: its share of it is a guess.
+    Policies that read free memory would give the next task memory that this one is about to take. With booking, only a
+    task of unknown size closes its GPU, because its reservation is a guess.
     """
     if settings.policy not in BOOKING:
         return True
@@ -34,7 +31,7 @@ def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
 
 
 class Policy(ABC):
-    """One decision: the view, and what has been decided so far. A policy says who is next, where, and who waits."""
+    """One decision in progress. A subclass chooses the next task, its GPU, and the tasks that wait."""
 
     def __init__(self, view: PackView) -> None:
         self.view = view
@@ -61,13 +58,13 @@ class Policy(ABC):
             if place.held_for is not None and (place.held_for not in waiting or place.view.is_out):
                 self._release(place, "its task does not wait any more")
         self.holder: int | None = None
-        """The task for which GPUs are held; there is one at most."""
+        """The task for which GPUs are held. At most one task holds GPUs."""
         self._find_holder()
 
     def _find_holder(self) -> None:
         self.holder = next((place.held_for for place in self.places if place.held_for is not None), None)
 
-    # ---- What has been decided ----
+    # ---- Recording actions ----
 
     def _reserve(self, task: RunningView, mib: int) -> RunningView:
         grows = mib > task.reserved_mib
@@ -123,7 +120,7 @@ class Policy(ABC):
         self._free_holds(number)
         self.free_workers -= 1
 
-    # ---- What both kinds of policy ask ----
+    # ---- Steps of a decision ----
 
     def run(self) -> None:
         """Decide about the waiting tasks, in the policy's order."""
@@ -141,7 +138,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _ordered(self) -> list[WaitingView]:
-        """Return the waiting tasks in the order in which they are looked at."""
+        """Return the waiting tasks in the order in which they are considered."""
 
     @abstractmethod
     def _place(self, task: WaitingView) -> bool:
@@ -149,10 +146,10 @@ class Policy(ABC):
 
     @abstractmethod
     def _stops_behind(self, task: WaitingView) -> bool:
-        """Return whether no task behind this one, which did not start, may start now."""
+        """Return whether the tasks after this one have to wait, because it did not start."""
 
     def is_hopeless(self, task: WaitingView) -> bool:
-        """Give a task up that no GPU of the node can ever take, and return whether that was done."""
+        """Give up a task that no GPU of the node can ever run, and return whether it was given up."""
         ask = task.ask
         key = ask.key
         if key is not None and key.family in self.view.dead_families and not self.settings.keep_going:
@@ -175,7 +172,7 @@ class Policy(ABC):
         return True
 
     def closed_reason(self, place: Place, task: WaitingView, *, fits_before_hold: bool = False) -> str:
-        """Return why no task, or not this one, may start on a GPU now whatever its memory; empty: it may."""
+        """Return why a task may not start on a GPU now, memory aside; empty: it may."""
         if place.view.is_out:
             return refusals.OUT
         if place.view.problem:
@@ -200,7 +197,7 @@ class Policy(ABC):
         return ""
 
     def crowd_reason(self, place: Place, processes: int) -> str:
-        """Return which limit on the number of tasks or processes a further task would pass; empty: none."""
+        """Return which limit on the number of tasks or processes one more task would exceed; empty: none."""
         if not place.is_idle and place.clients + processes > place.facts.clients_max:
             return refusals.CLIENTS
         if self.settings.max_per_gpu is not None and place.count >= self.settings.max_per_gpu:
@@ -208,7 +205,7 @@ class Policy(ABC):
         return ""
 
     def whole(self, task: WaitingView) -> bool:
-        """Start a task on whole empty GPUs, if there are enough of them."""
+        """Start a task on whole empty GPUs if there are enough, and return whether it started."""
         wanted = task.ask.gpus
         reasons = [(place, self.closed_reason(place, task)) for place in self.places]
         free = [place for place, why in reasons if not why and place.is_empty]
@@ -233,19 +230,19 @@ class Policy(ABC):
 
 
 def was_moved_from(task: WaitingView, place: Place) -> bool:
-    """Return whether a task was told to end on a GPU because of its neighbours there."""
+    """Return whether a task was moved away from a GPU because of its neighbours there."""
     return task.tries.moved > 0 and place.uuid in task.not_on
 
 
 def gpus_text(places: Sequence[Place]) -> str:
-    """Return GPUs for people: "GPU 2", "GPUs 0, 1"."""
+    """Return the names of GPUs: "GPU 2", "GPUs 0, 1"."""
     if len(places) == 1:
         return f"GPU {places[0].index}"
     return "GPUs " + ", ".join(str(place.index) for place in places)
 
 
 def neighbours_text(place: Place, started: Iterable[int]) -> str:
-    """Return the tasks that a new one joins on a GPU: " beside 7, 12"; empty where there are none."""
+    """Return the tasks that a new one joins on a GPU: " beside 7, 12"; empty: none."""
     numbers = sorted({task.ask.task for task in place.running} | set(started))
     if not numbers:
         return ""

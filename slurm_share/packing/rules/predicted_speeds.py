@@ -1,12 +1,12 @@
-"""Predict the speeds of one GPU's tasks with a further one, fast enough for every waiting task and GPU.
+"""Predict the speeds of the tasks on one GPU with one more task, fast enough for every waiting task and GPU.
 
-The same numbers as `interference.slowdowns`, which a test compares; what does not change from one waiting task to the
-next is kept.
+The results equal those of `interference.slowdowns`, which a test compares. Values that do not depend on the waiting
+task are computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from ..records import TaskAsk
@@ -17,11 +17,11 @@ _soft = lru_cache(maxsize=8192)(interference.soft)
 
 
 class Pairs:
-    """What was measured of tasks in pairs, by their commands or families."""
+    """Measured corrections and bans of pairs, by command or family."""
 
     def __init__(self, views: Sequence[PairView]) -> None:
         self._beside: dict[str, dict[str, float]] = {}
-        """Command or family -> its neighbours -> its correction beside them."""
+        """Command or family -> neighbour -> correction beside it."""
         self._banned: set[tuple[str, str]] = set()
         for one in views:
             self._beside.setdefault(one.a, {})[one.b] = one.factor_a
@@ -31,12 +31,12 @@ class Pairs:
         self.has_bans = bool(self._banned)
 
     def neighbours(self, names: Sequence[str]) -> Collection[str]:
-        """Return the commands and families beside which any of these names was measured."""
+        """Return the commands and families beside which any of these was measured."""
         found = [name for one in names for name in self._beside.get(one, ())]
         return frozenset(found) if found else ()
 
     def correction(self, task: TaskAsk, beside: TaskAsk) -> float:
-        """Return by how much a task is slower beside another than the model says; its command counts first."""
+        """Return the slowdown of a task beside another over the model's; the commands count before the families."""
         one, two = task.key, beside.key
         if one is None or two is None:
             return 1.0
@@ -47,7 +47,7 @@ class Pairs:
         return 1.0 if known is None else known.get(two.family, 1.0)
 
     def is_banned(self, task: TaskAsk, beside: TaskAsk) -> bool:
-        """Return whether two tasks are not to share a GPU."""
+        """Return whether two tasks must not share a GPU."""
         one, two = task.key, beside.key
         if not self._banned or one is None or two is None:
             return False
@@ -55,20 +55,20 @@ class Pairs:
 
 
 class GroupTask:
-    """One task as the model sees it."""
+    """One task with the values that the model needs."""
 
     __slots__ = ("ask", "busy", "demands", "factor", "is_known", "names", "neighbours", "pressure", "row")
 
     def __init__(self, ask: TaskAsk, belief: Belief, exponent: float, pairs: Pairs) -> None:
         self.ask = ask
         self.is_known = belief.source != "default" or belief.factor != 1.0 or belief.pressure != 1.0
-        """Its load, or how it suits others, was measured."""
+        """Its load or its effect on neighbours was measured."""
         self.demands = (belief.sm_ratio, belief.dram_ratio, belief.pcie_ratio, belief.cpu_ratio)
         self.busy = belief.busy_ratio
         sm, dram, pcie, cpu = [1.0 / _soft(demand, exponent) for demand in self.demands]
         stretched = min(1.0, interference.BUSY_FACTOR * belief.busy_ratio)
         self.row = (sm, dram, pcie, cpu, stretched)
-        """1 over what each resource is stretched by when it is alone, and the part of its time that is stretched."""
+        """The inverse stretch of each resource when the task is alone, and the part of its time that is stretched."""
         self.factor = belief.factor
         self.pressure = belief.pressure
         self.names = () if ask.key is None else (ask.key.exact, ask.key.family)
@@ -76,12 +76,7 @@ class GroupTask:
 
 
 class PredictedGroup:
-    """The tasks that run on one GPU."""
-
-    __slots__ = (
-        "_busy", "_corrections", "_exponent", "_is_sliced", "_names", "_pairs", "_pressure", "_rows", "_sums",
-        "members", "stp",
-    )  # fmt: skip
+    """The tasks on one GPU with their predicted speeds."""
 
     def __init__(self, sharing: SharingMethod, exponent: float, pairs: Pairs) -> None:
         self.members: list[GroupTask] = []
@@ -90,17 +85,17 @@ class PredictedGroup:
         self._pairs = pairs
         self._rows: list[tuple[float, float, float, float, float]] = []
         self._corrections: list[float] = []
-        """Of each part: its factor times the pressures of its neighbours and what was measured of the pairs."""
+        """For each member: its factor times the pressures of its neighbours and the corrections of their pairs."""
         self._pressure = 1.0
-        """The product of the pressures of all."""
+        """Product of the pressures of all members."""
         self._names: set[str] = set()
         self._sums = (0.0, 0.0, 0.0, 0.0)
         self._busy = 0.0
         self.stp = 0.0
-        """Aggregate speed now."""
+        """Current aggregate speed."""
 
     def add(self, member: GroupTask) -> None:
-        """Put a task on the GPU."""
+        """Add a task to the GPU."""
         self._corrections = self._with_pairs(member)
         self._pressure *= member.pressure
         self._sums = self._with(member)
@@ -111,7 +106,7 @@ class PredictedGroup:
         self.stp = sum(self.speeds())
 
     def speeds(self, more: GroupTask | None = None) -> list[float]:
-        """Return the speed of each task, with one more the last; 1: as alone."""
+        """Return the speed of each task, 1 being its speed alone. `more`: one more task, the last of the result."""
         if more is None:
             rows, corrections, sums, busy = self._rows, self._corrections, self._sums, self._busy
         else:
@@ -131,7 +126,7 @@ class PredictedGroup:
                     (1.0 + stretched * (max(sm * one, dram * two, pcie * three, cpu * four, 1.0) - 1.0)) * factor
                     for (one, two, three, four, stretched), factor in zip(rows, corrections, strict=True)
                 ]
-            else:  # of most tasks no more is known; `max` would be half of the time
+            else:  # most tasks have no PCIe or CPU figures, and `max` would take half of the time
                 slowdowns = [
                     (1.0 + stretched * ((by_sm if (by_sm := sm * one) > (by_dram := dram * two) else by_dram) - 1.0))
                     * factor
@@ -140,13 +135,13 @@ class PredictedGroup:
         return [1.0 if slowdown < 1.0 else 1.0 / slowdown for slowdown in slowdowns]
 
     def is_banned(self, more: GroupTask) -> bool:
-        """Return whether one more task is not to share the GPU with one that is there."""
+        """Return whether one more task must not share the GPU with one of the members."""
         if not self._pairs.has_bans:
             return False
         return any(self._pairs.is_banned(more.ask, member.ask) for member in self.members)
 
     def _with_pairs(self, more: GroupTask) -> list[float]:
-        """Return the corrections of all tasks with one more, the last."""
+        """Return the corrections of all members and of one more task, the last."""
         own, pressure = more.factor * self._pressure, more.pressure
         if self._names.isdisjoint(more.neighbours):
             if pressure == 1.0:
@@ -167,7 +162,7 @@ class PredictedGroup:
 
 
 def speeds_text(speeds: Sequence[float]) -> str:
-    """Return predicted speeds for people: "both keep ~0.84, together 1.7 of one"."""
+    """Return predicted speeds as text: "both keep ~0.84, together 1.7 of one"."""
     if len(speeds) < 2:
         return ""
     least, most = min(speeds), max(speeds)
@@ -181,6 +176,5 @@ def speeds_text(speeds: Sequence[float]) -> str:
 
 
 def belief_on(beliefs: Sequence[tuple[str, Belief]], gpu_model: str) -> Belief:
-    """Return what a waiting task is believed to take on a GPU model."""
-    known: Mapping[str, Belief] = dict(beliefs)
-    return known.get(gpu_model) or Belief()
+    """Return the belief about a waiting task on a GPU model."""
+    return dict(beliefs).get(gpu_model) or Belief()

@@ -1,4 +1,4 @@
-"""Say before a run what is known of its tasks' sizes and loads, and which of them start at once on idle GPUs."""
+"""Preview a run: the known sizes and loads of its tasks, and which of them start at once on idle GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .estimate.estimator import Estimator
 from .speeds import Speeds
 
 ROWS = 20
-"""Groups that are shown; the smallest are put together."""
+"""Most groups that are shown; the smallest ones are merged."""
 
 
 class SizeGroup(Struct, frozen=True):
@@ -22,25 +22,25 @@ class SizeGroup(Struct, frozen=True):
 
     tasks: int
     least_mib: int | None
-    """What the smallest of them is booked with; None: their size is not known."""
+    """Smallest reservation; None: their size is not known."""
     most_mib: int | None
     words: str
-    """Where the sizes come from."""
+    """Source of the sizes, as text."""
     sm: str = ""
-    """SM activity of the tasks when they are alone, and what that rests on; empty: the policy does not ask for it."""
+    """SM activity of the tasks alone, with its source; empty: the policy does not use it."""
 
 
 class Preview(Struct, frozen=True):
-    """What is known of a run's tasks before it begins."""
+    """Known facts about the tasks of a run before it begins."""
 
     groups: tuple[SizeGroup, ...]
-    """Known sizes first, those of most tasks first."""
+    """Known sizes first, then by falling number of tasks."""
     placements: tuple[tuple[int, tuple[int, ...]], ...]
-    """For each GPU, by its index, the tasks that start there at once; empty where no GPU is known."""
+    """(GPU index, tasks that start there at once); empty: no GPU is known."""
     whole: tuple[tuple[int, int], ...]
-    """Tasks that ask for several GPUs, and how many."""
+    """(task, number of GPUs) of tasks that ask for several GPUs."""
     given_up: tuple[tuple[int, str], ...]
-    """Tasks that cannot run on these GPUs, and why."""
+    """(task, reason) of tasks that cannot run on these GPUs."""
 
 
 def preview_run(
@@ -51,9 +51,9 @@ def preview_run(
     estimator: Estimator,
     speeds: Speeds | None = None,
 ) -> Preview:
-    """Return the sizes of the tasks, and the first placements on these GPUs, which are idle.
+    """Return the sizes of the tasks, and the first placements on these GPUs when they are idle.
 
-    gpus: of one node; none: they are not known. workers: how many tasks may run at once there.
+    gpus: of one node; empty: not known. workers: tasks that may run at once there.
     """
     model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
     known = Speeds() if speeds is None else speeds
@@ -97,8 +97,8 @@ def _groups(
     groups = [
         SizeGroup(
             len(tasks),
-            min(tasks, key=_size)[0] if is_known else None,
-            max(tasks, key=_size)[0] if is_known else None,
+            min(mib for mib, _ in tasks) if is_known else None,
+            max(mib for mib, _ in tasks) if is_known else None,
             words,
             sm_text([belief for _, belief in tasks if belief is not None]),
         )
@@ -117,12 +117,8 @@ def _groups(
     return (*shown, *(group for group in groups if group.most_mib is None))
 
 
-def _size(task: tuple[int, Belief | None]) -> int:
-    return task[0]
-
-
 def sm_text(beliefs: Sequence[Belief]) -> str:
-    """Return what is known of the SM activity of tasks: "0.41 measured", "0.38-0.52 family", "unknown"."""
+    """Return the known SM activity of tasks as text: "0.41 measured", "0.38-0.52 family", "unknown"."""
     known = [belief for belief in beliefs if belief.source != "default"]
     if not known:
         return "unknown" if beliefs else ""

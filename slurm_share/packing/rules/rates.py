@@ -1,4 +1,4 @@
-"""Turn what a task's program counts into rates: closed windows, in which its neighbours stayed the same."""
+"""Turn the work counter of a task into rates, over windows in which its neighbours stayed the same."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from collections import deque
 from ..speed_records import Rate, RateSource
 
 WINDOWS_KEPT = 24
-"""The newest closed windows that a rate is the mean of: twelve minutes at 30 s. A program changes in hours."""
+"""A rate is the mean of this many newest closed windows: twelve minutes at 30 s. A program changes in hours."""
 OUTPUT_WINDOWS = 5
 OUTPUT_SPREAD_RATIO = 0.10
-"""Lines of output count as work only where so many windows are there and differ by at most this part of their mean."""
+"""Lines of output count as work only with OUTPUT_WINDOWS windows that differ by at most this part of their mean."""
 STILL_FACTOR = 4.0
-"""A task that has shown nothing for so many times its longest step, or window, stands still, and its rate falls."""
+"""A task without progress for this multiple of its longest step or window counts as stalled, and its rate falls."""
 
 UNITS_MAX = 1e30
-"""No program counts so far; a larger number is a mistake."""
+"""Larger counter values are rejected as a mistake."""
 
 
 class RateMeter:
-    """The rate of one task. All times in seconds of a monotonic clock.
+    """Measures the rate of one task. All times are seconds of a monotonic clock.
 
     A window begins and ends when the counter rises, and lasts at least `window_s`. So a counter that rises every five
-    minutes has windows of five minutes with one step in each, and not nine empty windows and one with all. The first
-    rise after `restart` begins a window and is not counted, since part of that step was done before.
+    minutes has windows of five minutes with one step each, and no empty windows. The first rise after `restart` begins
+    a window and is not counted, since part of that step was done before.
 
-    Where it has risen twice, and then not for STILL_FACTOR times the longest time between two rises, nor for as many
-    times `window_s`, the window is closed without a rise.
+    If the counter has risen at least twice, a window is closed without a rise after STILL_FACTOR times the longest time
+    between two rises, and at least STILL_FACTOR times `window_s`.
 
-    A counter that falls begins anew: an epoch is over, or the program has gone back to a saved state. What it shows
-    then counts at most as much as the largest rise before, for it may have begun at any number.
+    A counter that falls starts again: an epoch is over, or the program has returned to a saved state. Its new value
+    counts as at most the largest rise before, because it may have restarted at any number.
     """
 
     def __init__(self, source: RateSource, window_s: float = 30.0) -> None:
         self.source = source
         self.window_s = window_s
         self.units: float | None = None
-        """How much has been done, with what was done before the counter fell; None: it has shown nothing yet."""
+        """Total work, including the work before the counter fell; None: there was no value yet."""
         self.shown = 0.0
-        """What it shows now."""
+        """Current value of the counter."""
         self._largest_rise = 0.0
         self._now_s = -math.inf
         self._begun_s: float | None = None
-        """When the open window began; None: there is none."""
+        """Begin of the open window; None: no window is open."""
         self._done = 0.0
-        """In the open window."""
+        """Work in the open window."""
         self._rise_s: float | None = None
-        """When the counter last rose since the last restart; None: it has not."""
+        """Time of the last rise since the last restart; None: there was none."""
         self._windows: deque[tuple[float, float]] = deque(maxlen=WINDOWS_KEPT)
         """(seconds, units) of the closed windows."""
         self._closed = 0
-        """Windows that were closed since the last restart."""
+        """Number of windows that were closed since the last restart."""
         self._rate_now: Rate | None = None
-        """The answer of `rate` for these windows; it is asked for at every decision."""
+        """Cached result of `rate`, which is called at every decision."""
         self._is_known = True
         self._longest_step_s = 0.0
-        """The longest time between two rises; 0: it has not risen twice."""
+        """Longest time between two rises; 0: there were fewer than two."""
         self._all_s = self._all_units = 0.0
 
     def add(self, now_s: float, units: float) -> None:
-        """Note how much the task has done since it began. What is no such number, or older, is left out."""
+        """Record the work of the task since it began. Impossible numbers and older samples are ignored."""
         if not (0 <= units <= UNITS_MAX and math.isfinite(now_s)) or now_s < self._now_s:
             return
         self._now_s = now_s
@@ -104,8 +104,8 @@ class RateMeter:
             self._begun_s, self._done = now_s, 0.0
 
     def restart(self, now_s: float) -> None:
-        """Forget the windows: its neighbours have changed, or it was paused. What was done before still counts in
-        `units` and `mean_per_s`."""
+        """Discard the windows, because the neighbours have changed or the task was paused. Earlier work still counts
+        in `units` and `mean_per_s`."""
         self._now_s = max(self._now_s, now_s)
         self._windows.clear()
         self._closed = 0
@@ -114,10 +114,9 @@ class RateMeter:
         self._done = 0.0
 
     def rate(self) -> Rate | None:
-        """Return the mean over the closed windows; None: there is none yet, or its output does not come evenly.
+        """Return the mean over the closed windows; None: there is none yet, or lines of output come unevenly.
 
-        The error of the mean is what the windows' spread says. One window says nothing of it: the error is then as
-        large as the rate.
+        The error of the mean comes from the spread of the windows. With one window, it is as large as the rate.
         """
         if not self._is_known:
             self._rate_now, self._is_known = self._mean(), True
@@ -148,7 +147,7 @@ class RateMeter:
 
     @property
     def mean_per_s(self) -> float | None:
-        """Return the mean from rise to rise over all that was measured, also before a restart; None: nothing was."""
+        """Return the mean over the whole task, also before restarts; None: nothing was measured."""
         if self._all_s <= 0 or self._all_units <= 0:
             return None
         mean = self._all_units / self._all_s

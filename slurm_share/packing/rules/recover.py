@@ -1,7 +1,7 @@
-"""Say what follows from the end of an attempt: whether it is tried again, and where.
+"""Decide what follows from the end of an attempt: whether the task is retried, and where.
 
-A task that ran out of memory goes to a GPU with more room than it had, then to a GPU of its own, then it ends. What it
-is known to need rises strictly, so that this comes to an end.
+A task that ran out of memory goes to a GPU with more room, then to a GPU of its own, then it ends. Its known need rises
+strictly, so the retries come to an end.
 """
 
 from __future__ import annotations
@@ -16,40 +16,52 @@ from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
 
 MOVED_KINDS: frozenset[EndKind] = frozenset({"done", "failed", "signal", "host memory", "unfinished"})
-"""So may an attempt end that was told to save its state and end; other ends say something about memory or a GPU."""
+"""Ends of an attempt that was told to save its state and end. All other ends show a problem of memory or of a GPU."""
 FREE_TRIES = 3
-"""How often a task is tried again for each reason that is not its own."""
+"""Number of retries for each reason that is not the task's own."""
 FAMILY_DEAD = 3
-"""So many tasks of one family that ran out of memory with a GPU to themselves end the rest of the family untried."""
+"""After this many tasks of a family ran out of memory with a GPU to themselves, its other tasks are given up."""
 FLOOR_RESERVED = 1.5
 FLOOR_SILENT = 2.1
 FLOOR_PEAK_MIB = 1024
 FLOOR_RISE = 1.25
-"""What a task is known to need after it ran out of memory: the largest of what its log says, its reservation by the
-first, its peak and FLOOR_PEAK_MIB, what was known before by FLOOR_RISE. Where its log does not say how much it asked
-for, its reservation by the second: a size is most often too small by half, and then one more try is enough."""
+"""The known need of a task that ran out of memory is the largest of: the size in its log, its reservation times
+FLOOR_RESERVED, its peak plus FLOOR_PEAK_MIB, and its earlier known need times FLOOR_RISE. If its log does not contain a
+size, the factor is FLOOR_SILENT: most sizes are too small by half, so one retry is enough."""
 
 
 class Had(Struct, frozen=True, kw_only=True):
-    """What an attempt had, that has ended."""
+    """The memory that an ended attempt had."""
 
     reserved_mib: int
     cap_mib: int | None
-    """The limit of all its processes together; None: none."""
+    """The cap of all its processes together; None: no cap."""
     peak_mib: int | None
     room_mib: int
-    """What it could have had on its GPU: its cap, or its reservation and what was not booked."""
+    """Most memory that it could have had on its GPU: its cap, or its reservation and the room that was left."""
     is_alone: bool
     by_user: bool
     """Its reservation was the user's own number."""
     wanted_mib: int | None = None
-    """What it had and asked for in vain, as its log says."""
+    """Memory in use plus the failed allocation, from its log."""
     is_suspect: bool = False
-    """A CUDA fault ended it first of all tasks on its GPU: the fault may be its own."""
+    """It was the first task on its GPU that a CUDA fault ended, so it may be the cause."""
+
+
+class _End(Struct, frozen=True):
+    """The end of an attempt. `tries`, `floor_mib`: before it. `largest_mib`: memory of the node's largest GPU."""
+
+    kind: EndKind
+    reason: str
+    had: Had
+    tries: Tries
+    floor_mib: int
+    settings: PackSettings
+    largest_mib: int
 
 
 class Next(Struct, frozen=True, kw_only=True):
-    """What follows for a task."""
+    """What follows from the end of an attempt."""
 
     is_retried: bool
     why: str
@@ -62,7 +74,7 @@ class Next(Struct, frozen=True, kw_only=True):
 
 
 def floor(had: Had, before_mib: int) -> int:
-    """Return what a task is known to need after it ran out of memory, in MiB; always more than before."""
+    """Return the known need of a task that ran out of memory, in MiB; always more than `before_mib`."""
     factor = FLOOR_SILENT if had.wanted_mib is None else FLOOR_RESERVED
     found = [int(factor * had.reserved_mib), int(FLOOR_RISE * before_mib), before_mib + 1]
     if had.wanted_mib is not None:
@@ -83,38 +95,36 @@ def after(
 ) -> Next:
     """Return what follows from the end of an attempt.
 
-    `tries`, `floor_mib`: before this attempt. `largest_mib`: what the largest GPU of the node gives to a task alone.
+    `tries`, `floor_mib`: before this attempt. `largest_mib`: memory that the largest GPU of the node gives to one task.
     """
+    end = _End(kind, reason, had, tries, floor_mib, settings, largest_mib)
     if kind in MEMORY_KINDS:
-        return _after_memory(kind, reason, had, tries, floor_mib, settings, largest_mib)
+        return _after_memory(end)
     if kind in ("neighbour's memory", "neighbour's fault", "device"):
-        return _after_others(kind, reason, had, tries, floor_mib, settings, largest_mib)
+        return _after_others(end)
     if kind in ("failed", "signal", "host memory", "not started"):
-        counted = replace(tries, failed=tries.failed + 1)
-        is_retried = counted.failed <= settings.retries
-        return Next(is_retried=is_retried, why=reason, tries=counted, floor_mib=floor_mib)
+        return _after_failure(end)
     return Next(is_retried=False, why=reason, tries=tries, floor_mib=floor_mib)
 
 
 def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
-    """Return what follows for a task that has ended to start on another GPU. `index`: of the one that it left."""
+    """Return what follows for a task that has ended to start on another GPU. `index`: of the GPU that it left."""
     why = f"moved away from GPU {index}; it runs again"
     return Next(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
 
 
-def _after_memory(
-    kind: EndKind,
-    reason: str,
-    had: Had,
-    tries: Tries,
-    floor_mib: int,
-    settings: PackSettings,
-    largest_mib: int,
-) -> Next:
-    is_suspected = kind == "gpu memory suspected"
+def _after_failure(end: _End) -> Next:
+    counted = replace(end.tries, failed=end.tries.failed + 1)
+    is_retried = counted.failed <= end.settings.retries
+    return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
+
+
+def _after_memory(end: _End) -> Next:
+    had, tries, settings, largest_mib = end.had, end.tries, end.settings, end.largest_mib
+    is_suspected = end.kind == "gpu memory suspected"
     if is_suspected and tries.suspected:
-        return after("failed", reason, had, tries, floor_mib, settings, largest_mib)
-    needs = floor(had, floor_mib)
+        return _after_failure(end)
+    needs = floor(had, end.floor_mib)
     counted = replace(
         tries,
         own_memory=tries.own_memory + 1,
@@ -124,7 +134,7 @@ def _after_memory(
     if had.is_alone:
         is_sized = had.room_mib < UNKNOWN_MIB
         said = "out of GPU memory with a GPU to itself" + (f" ({gib_text(had.room_mib)})" if is_sized else "")
-        # A second GPU is tried only where it is larger, and only once: `was_alone` says that it has been.
+        # Only one larger GPU is tried: `was_alone` shows that this was done.
         is_retried = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib and settings.oom_retries > 0
         if is_retried:
             why = f"{said}; again on a larger GPU ({gib_text(largest_mib)})"
@@ -163,30 +173,23 @@ def _after_memory(
     )
 
 
-def _after_others(
-    kind: EndKind,
-    reason: str,
-    had: Had,
-    tries: Tries,
-    floor_mib: int,
-    settings: PackSettings,
-    largest_mib: int,
-) -> Next:
-    """Return what follows where a neighbour or the device ended it: tried again uncounted, a few times."""
+def _after_others(end: _End) -> Next:
+    """Return what follows if a neighbour or the device ended the attempt: a few free retries."""
+    tries = end.tries
     wants_alone = False
-    if kind == "neighbour's memory":
+    if end.kind == "neighbour's memory":
         if tries.neighbour_memory >= FREE_TRIES:
-            return _after_memory("gpu memory", reason, had, tries, floor_mib, settings, largest_mib)
+            return _after_memory(replace(end, kind="gpu memory"))
         counted = replace(tries, neighbour_memory=tries.neighbour_memory + 1)
-    elif kind == "neighbour's fault":
+    elif end.kind == "neighbour's fault":
         if tries.neighbour_fault >= FREE_TRIES:
-            return after("failed", reason, had, tries, floor_mib, settings, largest_mib)
+            return _after_failure(end)
         counted = replace(tries, neighbour_fault=tries.neighbour_fault + 1)
-        # Alone, a fault is its own. Whoever is ended twice may sit beside the cause, or be it.
-        wants_alone = had.is_suspect or tries.neighbour_fault > 0
+        # Alone, a fault is the task's own. A task that faults ended twice may be the cause.
+        wants_alone = end.had.is_suspect or tries.neighbour_fault > 0
     else:
         if tries.device >= FREE_TRIES:
-            return after("failed", reason, had, tries, floor_mib, settings, largest_mib)
+            return _after_failure(end)
         counted = replace(tries, device=tries.device + 1)
-    again = "runs again with a GPU to itself" if wants_alone else "runs again"
-    return Next(is_retried=True, why=f"{reason}; {again}", tries=counted, floor_mib=floor_mib, wants_alone=wants_alone)
+    why = f"{end.reason}; runs again" + (" with a GPU to itself" if wants_alone else "")
+    return Next(is_retried=True, why=why, tries=counted, floor_mib=end.floor_mib, wants_alone=wants_alone)

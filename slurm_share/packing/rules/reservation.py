@@ -1,4 +1,4 @@
-"""Say how much memory a task reserves, from its start on."""
+"""Compute the memory that a task reserves, from its start on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ..records import Estimate, Guard, Source
 
 LEAST_MIB = 300
-"""The least reservation and the least cap: a CUDA context alone takes that much. Ours, until it is measured."""
+"""Least reservation and least cap: a CUDA context alone takes this much. Assumed, not measured."""
 SAFETY = 1.02
 SAFETY_MIB = 64
-"""A reservation is never below its task's peak by this factor plus this much: samples are a second apart."""
+"""A reservation is at least the task's peak times SAFETY plus SAFETY_MIB, because samples are a second apart."""
 UNKNOWN_GROWTH = 1.5
 """A task of unknown size reserves at least this many times its peak until its memory is flat."""
 FLAT_RATIO = 0.01
@@ -20,22 +20,22 @@ FLAT_MIB = 64
 SHRINKING: frozenset[Source] = frozenset(
     {"unknown", "family", "probe", "line", "static", "learned", "other-gpu", "sibling"}
 )
-"""Sources whose reservation follows what was seen once memory is flat. A user's number does not, and neither does the
-history of the same command, which knows of a late peak (validation, a checkpoint)."""
+"""Sources whose reservation may shrink to the seen memory once that is flat. A user's number stays, and so does the
+history of the same command, which includes late peaks (validation, a checkpoint)."""
 STEP_MIB = 64
-"""Reservations that follow a peak are rounded up to this, so that a task that grows slowly does not change it at every
-sample, and one that shrinks by less keeps it."""
+"""Reservations that follow a peak are rounded up to a multiple of this, so that slow growth does not change them at
+every sample. They do not shrink by less."""
 ROOMIER_MIB = 5120
 ROOMIER_RATIO = 0.20
-"""After a task ran out of memory, its next GPU has more room than the last one had, by the lesser of the two.
+"""After a task ran out of memory, its next GPU needs more room than the last one had, by the lesser of the two.
 Yousefzadeh 2025, 7.2, proposes 5 GB for such a retry."""
 
 
 def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_ratio: float) -> int:
-    """Return what a task reserves at its start, in MiB. `floor_mib`: it is known to need more than the estimate says.
+    """Return the reservation of a task at its start, in MiB. `floor_mib`: its least need, from earlier attempts.
 
-    Unknown tasks reserve a part of the GPU: half of it comes within 1 to 2 points of the make-span of known sizes in
-    simulations of the thesis' traces, the whole and a quarter do worse.
+    A task of unknown size reserves a part of the GPU. In simulations of the thesis' traces, half of it comes within 1
+    to 2 points of the make-span with known sizes; the whole GPU and a quarter do worse.
     """
     safe = None if estimate is None else estimate.safe_mib
     if safe is None:
@@ -44,14 +44,14 @@ def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_r
 
 
 def roomier_mib(had_room_mib: int) -> int:
-    """Return the room that the next GPU of a task has to have, in MiB, that ran out of memory with `had_room_mib`."""
+    """Return the room that the next GPU needs after a task ran out of memory with `had_room_mib`, in MiB."""
     return had_room_mib + int(min(ROOMIER_MIB, ROOMIER_RATIO * had_room_mib))
 
 
 def is_flat(peaks: Sequence[tuple[float, int]], age_s: float, now_s: float, flat_after_s: float) -> bool:
-    """Return whether a task's memory has stopped rising.
+    """Return whether the memory of a task has stopped rising; False while no memory was seen.
 
-    `peaks`: when the peak rose and to what (MiB), oldest first. Nothing seen is not flat.
+    `peaks`: (time, MiB) of each new peak, oldest first.
     """
     if age_s < flat_after_s or not peaks:
         return False
@@ -74,10 +74,10 @@ def due(
     guard: Guard,
     floor_mib: int = 0,
 ) -> int:
-    """Return what a running task has to reserve now, in MiB.
+    """Return the reservation that a running task needs now, in MiB.
 
-    `growth`: by which factor a peak that is flat at this age may still grow. `floor_mib`: it ran out of memory with
-    less. A task that has a GPU to itself keeps all of it.
+    `growth`: factor by which a peak that is flat at this age may still grow. `floor_mib`: least need from earlier
+    attempts. A task that has a GPU to itself keeps all of it.
     """
     if is_alone:
         return reserved_mib

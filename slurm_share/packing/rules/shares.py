@@ -1,8 +1,8 @@
-"""Find the share of the multiprocessors that a family of tasks is given under MPS, by trials (`sm=auto`).
+"""Find by trials the share of the multiprocessors that a family of tasks gets under MPS (`sm=auto`).
 
-A share is set when a task starts and holds to its end, so each start tries one: no limit (free), a guess from the
-task's load, or an even part. What counts is the aggregate speed (STP) of the task's GPU over the one that is predicted
-for the tasks there: so unlike neighbours do not decide. A share that does not win clearly is not used.
+A share is set when a task starts and stays until its end, so each start tries one arm: no limit (free), a guess from
+the task's load, or an even part. The score is the aggregate speed (STP) of the GPU over the predicted one, so that
+different neighbours can be compared. A share is used only if it wins clearly.
 
 Sources: Pan 2021, Table 2 (90-10 against 100-100 for two networks) and Figure 2 (the least share with at most 10 %
 loss is 1.3 to 1.7 times the part of the cores that is used).
@@ -25,31 +25,32 @@ HEADROOM = 1.5
 LEAST_PERCENT = 10
 STEP_PERCENT = 5
 TASKS_MIN = 4
-"""Fewer tasks of a family to go are not worth trials."""
+"""With fewer remaining tasks of a family, no trials are made."""
 SCORES_MIN = 2
 """Trials of each arm before one is chosen."""
 STP_GAIN = 1.06
 ANTT_GAIN = 0.90
 STP_SAME = 0.03
-"""An arm wins by so much more aggregate speed, or by a mean slowdown that is a tenth less at the same speed. With 5 %
-more, chance chose arms that are up to 3.2 % worse than no limit (tests/bench/measured.py)."""
+"""An arm wins with STP_GAIN times the aggregate speed, or with ANTT_GAIN times the mean slowdown if the speeds differ
+by at most STP_SAME. With a gain of 1.05, chance chose arms up to 3.2 % worse than no limit
+(tests/bench/measured.py)."""
 BAD_RATIO = 1.25
-"""A task that is slowed by so much more than is predicted, over BAD_WINDOWS, was given too small a share."""
+"""A slowdown of this multiple of the predicted one over BAD_WINDOWS shows that a share is too small."""
 BAD_WINDOWS = 3
 
 
 class Share(Struct, frozen=True):
-    """What a start gets."""
+    """The share of a starting task."""
 
     arm: str
     percent: float | None
-    """None: no limit of ours."""
+    """None: no limit."""
     is_trial: bool
-    """False: the choice for this family is made, or nothing is tried."""
+    """False: the family's arm is chosen, or no trials are made."""
 
 
 class Score(Struct, frozen=True):
-    """What a trial has shown."""
+    """The result of one trial."""
 
     arm: str
     stp: float
@@ -59,7 +60,7 @@ class Score(Struct, frozen=True):
 
 
 def guess_percent(belief: Belief | None) -> int:
-    """Return the first guess for a task; 100 where nothing was measured of its load."""
+    """Return the first guess for a task; 100: its load was not measured."""
     if belief is None or belief.source == "default":
         return 100
     wanted = math.ceil(100.0 * belief.sm_ratio * HEADROOM / STEP_PERCENT - 1e-9) * STEP_PERCENT
@@ -67,7 +68,7 @@ def guess_percent(belief: Belief | None) -> int:
 
 
 def choose(scores: Iterable[Score]) -> str | None:
-    """Return the arm that is best by its medians, `free` unless another one wins clearly; None: too few scores."""
+    """Return the arm with the best medians, `free` unless another arm wins clearly; None: there are too few scores."""
     found: dict[str, list[Score]] = {}
     for score in scores:
         found.setdefault(score.arm, []).append(score)
@@ -88,10 +89,10 @@ def choose(scores: Iterable[Score]) -> str | None:
 
 
 class Shares:
-    """The trials of one run. No clock: the caller says what was measured."""
+    """The trials of one run."""
 
     def __init__(self, history: Iterable[ShareRun] = ()) -> None:
-        """`history`: what earlier runs have measured, oldest first."""
+        """Start from the trials of earlier runs (`history`, oldest first)."""
         self._scores: dict[tuple[str, str, frozenset[str]], list[Score]] = {}
         self._bad: dict[tuple[str, str, frozenset[str]], set[str]] = {}
         self._running: dict[tuple[str, str, frozenset[str]], list[str]] = {}
@@ -102,7 +103,7 @@ class Shares:
                 same.append(Score(run.arm, run.stp, run.antt))
         for (family, model, neighbours), scores in earlier.items():
             if choose(scores) is not None:
-                # Neighbours were the same in all of them, so that what is predicted is the same, too.
+                # All these trials had the same neighbours, so their predictions are comparable.
                 self._scores[(family, model, frozenset(neighbours))] = scores
 
     def start(
@@ -117,8 +118,8 @@ class Shares:
     ) -> Share:
         """Return the share of a task that starts now.
 
-        neighbours: families of the tasks on its GPU, one for each task. tasks_left: of its family, with this one.
-        may_try: False where a neighbour is under trial, which would decide as well.
+        neighbours: family of each task on its GPU. tasks_left: remaining tasks of its family, including this one.
+        may_try: False if a neighbour is under trial, because the two results would mix.
         """
         if not neighbours or not family:
             return Share(FREE, None, is_trial=False)
@@ -142,10 +143,10 @@ class Shares:
     def ended(
         self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, score: tuple[float, float] | None
     ) -> str | None:
-        """Note the end of a task under trial; return the arm that is chosen by now, None: none is.
+        """Record the end of a task under trial. Return the arm that is chosen now; None: no arm is chosen yet.
 
-        `neighbours`: those that it started with. `score`: aggregate speed of its GPU and mean slowdown there, each over
-        the predicted one; None: not measured.
+        `neighbours`: those at its start. `score`: aggregate speed of its GPU and mean slowdown there, each over the
+        predicted one; None: not measured.
         """
         key = (family, gpu_model, frozenset(neighbours))
         under_way = self._running.get(key, [])
@@ -158,7 +159,7 @@ class Shares:
     def slowed(
         self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, ratio: float, windows: int
     ) -> bool:
-        """Note the slowdown of a running task over the predicted one. Return whether its share is not used again."""
+        """Record the slowdown of a running task over the predicted one. Return whether its share is newly excluded."""
         if share.arm == FREE or ratio <= BAD_RATIO or windows < BAD_WINDOWS:
             return False
         bad = self._bad.setdefault((family, gpu_model, frozenset(neighbours)), set())

@@ -1,4 +1,4 @@
-"""Say what was measured of speed in a run: groups of tasks, mean slowdown, aggregate speed, times alone."""
+"""Summarise the measured speeds of a run: groups of tasks, mean slowdown, aggregate speed, times alone."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from msgspec import Struct
 from ...core.text import counted
 
 SHOWN_MOST = 3
-"""Groups in the summary, those that ran longest."""
+"""Number of groups in the summary: those that ran longest."""
 TASKS_SHOWN = 8
 KNOWN_RATIO = 0.8
-"""Times alone are added up only where so large a part of the tasks has one."""
+"""Times alone are added up only if at least this part of the tasks has one."""
 MEASURED_RATIO = 0.9
-"""So large a part of a task's time has to be measured for its time alone to be."""
+"""The time alone of a task counts as measured if at least this part of its time was measured."""
 
 
 class GroupResult(Struct, frozen=True, kw_only=True):
-    """What one group of tasks on a GPU did, as measured: a line of `groups.jsonl` in the folder of a node."""
+    """The measured speeds of one group of tasks on a GPU: a line of `groups.jsonl` in the folder of a node."""
 
     gpu: int
     """Index."""
@@ -27,31 +27,29 @@ class GroupResult(Struct, frozen=True, kw_only=True):
     """Seconds since the launcher began."""
     seconds: float
     windows: int
-    """Of the task with fewest."""
+    """Number of windows of the task with fewest."""
     stp: float
     error: float
-    """Standard error of it."""
+    """Standard error of `stp`."""
     delta: float | None
-    """The sum of the times alone over the longest time together; None: no time alone is known of one of them."""
+    """Sum of the times alone over the longest time together; None: a time alone is not known."""
     predicted: float
-    """The aggregate speed as the model said it when the group began."""
+    """Aggregate speed that the model predicted when the group began."""
     slowdowns: tuple[float, ...]
-    """Of each of its tasks."""
+    """Slowdown of each task."""
 
 
 class AloneTotals:
-    """The times that a run's tasks that are done take alone."""
+    """Sums of the times that the finished tasks of a run take alone."""
 
     def __init__(self) -> None:
         self.measured = self.from_history = self.unknown = 0
-        """Tasks."""
+        """Numbers of tasks."""
         self.gpu_s = 0.0
 
-    def add(
-        self, seconds: float, measured_s: float, unmeasured_s: float, history_s: float | None, gpus: int
-    ) -> None:  # fmt: skip
-        """Note a task that is done. `measured_s`: what the part of its time that is known would have been alone;
-        `unmeasured_s`: the rest of its time. `history_s`: what its command took alone; None: not known."""
+    def add(self, seconds: float, measured_s: float, unmeasured_s: float, history_s: float | None, gpus: int) -> None:
+        """Record a finished task. `measured_s`: the time alone for the measured part of its time. `unmeasured_s`: the
+        rest of its time. `history_s`: earlier duration of its command alone; None: not known."""
         known_s = seconds - unmeasured_s
         if seconds > 0 and known_s >= MEASURED_RATIO * seconds:
             self.measured += 1
@@ -63,7 +61,7 @@ class AloneTotals:
             self.unknown += 1
 
     def sentence(self, gpus: int) -> str:
-        """Return how long the tasks would have taken one at a time on each GPU; empty: too little is known."""
+        """Return how long the tasks would have taken one at a time on each GPU; empty: too few times are known."""
         known = self.measured + self.from_history
         if not known or known < KNOWN_RATIO * (known + self.unknown):
             return ""
@@ -76,7 +74,7 @@ class AloneTotals:
 
 
 def sentences(groups: Sequence[GroupResult]) -> list[str]:
-    """Return what was measured, for the summary; nothing where no group was."""
+    """Return the measured speeds as sentences for the summary; empty: no group was measured."""
     timed = [group for group in groups if group.seconds > 0]
     if not timed:
         return []
@@ -94,7 +92,7 @@ def sentences(groups: Sequence[GroupResult]) -> list[str]:
 
 
 def group_text(group: GroupResult) -> str:
-    """Return a group for people: "GPU 1, tasks 7 12: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55)"."""
+    """Return a group as text: "GPU 1, tasks 7 12: 1.30 +- 0.02 of one at a time for 12 min (predicted 1.55)"."""
     delta = "" if group.delta is None else f", delta {group.delta:.2f}"
     return (
         f"GPU {group.gpu}, tasks {_tasks(group.tasks)}: {group.stp:.2f} +- {group.error:.2f} of one at a time for "

@@ -1,6 +1,6 @@
-"""What is known of how fast tasks are, alone and beside each other: beliefs about their load, and measured pairs.
+"""Learn the speeds of tasks, alone and beside each other: beliefs about loads, rates alone, and measured pairs.
 
-A state without clock or file, as `estimate.estimator.Estimator` is for memory.
+The state uses no clock or file, like `estimate.estimator.Estimator` for memory.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from .loads import Load, Loads, load_of
 from .pair_model import PairModel
 
 BAN_S = 30 * 86400.0
-"""Programs, drivers and machines change; then a pair is tried again."""
+"""A ban ends after 30 days, because programs, drivers and machines change."""
 FAMILY_BANS = 2
-"""Of two families, so many different pairs of commands, and at least half of those that were measured, have to be
-banned before the families are. One size of a program may harm where the others suit: in simulations with three sizes of
-each program, bans of whole families at the first pair kept half of the pairs apart that pay."""
+"""Two families are banned when this many pairs of their commands are banned, and at least half of the measured pairs.
+One size of a program may harm a neighbour that other sizes do not: in simulations with three sizes of each program,
+banning whole families at the first pair also kept half of the useful pairs apart."""
 RATES_MOST = 4096
 EARLIER_ERROR_RATIO = 0.05
-"""Standard error of a rate from an earlier run, of which only the mean is kept. Programs differ by about 10 % between
-two runs (Pan 2021); half of that is taken."""
+"""Assumed standard error of a rate from an earlier run, of which only the mean is kept: half of the difference of about
+10 % between two runs of a program (Pan 2021)."""
 FINISHED_WEIGHT = 0.25
-"""A task that is done without any rate teaches as much as a quarter of a window."""
+"""Weight, in windows, of a finished task without a measured rate."""
 ANSWERS_MOST = 20_000
-"""Answers about corrections that are kept until the next fit."""
+"""Number of cached corrections until the next fit."""
 PAIRS_MOST = 64
-"""Corrections of pairs in one view, the largest first; bans are always there."""
+"""Most corrections of pairs in one view, the largest first; bans are always included."""
 TRIFLE = 0.02
-"""A smaller correction is left out of views."""
+"""Smaller corrections are left out of views."""
 _SOURCES: frozenset[str] = frozenset({"progress", "log", "output", "finished"})
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One task of a group that was measured."""
+    """One task of a measured group."""
 
     ask: TaskAsk
     slowdown: float
@@ -50,7 +50,7 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Speeds:
-    """What the user's history and this run have shown of speed."""
+    """Speeds of tasks, from the user's history and this run."""
 
     def __init__(
         self,
@@ -60,46 +60,46 @@ class Speeds:
         now: float = 0.0,
         cores: float | None = None,
     ) -> None:
-        """`runs`, `pairs`: the user's history, oldest first. `now`: Unix time. `cores`: those that the tasks of a GPU
-        share; None: each task has its own."""
+        """Learn from the user's history (`runs`, `pairs`, oldest first). `now`: Unix time. `cores`: shared by the tasks
+        on a GPU; None: each task has its own."""
         self.version = 0
-        """It changes with what is known."""
+        """Changes whenever an answer may change."""
         self.pairs_version = 0
-        """It changes with what is known of pairs."""
+        """Changes whenever an answer about pairs may change."""
         self._loads = Loads(cores)
         self._corrections = PairModel()
         self._constants = Constants()
         self._rates: dict[tuple[str, str], Rate] = {}
         self._alone_s: dict[tuple[str, str], float] = {}
-        """Command, GPU model -> the duration of its newest run that was alone."""
+        """(command, GPU model) -> duration of its newest run alone."""
         self._bans: dict[str, dict[str, None]] = {}
-        """Command or family -> those that it is not to share a GPU with."""
+        """Command or family -> those with which it must not share a GPU."""
         self._banned_pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        """Two families -> their pairs of commands that are banned."""
+        """Two families -> the banned pairs of their commands."""
         self._measured_pairs: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        """The same of pairs that were measured, banned or not."""
+        """Two families -> all measured pairs of their commands."""
         self._fits = 0
-        """Fits of the corrections, up to which the next three hold."""
+        """Number of the fit of the corrections for which the next three caches hold."""
         self._factors: dict[tuple[str, str], tuple[float, float]] = {}
-        """Of a family and a command: the factor and the pressure."""
+        """(family, command) -> factor and pressure."""
         self._corrected: dict[tuple[str, str], tuple[Belief, Belief]] = {}
-        """Of the same: a belief from loads, and what it is with both."""
+        """(family, command) -> belief from loads, and the same with factor and pressure."""
         self._pair_views: dict[tuple[str, ...], tuple[PairView, float]] = {}
-        """Of two families, or two commands with their families: the view, and how large its correction is."""
+        """Two families, or two commands with their families -> the view, and the size of its correction."""
         for run in runs:
             self.learn(run)
         for pair in pairs:
             self._learn_pair(pair, now)
 
-    # ---- What is known ----
+    # ---- Answers ----
 
     @property
     def exponent(self) -> float:
-        """Return p of the capacity model."""
+        """Return the exponent p of the capacity model."""
         return self._constants.exponent
 
     def belief(self, ask: TaskAsk, gpu_model: str) -> Belief:
-        """Return what a task is believed to take of a GPU."""
+        """Return the belief about the load of a task."""
         key = ask.key
         found = self._loads.belief(key, gpu_model)
         if key is None:
@@ -118,7 +118,7 @@ class Speeds:
         return corrected
 
     def _settle(self) -> None:
-        """Forget answers that rest on an earlier fit."""
+        """Drop cached answers of an earlier fit."""
         self._corrections.settle()
         is_full = len(self._factors) + len(self._pair_views) > ANSWERS_MOST
         if is_full or self._fits != self._corrections.fits:
@@ -127,15 +127,15 @@ class Speeds:
                 kept.clear()
 
     def rate_alone(self, key: TaskKey | None, gpu_model: str) -> Rate | None:
-        """Return how fast a command is alone on such a GPU; None: not known."""
+        """Return the rate of a command alone on a GPU model; None: not known."""
         return None if key is None or not key.exact else self._rates.get((key.exact, gpu_model))
 
     def seconds_alone(self, key: TaskKey | None, gpu_model: str) -> float | None:
-        """Return how long a command took when it was alone on such a GPU; None: not known."""
+        """Return the duration of a command alone on a GPU model; None: not known."""
         return None if key is None or not key.exact else self._alone_s.get((key.exact, gpu_model))
 
     def pairs(self, keys: Iterable[TaskKey]) -> tuple[PairView, ...]:
-        """Return what was measured of these commands in pairs, by (a, b)."""
+        """Return the measured pairs of these commands and their families, sorted by (a, b)."""
         self._settle()
         known = self._corrections
         asked = sorted(keys, key=lambda key: (key.exact, key.family))  # a set has another order in each process
@@ -164,7 +164,7 @@ class Speeds:
         return tuple(found[pair] for pair in sorted(found))
 
     def _pair_view(self, pair: tuple[str, str], commands: Mapping[str, TaskKey] | None) -> tuple[PairView, float]:
-        """Return what was measured of two commands, or families (None), and how large its correction is."""
+        """Return the view of two commands, or of two families (`commands` None), and the size of its correction."""
         known = self._corrections
         place: tuple[str, ...] = pair
         if commands is not None:
@@ -181,11 +181,11 @@ class Speeds:
             answer = self._pair_views[place] = view, size
         return answer
 
-    # ---- What happens ----
+    # ---- Learning ----
 
     def learn(self, run: TaskRun, predicted: float | None = None) -> None:
-        """Note a finished attempt. `predicted`: its slowdown as the model says it of the neighbours that it had, mean
-        over its time; None: it had none, or that is not known."""
+        """Learn from a finished attempt. `predicted`: the mean slowdown that the model predicts for its neighbours;
+        None: it had none, or it is not known."""
         key = TaskKey(exact=run.exact, family=run.family)
         if (load := load_of(run)) is not None:
             self._loads.add(key, run.gpu_model, load)
@@ -207,28 +207,28 @@ class Speeds:
                 self._correct(key, (), run.seconds / alone_s / predicted, FINISHED_WEIGHT)
 
     def note_load(self, key: TaskKey | None, gpu_model: str, load: Load) -> None:
-        """Note the load of a task that still runs."""
+        """Record the load of a running task."""
         if key is not None:
             self._loads.add(key, gpu_model, load)
             self.version += 1
 
     def note_alone(self, key: TaskKey | None, gpu_model: str, rate: Rate) -> None:
-        """Note how fast a command is alone on a GPU."""
+        """Record the rate of a command alone on a GPU model."""
         if key is not None and key.exact and math.isfinite(rate.per_s) and rate.per_s > 0:
             _keep(self._rates, (key.exact, gpu_model), rate)
             self.version += 1
 
     def predict(self, asks: Sequence[TaskAsk], gpu_model: str, sharing: SharingMethod) -> list[float]:
-        """Return the slowdowns of tasks on one GPU as the model says them, without corrections."""
+        """Return the slowdowns of tasks on one GPU that the model predicts, without corrections."""
         return interference.slowdowns(self._plain(asks, gpu_model), sharing, exponent=self.exponent)
 
     def learn_group(
         self, members: Sequence[Member], gpu_model: str, sharing: SharingMethod, *, when: float
     ) -> tuple[PairRun, ...]:
-        """Note tasks that ran together on a GPU, all with measured rates. `when`: Unix time.
+        """Learn from tasks that ran together on a GPU, all with measured rates. `when`: Unix time.
 
-        Return what is to be written to the history: of two tasks, the pair. What more tasks did together says less of
-        each two of them, and teaches this run only.
+        Return the record for the history if there are two tasks. A larger group says less about each pair, and is used
+        in this run only.
         """
         seen = [one.slowdown for one in members]
         if len(members) < 2 or not all(math.isfinite(one) and one > 0 for one in seen):
@@ -255,7 +255,7 @@ class Speeds:
         return (pair,)
 
     def ban(self, a: TaskKey, b: TaskKey) -> None:
-        """Note that two commands are not to share a GPU again; of commands that are not known, their families."""
+        """Ban two commands from sharing a GPU; if one command is not known, ban their families."""
         if a.exact and b.exact:
             self._forbid(a.exact, b.exact)
             if a.family and b.family:
@@ -267,7 +267,7 @@ class Speeds:
         self.pairs_version += 1
 
     def is_banned(self, a: TaskKey | None, b: TaskKey | None) -> bool:
-        """Return whether two commands are not to share a GPU, or all of their families."""
+        """Return whether two commands or their families are banned from sharing a GPU."""
         if a is None or b is None or not self._bans:
             return False
         return b.exact in self._bans.get(a.exact, ()) or b.family in self._bans.get(a.family, ())
@@ -278,7 +278,7 @@ class Speeds:
             self._bans.setdefault(two, {})[one] = None
 
     def _judge_families(self, a: TaskKey, b: TaskKey) -> None:
-        """Ban two families, or no longer, by what is known of their commands in pairs."""
+        """Ban two families, or lift their ban, by the pairs of their commands."""
         families = _pair(a.family, b.family)
         banned = self._banned_pairs.get(families)
         if not banned:
@@ -332,7 +332,7 @@ def pair_run(
     error: float = 0.0,
     is_banned: bool = False,
 ) -> PairRun:
-    """Return two tasks that were measured as a line of the history. `stp` None: what their slowdowns make."""
+    """Return the history record of two measured tasks. `stp` None: computed from their slowdowns."""
     return PairRun(
         when=round(when, 3),
         a=a.exact,
@@ -357,7 +357,7 @@ def _pair(one: str, two: str) -> tuple[str, str]:
 
 
 def _keep(known: dict, name: tuple[str, str], value: object) -> None:  # type: ignore[type-arg]
-    """Note a value, as the last to be dropped."""
+    """Store a value as the newest one, and drop the oldest if there are too many."""
     known.pop(name, None)
     known[name] = value
     if len(known) > RATES_MOST:

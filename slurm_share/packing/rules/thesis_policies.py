@@ -1,5 +1,6 @@
-"""The policies of Yousefzadeh 2025, 6.2.2 and 6.3.3 (RAD-RM): strictly in order, by the driver's free memory, or by
-what is not booked (`uses_booking`).
+"""The policies of Yousefzadeh 2025, 6.2.2 and 6.3.3 (RAD-RM): strictly in order, by free memory.
+
+Free memory is the driver's figure, or with `uses_booking` the memory that is not booked.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ def _is_recovery(task: WaitingView) -> bool:
 
 
 class Thesis(Policy):
-    """Place tasks by RAD-RM's policies: first in, first out; one after the other; GPUs without a task before others.
+    """Place tasks by RAD-RM's policies: one after the other in the order of submission, idle GPUs first.
 
-    Yousefzadeh 2025, 6.2.2 and 6.3.3, and the code that was published with it (CARMA).
+    Source: Yousefzadeh 2025, 6.2.2 and 6.3.3, and the code that was published with it (CARMA).
     """
 
     def __init__(self, view: PackView) -> None:
@@ -28,7 +29,7 @@ class Thesis(Policy):
         self.last = view.last_gpu
 
     def _ordered(self) -> list[WaitingView]:
-        """Sort the waiting tasks: first those that are to have a GPU to themselves after they ran out of memory."""
+        """Return the waiting tasks, first those that get a GPU to themselves after they ran out of memory."""
         return sorted(self.view.waiting, key=lambda task: not _is_recovery(task))
 
     def _stops_behind(self, task: WaitingView) -> bool:
@@ -52,7 +53,7 @@ class Thesis(Policy):
             return False
         idle = [place for place in eligible if place.is_idle]
         busy = [place for place in eligible if not place.is_idle]
-        # The most utilised GPU first is the one policy that wants GPUs with tasks before those without.
+        # Only the policy for the most utilised GPU prefers GPUs with tasks.
         among = (busy or idle) if policy == "mug" else (idle or busy)
         best = min(among, key=self._rank())
         for place in eligible:
@@ -62,7 +63,7 @@ class Thesis(Policy):
         return True
 
     def _rank(self) -> Callable[[Place], tuple[float, ...]]:
-        """Return the order in which GPUs are preferred, the least first."""
+        """Return the key by which GPUs are ranked; the smallest is best."""
         policy = self.settings.policy
         count = max(len(self.places), 1)
         if policy == "rr":
@@ -135,7 +136,7 @@ class Thesis(Policy):
         self.last = place.index
 
     def _exclusive(self, task: WaitingView) -> bool:
-        """Start a task on the first GPU that nothing runs on."""
+        """Start a task on the first empty GPU, and return whether it started."""
         chosen: Place | None = None
         for place in self.places:
             why = self.closed_reason(place, task) or ("" if place.is_empty else refusals.NOT_IDLE)

@@ -1,9 +1,9 @@
-"""Find the number of equal tasks that a node does most with, by trials on the run's own tasks.
+"""Find the number of equal tasks with the highest rate of a node, by trials on the run's own tasks.
 
-A level is a number of tasks at once on the node, the same on each GPU. The search begins with one on each GPU, doubles
-as long as that gains, then tries a level in between. It goes down by not filling free places, and never ends a task.
-What it may cost is limited: at most five levels, and at most a quarter of the tasks. No clock: time is counted in
-windows, which the caller closes.
+A level is the number of tasks at once on the node, the same on each GPU. The search begins with one task on each GPU,
+doubles the level while the rate rises, then tries levels in between. To lower the level, it leaves free places empty;
+it never ends a task. Its cost is limited to five levels and a quarter of the tasks. Time is counted in windows, which
+the caller closes.
 
 Source of the rules: throughput against the number of tasks rises to a plateau in all published measurements (Pan 2021,
 Table 4; LLSC's triples), and programs differ by about 10 % between two runs (Pan 2021).
@@ -15,37 +15,39 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
+from msgspec import Struct
+
 from ..speed_records import LevelRun, SharingMethod, TunedRun
 
 GAIN = 1.10
-"""More tasks at once have to do so much more: less is noise, and each costs memory."""
+"""Least ratio of rates for a clear gain: a smaller gain is noise, and each task costs memory."""
 WINDOWS_MIN = 3
-"""Closed windows, or finished tasks, that a level needs at least."""
+"""Least number of closed windows, or finished tasks, of a level."""
 WINDOWS_MAX = 30
-"""After so many windows (15 min of 30 s) a level is judged even where its tasks are too long to finish twice."""
+"""After this many windows (15 min of 30 s) a level is judged even if its tasks are too long to finish twice."""
 FINISHED_PER_PLACE = 2
 UNCLEAR_MAX = 16
 """Most rates of a level whose gain is not clear."""
 LEVELS_MAX = 5
 TASKS_RATIO = 0.25
-"""Trials end when so large a part of the tasks is done."""
+"""Trials end when this part of the tasks is done."""
 FRESH_S = 30 * 86400.0
-"""A result that is older is begun below, and not taken over."""
+"""An older result is not adopted: the search begins with half of its level."""
 SAME_RATIO = 0.20
-"""A remembered level whose rate differs by more from the remembered one is not taken over."""
+"""A remembered level is adopted only if its rate differs by at most this part from the remembered one."""
 PRECISE_RATIO = 0.04
-"""A level is measured on until its rate is known as well as this (standard error), or it has UNCLEAR_MAX rates."""
+"""A level is measured until its standard error is at most this part of its rate, or it has UNCLEAR_MAX rates."""
 STEADY_RATIO = 0.01
-"""Rates that spread less are exact enough with WINDOWS_MIN of them; others need twice as many."""
+"""If the rates spread by at most this part, WINDOWS_MIN of them are enough; otherwise twice as many are needed."""
 CHOICE_RATIO = 0.03
 CHOICE_ERRORS = 0.5
-"""More tasks are chosen only where they do more by this part, and by so many errors: each takes memory."""
+"""A higher level is chosen only if its rate is higher by this part and by this many errors: each task takes memory."""
 _MAD_SIGMA = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 
 
 def level_run(level: int, sharing: SharingMethod, rates: Sequence[float]) -> LevelRun:
-    """Return what the rates of closed windows say of a level, in units a second; at least one rate."""
+    """Return the result of a level from the rates of its closed windows, at least one, in units a second."""
     mean = fmean(rates)
     spread = median(abs(rate - mean) for rate in rates)
     return LevelRun(level=level, sharing=sharing, per_s=mean, spread_per_s=spread, windows=len(rates))
@@ -59,7 +61,7 @@ def error_ratio(run: LevelRun) -> float:
 
 
 def compare(run: LevelRun, before: LevelRun) -> tuple[float, float]:
-    """Return the rate of a level over that of another one, and the standard error of that ratio."""
+    """Return the ratio of the rates of two levels, and its standard error."""
     if before.per_s <= 0:
         return (math.inf if run.per_s > 0 else 1.0), 0.0
     ratio = run.per_s / before.per_s
@@ -67,15 +69,15 @@ def compare(run: LevelRun, before: LevelRun) -> tuple[float, float]:
 
 
 def is_clear_gain(run: LevelRun, before: LevelRun) -> bool:
-    """Return whether a level does at least GAIN of another one, and by more than two errors."""
+    """Return whether a level has at least GAIN times the rate of another one, by more than two errors."""
     ratio, error = compare(run, before)
     return ratio >= GAIN and ratio - 1.0 > 2.0 * error
 
 
 def remembered_level(known: TunedRun | None, gpus: int, now: float) -> int | None:
-    """Return the level with which a run begins that was tuned before; None: with one task on each GPU.
+    """Return the first level of a run that was tuned before; None: one task on each GPU.
 
-    The best one, up to 30 days; half of it, later. now: Unix time.
+    It is the best level, or half of it if the result is older than FRESH_S. now: Unix time.
     """
     if known is None or known.best < 1 or known.gpus < 1:
         return None
@@ -85,24 +87,23 @@ def remembered_level(known: TunedRun | None, gpus: int, now: float) -> int | Non
     return gpus * max(1, round(per_gpu))
 
 
-class Measure:
+class Measure(Struct):
     """The windows of one level."""
 
-    def __init__(self, level: int) -> None:
-        self.level = level
-        self.rates: list[float] = []
-        self.windows = 0
-        self.finished = 0
+    level: int
+    rates: list[float] = []
+    windows: int = 0
+    finished: int = 0
 
     def add(self, rates: Iterable[float], finished: int) -> None:
-        """Note a closed window, see `Tuner.window`."""
+        """Add a closed window, see `Tuner.window`."""
         self.rates += rates
         self.windows += 1
         self.finished += finished
 
     @property
     def has_enough(self) -> bool:
-        """Return whether the level was measured: each place has finished two tasks, or they are too long for that."""
+        """Return whether the level is measured: each place has finished two tasks, or WINDOWS_MAX has passed."""
         if len(self.rates) < WINDOWS_MIN:
             return False
         is_twice = self.windows >= WINDOWS_MIN and self.finished >= FINISHED_PER_PLACE * self.level
@@ -110,11 +111,11 @@ class Measure:
 
     @property
     def is_blind(self) -> bool:
-        """Return whether nothing at all shows a rate after the longest time that a level may take."""
+        """Return whether there is no rate after the longest time that a level may take."""
         return not self.rates and self.windows >= WINDOWS_MAX
 
     def is_unclear(self, run: LevelRun, before: LevelRun | None) -> bool:
-        """Return whether more windows could change what follows. `before`: the best level so far."""
+        """Return whether more windows could change the next step. `before`: the best level so far."""
         if len(self.rates) >= UNCLEAR_MAX or self.windows >= WINDOWS_MAX:
             return False
         if before is not None and not is_clear_gain(run, before):
@@ -126,7 +127,7 @@ class Measure:
 
 
 class Tuner:
-    """The search of one node."""
+    """The search for the best level of one node."""
 
     def __init__(
         self,
@@ -137,33 +138,31 @@ class Tuner:
         known: TunedRun | None = None,
         now: float = 0.0,
     ) -> None:
-        """Begin. `gpus`: of the node, at least one. `tasks`: that it has to do. `known`: what an earlier run found on
-        such GPUs. `now`: Unix time."""
+        """Begin the search. `gpus`: of the node, at least one. `tasks`: to be done by the node. `known`: result of an
+        earlier run on such GPUs. `now`: Unix time."""
         self.gpus = gpus
         self.tasks = tasks
         self.sharing = sharing
         self.levels: list[LevelRun] = []
-        """Those that were measured, in the order of their trials."""
+        """The measured levels, in the order of their trials."""
         self.hi: int | None = None
-        """The most tasks that the node can have, a multiple of its GPUs; None: not known yet."""
+        """Most tasks that the node can have, a multiple of its GPUs; None: not known yet."""
         self.is_done = False
         self.why = ""
-        """Why the search ended, for people."""
+        """Why the search ended, as a sentence."""
         self.finished = 0
-        """Tasks that were done while it searched."""
+        """Tasks that were done during the search."""
         self._expected: LevelRun | None = None
         self.level = remembered_level(known, gpus, now) or gpus
-        """Tasks that are to run at once now."""
+        """Tasks that should run at once now."""
         if known is not None and now - known.when <= FRESH_S and known.gpus == gpus:
             self._expected = next((one for one in known.levels if one.level == self.level), None)
         self._measure = Measure(self.level)
         self._bisections = 0
 
-    # ---- What is known ----
-
     @property
     def best(self) -> LevelRun | None:
-        """Return the best of the measured levels: more tasks have to do more."""
+        """Return the best measured level. A higher level has to have a clearly higher rate."""
         found: LevelRun | None = None
         for run in sorted(self.levels, key=lambda one: one.level):
             if found is None:
@@ -176,22 +175,20 @@ class Tuner:
 
     @property
     def has_rates(self) -> bool:
-        """Return whether the level that is tried has shown any rate."""
+        """Return whether the level under trial has shown any rate."""
         return bool(self._measure.rates)
 
-    # ---- What happened ----
-
     def bound(self, hi: int) -> None:
-        """Note the most tasks that the node can have, by memory, MPS clients, cores and host memory."""
+        """Set the most tasks that the node can have, by memory, MPS clients, cores and host memory."""
         self.hi = max(self.gpus, hi - hi % self.gpus)
         if self.level > self.hi and not self.is_done:
             self._go(self.hi)
 
     def window(self, rates: Iterable[float], finished: int) -> None:
-        """Note a closed window in which as many tasks ran as the level says.
+        """Add a closed window in which as many tasks ran as the level demands.
 
-        `rates`: that of the node in it, in units a second; or, where only finished tasks show a rate, one for each of
-        them. `finished`: tasks that were done in it.
+        `rates`: the node's rate in it, in units a second; if only finished tasks show a rate, one for each of them.
+        `finished`: number of tasks that were done in it.
         """
         if self.is_done:
             return
@@ -217,7 +214,7 @@ class Tuner:
             self._next(run)
 
     def stop(self, why: str) -> None:
-        """End the search. What the level under trial has done so far is not used, for it was cut short."""
+        """End the search. The level under trial is not used, since its trial is incomplete."""
         if self.is_done:
             return
         self.is_done, self.why = True, why
@@ -248,20 +245,20 @@ class Tuner:
             self._bisect()
 
     def _gains(self, run: LevelRun) -> bool:
-        """Return whether it is worth to go on: the gain over the best level below may be GAIN, within two errors."""
+        """Return whether to continue upwards: within two errors, the gain over the best lower level may be GAIN."""
         below = [one for one in self.levels if one.level < run.level]
         best = max(below, key=lambda one: one.per_s)
         ratio, error = compare(run, best)
         return ratio + 2.0 * error >= GAIN and ratio > 1.0
 
     def _bisect(self) -> None:
-        """Try a level below the best one, or between it and the next above it, at most twice; or end."""
+        """Try a level below the best one, or between it and the next higher one, at most twice; else stop."""
         best = self.best
         assert best is not None
         middle = None
         if not self._bisections or (self._bisections == 1 and self.levels[-1] is best):
             if best.level == min(one.level for one in self.levels):
-                middle = self._between(0, best.level)  # it began with a remembered level: fewer may do as much
+                middle = self._between(0, best.level)  # the search began with a remembered level
             if middle is None:
                 above = min((one.level for one in self.levels if one.level > best.level), default=best.level)
                 middle = self._between(best.level, above)
@@ -282,34 +279,34 @@ class Tuner:
 
 
 class Comparison:
-    """Ways of sharing the GPUs of one node, tried one after the other."""
+    """Trials of the sharing methods of one node, one after the other."""
 
     def __init__(
         self, trials: Sequence[tuple[SharingMethod, int]], tasks: int, measured: Sequence[LevelRun] = ()
     ) -> None:
-        """Begin. `trials`: method and level of each, in order. `tasks`: that are to be done. `measured`: what is known
-        from this run already, and is not tried again."""
+        """Begin the trials. `trials`: method and level of each, in order. `tasks`: to be done by the node. `measured`:
+        earlier results of this run, which are not tried again."""
         self.runs = list(measured)
         self.tasks = tasks
         self.finished = 0
         self.untried: list[SharingMethod] = []
-        """Methods that there was no time for."""
+        """Methods that were not tried because the trials ended."""
         known = {(one.sharing, one.level) for one in measured}
         self._left = [trial for trial in trials if trial not in known]
         self._measure = Measure(self._left[0][1]) if self._left else None
 
     @property
     def now(self) -> tuple[SharingMethod, int] | None:
-        """Return the method under trial and its level; None: all were tried."""
+        """Return the method under trial and its level; None: all are tried."""
         return self._left[0] if self._left else None
 
     @property
     def best(self) -> LevelRun | None:
-        """Return what did most; at equal rates the first."""
+        """Return the result with the highest rate; of equal rates, the first."""
         return max(self.runs, key=lambda one: one.per_s, default=None)
 
     def window(self, rates: Iterable[float], finished: int) -> None:
-        """Note a closed window, see `Tuner.window`."""
+        """Add a closed window, see `Tuner.window`."""
         measure = self._measure
         if measure is None:
             return
@@ -325,7 +322,7 @@ class Comparison:
             self.stop()
 
     def stop(self) -> None:
-        """End the comparison. A method under trial is not counted."""
+        """End the comparison. The method under trial is not used."""
         self.untried = [sharing for sharing, _ in self._left]
         self._left, self._measure = [], None
 

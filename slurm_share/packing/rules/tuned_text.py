@@ -1,4 +1,4 @@
-"""The tables that a run prints about its trials, as lines for the job's log."""
+"""Format the results of trials as tables and sentences for the job's log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.text import amount
 from ..speed_records import LevelRun, SharingMethod
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
-"""`RateSource` -> what a rate counts."""
+"""`RateSource` -> unit of the rate."""
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -17,7 +17,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) -> list[str]:
-    """Return a line for each level. best: the level that was chosen."""
+    """Return a table of levels. best: the chosen level."""
     ordered = sorted(levels, key=lambda one: one.level)
     top = next((one.per_s for one in ordered if one.level == best), 0.0)
     rows = [("LEVEL", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "SPREAD", "x OF BEST")]
@@ -30,7 +30,7 @@ def levels_table(levels: Sequence[LevelRun], best: int, gpus: int, source: str) 
 
 
 def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]:
-    """Return a line for each way of sharing."""
+    """Return a table of sharing methods."""
     alone = next((one.per_s for one in runs if one.sharing == "exclusive"), 0.0)
     rows = [("METHOD", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "x OF ONE AT A TIME")]
     for one in runs:
@@ -40,7 +40,7 @@ def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]
 
 
 def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:
-    """Return which level is best, by how much, and what to write next time."""
+    """Return a sentence with the best level, its gain, and the triple for the next run."""
     ordered = sorted(levels, key=lambda one: one.level)
     top = next((one for one in ordered if one.level == best), None)
     first = ordered[0] if ordered else None
@@ -51,9 +51,9 @@ def best_sentence(levels: Sequence[LevelRun], best: int, nodes: int) -> str:
 
 
 def cost_s(spent: Sequence[tuple[SharingMethod, int, float]], runs: Sequence[LevelRun], best: LevelRun) -> float:
-    """Return how long the best would have taken for what trials did not do, in seconds.
+    """Return the time that trials lost against the best level, in seconds.
 
-    spent: method, level and seconds of each trial. One without a rate counts as if nothing had been done.
+    spent: method, level and seconds of each trial. A trial without a rate counts as lost completely.
     """
     rates = {(one.sharing, one.level): one.per_s for one in runs}
     if best.per_s <= 0:

@@ -1,13 +1,13 @@
-"""Decide what to undo: neighbours that together do less than one at a time would, by measured rates only.
+"""Decide which placements to undo: neighbours that, by measured rates, do less together than one at a time.
 
-STP is the sum of the speeds of a GPU's tasks, each its rate over its rate alone; one at a time gives 1. Its standard
-error comes from the windows' spread, of both rates. A pair is undone when STP is below 1 by more than chance.
+STP is the sum of the speeds of a GPU's tasks; a speed is a rate over the rate alone, so one task at a time gives 1. Its
+standard error comes from the spread of the windows of both rates. A pair is undone when STP is significantly below 1.
 
-Chance, and many tests. A GPU is tested again and again while its windows become more. With a fixed limit of two
-standard errors, every pair would fail such a test one day. So, first, a pair is tested when it has 3, 6, 12, 24, ...
-windows, and not between: a day has ten such tests. Second, test number k (from 0) has the level 0.025 / 2^k, so that
-all tests together find a pair of STP 1 harmful in about 1 case in 20, and a pair that pays far less often. Third, three
-windows give a poor standard error: the limit is Student's, with the degrees of freedom of Welch and Satterthwaite.
+Repeated tests need stricter limits: with a fixed limit of two standard errors, every pair would fail one day. First, a
+pair is tested only when it has 3, 6, 12, 24, ... windows: ten tests in a day. Second, test k (from 0) has the level
+0.025 / 2^k, so all tests together reject a pair of STP 1 in about 1 case in 20, and a useful pair far less often.
+Third, three windows give a poor standard error, so the limit is Student's quantile with the degrees of freedom of Welch
+and Satterthwaite.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from .room import room
 
 Undoing = Ban | Pause | Resume | Move
 WINDOWS_LEAST = 3
-"""Fewer windows have no spread to speak of."""
+"""With fewer windows, the spread is not meaningful."""
 TEST_SPAN = 4 / 3
-"""A test that is due with n windows is made up to n times this: counts may go up by more than one at once, where
-windows are short. The windows in between are mostly the same, and so is the answer."""
+"""A test that is due at n windows is made until this multiple of n: several short windows may close at once. Most of
+the windows in between are the same, and so is the result."""
 HARMFUL_STP = 0.85
-"""Below it, tasks are not only banned as a pair, but one is paused at once. Packing notes, 7.5."""
+"""Below this aggregate speed, a pair is banned and one of its tasks is paused at once."""
 ERROR_LEAST_RATIO = 0.02
-"""No speed is taken to be known better: counts of work are whole numbers, and clocks of windows are not exact. Ours."""
+"""Least relative error of a speed: work is counted in whole numbers, and window times are not exact. Chosen by us."""
+RATIO_MOST = 1e6
+"""A speed, or its error, above this multiple of the rate alone comes from a wrong rate and is ignored."""
 YOUNG_S = 60.0
-"""A task younger than this loses little when it is ended and started again."""
+"""A task younger than this loses little when it is restarted."""
 RESTART_S = 30.0
-"""What a start costs: imports, data, warm-up. Assumed."""
+"""Cost of a start: imports, data, warm-up. Assumed."""
 MOVES_MOST = 3
-"""So often a task is moved."""
+"""Most moves of one task."""
 _LEVELS = (1.960, 2.241, 2.498, 2.734, 2.955, 3.163, 3.359, 3.546, 3.725, 3.896, 4.060, 4.219)
 """Normal quantiles of the one-sided levels 0.025, 0.0125, 0.00625, ... (0.025 / 2^k)."""
 
@@ -47,23 +49,23 @@ class _Speed(Struct, frozen=True):
 
     task: RunningView
     ratio: float
-    """1: as alone."""
+    """Rate over the rate alone."""
     parts: tuple[tuple[float, int], ...]
-    """(variance, its degrees of freedom), of the rate and of the rate alone."""
+    """(variance, degrees of freedom) of the rate and of the rate alone."""
 
 
 class _Finding(Struct, frozen=True):
-    """What the rates of one GPU's tasks say."""
+    """A placement that does not pay, by the rates of a GPU's tasks."""
 
     stp: float
     error: float
     younger: RunningView
-    """The one that is paused, or moved."""
+    """The task that is paused or moved."""
     other: RunningView
     is_harmful: bool
-    """By so much that nothing is waited for."""
+    """The harm is so large that the younger task is paused at once."""
     text: str
-    """For people: "7 and 12 together do 0.93 +- 0.03 of one at a time"."""
+    """For example "7 and 12 together do 0.93 +- 0.03 of one at a time"."""
 
 
 def actions(view: PackView) -> list[Undoing]:
@@ -81,7 +83,7 @@ def actions(view: PackView) -> list[Undoing]:
         if any(task.is_paused for task in tasks) and (going_on := _going_on(view, gpu, tasks, banned)):
             found += going_on
         elif len(tasks) > 1 and (finding := _find(view, tasks)) is not None:
-            # One at a time moves: two would find the same idle GPU.
+            # Only one task moves at a time: two would choose the same idle GPU.
             may_move = not any(isinstance(one, Move) for one in found) and not any(
                 one.is_moving for one in view.running
             )
@@ -90,7 +92,7 @@ def actions(view: PackView) -> list[Undoing]:
 
 
 def harmful_gpus(view: PackView) -> frozenset[str]:
-    """Return the GPUs (UUIDs) on which two tasks run that are not to share one: no further task starts there."""
+    """Return the GPUs (UUIDs) with two tasks of a banned pair. No further task starts there."""
     banned = _banned(view)
     if not banned:
         return frozenset()
@@ -110,7 +112,7 @@ def _banned(view: PackView) -> set[frozenset[str]]:
 
 
 def is_banned(a: RunningView, b: RunningView, banned: set[frozenset[str]]) -> bool:
-    """Return whether two tasks are of kinds that may not share a GPU."""
+    """Return whether two tasks, or their families, are banned from sharing a GPU."""
     one, two = a.ask.key, b.ask.key
     if one is None or two is None:
         return False
@@ -121,10 +123,10 @@ def is_banned(a: RunningView, b: RunningView, banned: set[frozenset[str]]) -> bo
 
 
 def _going_on(view: PackView, gpu: GpuView, tasks: Sequence[RunningView], banned: set[frozenset[str]]) -> list[Undoing]:
-    """Return what lets a paused task go on: nothing else runs on its GPU, or its time is over.
+    """Return the actions that resume a paused task: no other task runs on its GPU, or its pause has lasted long enough.
 
-    The task that was paused first goes first, one in a decision. When its time is over, a neighbour is paused instead:
-    one that it may not share a GPU with, the youngest of them. So they take turns, and STP goes to 1.
+    One task is resumed per decision, the one that was paused first. If its pause is over, the youngest banned neighbour
+    is paused instead. So the tasks take turns, and STP approaches 1.
     """
     paused = sorted((task for task in tasks if task.is_paused), key=lambda task: (task.pause_s, task.ask.task))
     active = [task for task in tasks if not task.is_paused]
@@ -148,11 +150,11 @@ def _youngest(tasks: Sequence[RunningView]) -> RunningView:
     return max(tasks, key=lambda task: (task.started_s, task.ask.task))
 
 
-# ---- What the rates say ----
+# ---- Tests ----
 
 
 def _find(view: PackView, tasks: Sequence[RunningView]) -> _Finding | None:
-    """Return what is wrong with the tasks of a GPU; None: nothing, or that is not known, or no test is due."""
+    """Return the finding about the tasks of a GPU; None: they pay, a rate is not known, or no test is due."""
     active = [task for task in tasks if not task.is_paused]
     speeds = [speed for task in active if (speed := _speed(task)) is not None]
     if len(active) < 2 or len(speeds) < len(active):
@@ -171,7 +173,7 @@ def _find(view: PackView, tasks: Sequence[RunningView]) -> _Finding | None:
         numbers = [str(task.ask.task) for task in sorted(active, key=lambda task: task.ask.task)]
         said = f"{', '.join(numbers[:-1])} and {numbers[-1]} together do {stp:.2f} +- {error:.2f} of one at a time"
         return _Finding(stp, error, younger, other, upper < HARMFUL_STP, said)
-    # One more test of the same windows: at the level of the next.
+    # A second test of the same windows uses the level of the next test.
     own_error, own_freedom = _error([slowest])
     least = view.settings.min_speed
     if slowest.ratio + student(_LEVELS[min(test + 1, len(_LEVELS) - 1)], own_freedom) * own_error >= least:
@@ -182,15 +184,17 @@ def _find(view: PackView, tasks: Sequence[RunningView]) -> _Finding | None:
 
 
 def _speed(task: RunningView) -> _Speed | None:
-    """Return how fast a task is; None: not known well enough, or its memory may still grow, and it with it."""
+    """Return the speed of a task; None: not known well enough, or the task still warms up (its memory grows)."""
     rate, alone = task.rate, task.rate_alone
     if rate is None or alone is None or not task.is_flat or len(task.gpus) > 1 or rate.windows < WINDOWS_LEAST:
         return None
     ratio = rate.ratio_to(alone)
-    if ratio is None or not all(map(math.isfinite, (ratio, rate.error_per_s, alone.error_per_s))):
+    if ratio is None:
         return None
     own = max(rate.error_per_s / alone.per_s, ERROR_LEAST_RATIO * ratio)
-    by_alone = ratio * alone.error_per_s / alone.per_s
+    by_alone = ratio * (alone.error_per_s / alone.per_s)
+    if not all(part <= RATIO_MOST for part in (ratio, own, by_alone)):
+        return None
     freedom, by_freedom = (min(one.windows, WINDOWS_KEPT) - 1 for one in (rate, alone))
     parts = ((own**2, freedom), (by_alone**2, max(by_freedom, WINDOWS_LEAST - 1)))
     return _Speed(task, ratio, parts)
@@ -205,7 +209,7 @@ def _error(speeds: Sequence[_Speed]) -> tuple[float, float]:
 
 
 def _test(windows: int) -> int | None:
-    """Return the number of the test that is due with so many windows, from 0; None: none is."""
+    """Return the number of the test that is due with this many windows, from 0; None: no test is due."""
     test, due = 0, WINDOWS_LEAST
     while windows > due * TEST_SPAN:
         test, due = test + 1, 2 * due
@@ -215,7 +219,8 @@ def _test(windows: int) -> int | None:
 def student(normal: float, freedom: float) -> float:
     """Return the quantile of Student's distribution at the level of a normal quantile.
 
-    The first terms of Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5), within 4 % from four degrees on.
+    Uses the first terms of the Cornish-Fisher expansion (Abramowitz and Stegun, 26.7.5): within 4 % from four degrees
+    of freedom on.
     """
     if math.isinf(freedom):
         return normal
@@ -225,7 +230,7 @@ def student(normal: float, freedom: float) -> float:
     return normal + first + second + third
 
 
-# ---- What follows ----
+# ---- Actions ----
 
 
 def _undo(
@@ -236,12 +241,12 @@ def _undo(
     banned: set[frozenset[str]],
     here: dict[str, list[RunningView]] | None,
 ) -> list[Undoing]:
-    """Return what follows from a finding. `here`: GPU -> its tasks; None: no task may move now.
+    """Return the actions that follow from a finding. `here`: GPU -> its tasks; None: no task may move now.
 
-    The pair is banned once. Three windows later, which is the next test, the younger one is paused, or moved, if the
-    finding still holds; at once, where it is harmful. With more than two tasks, the pair is the youngest of all, which
-    the others had been without, and the one of them that loses most; where one task keeps too little of its speed, the
-    pair is that one and the youngest of the others.
+    The pair is banned at once. The younger task is paused or moved at the next test, three windows later, if the
+    finding still holds; if the pair is harmful, at once. Among more than two tasks, the pair is the youngest task and
+    the one of the others that loses most; if one task keeps too little of its speed, it is that task and the youngest
+    of the others.
     """
     found: list[Undoing] = []
     younger, other, index = finding.younger, finding.other, gpu.facts.index
@@ -268,10 +273,10 @@ def _undo(
 
 
 def _pays_to_move(view: PackView, finding: _Finding, here: dict[str, list[RunningView]]) -> bool:
-    """Return whether the younger task gains by a start elsewhere more than it loses.
+    """Return whether the younger task gains more by a start on another GPU than it loses.
 
-    What it loses is a start and, where it cannot save its state, all that it has done. It moves to a GPU of this node
-    on which nothing runs: there it is known to be as fast as alone.
+    It loses the cost of a start and, if it cannot save its state, all its work. It moves to an idle GPU of this node,
+    where it has its speed alone.
     """
     task = finding.younger
     age_s = view.now_s - task.started_s

@@ -1,9 +1,10 @@
-"""Estimates of waiting tasks: asked for again where their family has something new, and kept meanwhile."""
+"""Cache the estimates of waiting tasks, and renew them when something new is known of their family."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..records import Estimate, TaskAsk, WaitingView
@@ -12,33 +13,28 @@ from .estimate.estimator import Estimator
 from .speeds import Speeds
 
 FRESH_ENDS = 8
-"""After each of so many ends of a family its tasks are estimated again; later, at each doubling and after"""
-ESTIMATES_MOST = 4096
-"""So many estimates are kept: a run may have a hundred thousand commands."""
 FRESH_S = 30.0
-"""so many seconds: one more run among many changes little, and an estimate costs more than a decision."""
+"""Tasks of a family are estimated again after each of its first FRESH_ENDS ends, then at each doubling and after
+FRESH_S: one run among many changes little, and an estimate costs more than a decision."""
+ESTIMATES_MOST = 4096
+"""Most cached estimates: a run may have a hundred thousand commands."""
 
 
-class Wait:
+class Wait(Struct):
     """One waiting task."""
 
-    __slots__ = ("epoch", "seq", "view")
-
-    def __init__(self, view: WaitingView, seq: int) -> None:
-        self.view = view
-        self.seq = seq
-        self.epoch = -1  # its estimates have never been asked for
+    view: WaitingView
+    seq: int
+    epoch: int = -1
+    """The epoch of its family at its last estimate; -1: it was never estimated."""
 
 
-class _Family:
-    """What changes the estimates of a family's tasks."""
+class _Family(Struct):
+    """Events that make the estimates of a family's tasks outdated."""
 
-    __slots__ = ("ends", "epoch", "fresh_s")
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.ends = 0
-        self.fresh_s = 0.0
+    epoch: int = 0
+    ends: int = 0
+    fresh_s: float = 0.0
 
 
 class WaitingEstimates:
@@ -47,7 +43,7 @@ class WaitingEstimates:
     def __init__(
         self, estimator: Estimator, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
     ) -> None:
-        """`models`: GPU model -> its memory in MiB. `has_speeds`: the policy asks for beliefs."""
+        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses beliefs."""
         self._estimator = estimator
         self._speeds = speeds
         self._models = models
@@ -56,7 +52,7 @@ class WaitingEstimates:
         self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Belief], ...]]] = {}
 
     def update(self, wait: Wait) -> WaitingView:
-        """Return a waiting task's view with estimates that are not out of date."""
+        """Return the view of a waiting task with current estimates."""
         ask = wait.view.ask
         family = self._families.get(ask.key.family) if ask.key is not None else None
         epoch = 0 if family is None else family.epoch
@@ -76,20 +72,20 @@ class WaitingEstimates:
         return wait.view
 
     def learned(self, family: str) -> None:
-        """Ask again for the waiting tasks of a family, or for all of them if it is empty."""
+        """Renew the estimates of a family's waiting tasks, or of all if `family` is empty."""
         for name in [family] if family else list(self._families):
             self._families.setdefault(name, _Family()).epoch += 1
 
     def freshen(self, name: str, now_s: float) -> None:
-        """Ask again for the waiting tasks of a family, of which something was seen now."""
+        """Renew the estimates of a family's waiting tasks, and note the time."""
         family = self._families.setdefault(name, _Family())
         family.epoch += 1
         family.fresh_s = now_s
 
     def ended(self, name: str, now_s: float, *, is_memory: bool) -> bool:
-        """Note the end of a task of a family; return whether its waiting tasks are to be asked for again.
+        """Count the end of a task of a family. Return whether the family's estimates should be renewed.
 
-        `is_memory`: it ran out of GPU memory, which always counts.
+        `is_memory`: the task ran out of GPU memory, which always renews them.
         """
         family = self._families.setdefault(name, _Family())
         family.ends += 1
@@ -97,7 +93,7 @@ class WaitingEstimates:
         return is_few or now_s - family.fresh_s >= FRESH_S or is_memory
 
     def _beliefs(self, ask: TaskAsk) -> tuple[tuple[str, Belief], ...]:
-        """Return what a task is believed to take on each GPU model; nothing where nothing is known of it."""
+        """Return the belief about a task on each GPU model; empty: there is only the default."""
         if not self._has_speeds:
             return ()
         found = tuple((model, self._speeds.belief(ask, model)) for model in self._models)

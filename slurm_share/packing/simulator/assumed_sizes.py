@@ -1,4 +1,4 @@
-"""Draw what logs of clusters do not say: GPU memory and SM activity of each job, and how many nodes there are."""
+"""Draw the values that cluster logs lack: GPU memory and SM activity of each job, and the number of nodes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from .records import SimTask, Trace
 MEMORY_MEDIAN_RATIO = 0.25
 MEMORY_SIGMA = 0.8
 MEMORY_MOST_RATIO = 0.95
-"""Of the GPU's memory: log-normal; no cluster has published a distribution of it with its jobs."""
+"""Memory as a part of the GPU's memory: log-normal, assumed, since no cluster has published its distribution."""
 SHARED_RATIOS = (0.3, 1.0)
-"""Of what a job asked for that asked for a part of a GPU: even between these."""
+"""For a job that asked for a part of a GPU: memory as a part of that part, evenly distributed."""
 SM_BETA = 1.5
-"""SM activity: a beta distribution with both parameters so, mean 0.5. Mean GPU utilisation in Philly was 52 % (Jeon
-2019, Table 3); SM activity is lower than that."""
+"""Both parameters of the beta distribution of SM activity, mean 0.5. Mean GPU utilisation in Philly was 52 % (Jeon
+2019, Table 3); SM activity is lower than utilisation."""
 LEAST_MIB = 300
 LEAST_SM = 0.02
 NODES_MOST = 1024
 
 
 def trace_of(log: ClusterLog, seed: int) -> Trace:
-    """Return a log as a trace, with the sizes of a seed."""
+    """Return a log as a trace, with sizes drawn by a seed."""
     first = min(job.submitted_s for job in log.jobs)
-    ordered = sorted(log.jobs, key=_submitted)
+    ordered = sorted(log.jobs, key=lambda job: (job.submitted_s, job.name))
     tasks = tuple(_task(number, job, first, log, seed) for number, job in enumerate(ordered))
     measured = sum(job.memory_mib is not None for job in log.jobs)
-    whom = "all jobs" if not measured else f"{len(log.jobs) - measured} of {len(log.jobs)} jobs"
+    jobs = "all jobs" if not measured else f"{len(log.jobs) - measured} of {len(log.jobs)} jobs"
     nodes = _nodes(log)
     notes = (
-        f"sizes are assumed: the log does not have the GPU memory of {whom}; drawn by seed, log-normal with median "
+        f"sizes are assumed: the log does not have the GPU memory of {jobs}; drawn by seed, log-normal with median "
         f"{MEMORY_MEDIAN_RATIO:g} of a GPU and sigma {MEMORY_SIGMA:g}, or {SHARED_RATIOS[0]:g} to "
         f"{SHARED_RATIOS[1]:g} of the part of a GPU that a job asked for",
         f"SM activity is assumed where the log does not have it: drawn by seed, beta ({SM_BETA:g}, {SM_BETA:g})",
         f"nodes are assumed: {nodes} with {log.gpus} GPUs, as many as the jobs keep busy on average; see --nodes",
-        "no job counts as a repetition of another: nothing is learned from one for the next",
+        "every job counts as a new command: no job is used to estimate another",
     )
     return Trace(
         name=log.name,
@@ -47,10 +47,6 @@ def trace_of(log: ClusterLog, seed: int) -> Trace:
         gpu_model=log.gpu_model,
         notes=(*notes, *log.notes),
     )
-
-
-def _submitted(job: LoggedJob) -> tuple[float, str]:
-    return job.submitted_s, job.name
 
 
 def _nodes(log: ClusterLog) -> int:

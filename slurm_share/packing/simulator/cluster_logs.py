@@ -1,8 +1,8 @@
 """Read published logs of clusters: Philly's JSON, Helios' CSV, Alibaba's tables of 2020 and of 2023.
 
-Formats, as their publishers describe them: github.com/msr-fiddle/philly-traces,
+The publishers describe the formats: github.com/msr-fiddle/philly-traces,
 github.com/S-Lab-System-Group/HeliosData, github.com/alibaba/clusterdata (cluster-trace-gpu-v2020 and -v2023).
-These logs say when jobs ran and on how many GPUs. What they do not say is drawn by `assumed_sizes`.
+These logs contain times and numbers of GPUs. `assumed_sizes` draws the missing values.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from .trace_error import TraceError
 
 FORMATS = ("philly", "helios", "alibaba")
 ROWS = 1000
-"""Jobs that are read where no number is given."""
+"""Default number of jobs that are read."""
 ROWS_MOST = 200_000
 SECONDS_MOST = 10 * 366 * 86_400.0
 GPUS_MOST = 100_000
 
 
 class LoggedJob(Struct, frozen=True, kw_only=True):
-    """A job that had GPUs, as far as a log has it."""
+    """A job with GPUs from a cluster log."""
 
     name: str
     submitted_s: float
-    """Seconds after any moment that is the same for all jobs of the log."""
+    """Seconds since an arbitrary time that is the same for all jobs of the log."""
     seconds: float
-    """It ran so long."""
+    """Duration of the run."""
     gpus: int = 1
     share_ratio: float = 1.0
     """Part of each of its GPUs that it asked for."""
     memory_mib: float | None = None
-    """Measured, on its GPU. None: the log does not say."""
+    """Measured GPU memory; None: not in the log."""
     sm_ratio: float | None = None
-    """How busy it kept its GPU, measured. None: the log does not say."""
+    """Measured GPU activity; None: not in the log."""
 
 
 class ClusterLog(Struct, frozen=True, kw_only=True):
-    """What was read of a log."""
+    """The usable jobs of a cluster log."""
 
     name: str
     jobs: tuple[LoggedJob, ...]
     gpus: int
-    """Of a node."""
+    """Number of GPUs of a node."""
     gpu_mib: int
     gpu_model: str
     notes: tuple[str, ...]
 
 
 class _Jobs:
-    """Takes jobs until there are enough, and counts those that cannot be used."""
+    """Collects jobs up to a limit, and counts those that cannot be used."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -76,13 +76,13 @@ class _Jobs:
             self.ends[end] += 1
 
     def log(self, path: Path, *, gpus: int, gpu_mib: int, gpu_model: str, notes: Sequence[str]) -> ClusterLog:
-        """Return the log. Raises TraceError where no job could be used."""
+        """Return the collected log. Raises TraceError if no job can be used."""
         out = [f"{count} {why}" for why, count in self.left_out.items()]
         if not self.taken:
             why = f" ({', '.join(out)})" if out else ""
-            raise TraceError(path, None, f"it has no job that ran on a GPU and whose times are known{why}")
+            raise TraceError(path, None, f"it has no job with a GPU and known times{why}")
         ends = ", ".join(f"{count} {end}" for end, count in self.ends.most_common())
-        made = [f"jobs by their end: {ends}; each takes as long as it did, whatever its end was", *notes]
+        made = [f"jobs by their end: {ends}; each takes as long as in the log, whatever its end", *notes]
         if self.is_full:
             made.append(f"only the first {self.rows} jobs of the file that can be used are taken; see --rows")
         if out:
@@ -94,7 +94,7 @@ class _Jobs:
 
 
 def form_of(name: str) -> str | None:
-    """Return the format that a file's published name tells; None: it tells none."""
+    """Return the format that belongs to the published name of a file; None: the name is not known."""
     stem = name.removesuffix(".gz")
     if stem in ("cluster_job_log", "cluster_job_log.json"):
         return "philly"
@@ -121,13 +121,13 @@ def read(path: Path, form: str, rows: int | None = None) -> ClusterLog:
 
 _NO_VALUE = ("", "none", "null", "nan", "na", "unknown")
 _ZONES = {"UTC": "+00:00", "GMT": "+00:00", "PST": "-08:00", "PDT": "-07:00", "CST": "+08:00"}
-"""CST: China's, where Helios and Alibaba are."""
+"""CST is China Standard Time, the zone of Helios and Alibaba."""
 _NAMED_ZONE = re.compile(r" ?([A-Z]{3})$")
 NO_ZONE = "times without a zone are taken as UTC: a change of the clock within a job is not seen"
 
 
 def _moment(path: Path, line: int, what: str, value: object) -> float | None:
-    """Return a time as seconds; None: it is not there. Raises TraceError for what is no time."""
+    """Return a time as seconds; None: it is missing. Raises TraceError for an invalid time."""
     if value is None or (isinstance(value, str) and value.strip().lower() in _NO_VALUE):
         return None
     if isinstance(value, str):
@@ -144,7 +144,7 @@ def _moment(path: Path, line: int, what: str, value: object) -> float | None:
 
 
 def _number(path: Path, line: int, what: str, text: str, most: float) -> float | None:
-    """Return a number of at least 0; None: it is not there. Raises TraceError."""
+    """Return a number from 0 to `most`; None: it is missing. Raises TraceError."""
     if text.lower() in _NO_VALUE:
         return None
     try:
@@ -167,7 +167,7 @@ def _lasted(path: Path, line: int, start_s: float, end_s: float) -> float | None
 
 
 def read_philly(path: Path, rows: int) -> ClusterLog:
-    """Return jobs of `cluster_job_log`. A job's attempts are one stretch of work. Raises TraceError."""
+    """Return jobs of `cluster_job_log`, with a job's attempts joined into one run. Raises TraceError."""
     jobs = _Jobs(rows)
     again = 0
     for line, entry in log_text.json_entries(path):
@@ -193,12 +193,12 @@ def read_philly(path: Path, rows: int) -> ClusterLog:
         gpus=8,
         gpu_mib=24_576,
         gpu_model="Philly",
-        notes=(NO_ZONE, f"{again} jobs have several attempts, which are one stretch of work here"),
+        notes=(NO_ZONE, f"{again} jobs have several attempts, which are joined into one run"),
     )
 
 
 def _attempts(path: Path, line: int, attempts: object) -> tuple[list[float], int]:
-    """Return how long the attempts took whose times are known, and the GPUs of the last that had any."""
+    """Return the durations of the attempts with known times, and the number of GPUs of the last one with GPUs."""
     stretches: list[float] = []
     gpus = 0
     if not isinstance(attempts, list):
@@ -276,7 +276,7 @@ SENSORS = (
     "job_name", "task_name", "worker_name", "inst_id", "machine", "gpu_name", "cpu_usage", "gpu_wrk_util", "avg_mem",
     "max_mem", "avg_gpu_wrk_mem", "max_gpu_wrk_mem", "read", "write", "read_count", "write_count",
 )  # fmt: skip
-"""The tables of 2020 have no line with names; these are published beside them."""
+"""The tables of 2020 have no header line; the names are published separately."""
 _TIME_MOST_S = 1e11
 
 
@@ -331,7 +331,6 @@ def _pods(path: Path, rows: int) -> ClusterLog:
 class _Stretch(Struct, frozen=True):
     """A line of the tables of tasks or instances."""
 
-    line: int
     key: tuple[str, str]
     """(job_name, task_name)"""
     status: str
@@ -346,20 +345,20 @@ def _stretch(path: Path, line: int, found: Mapping[str, str], jobs: _Jobs) -> _S
         jobs.left_out["rows whose start or end is not known"] += 1
         return None
     key = (found["job_name"][:80], found["task_name"][:80])
-    return _Stretch(line, key, shown(found["status"][:20]), start, seconds)
+    return _Stretch(key, shown(found["status"][:20]), start, seconds)
 
 
 def _table(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     for line, row in log_text.csv_rows(path):
         if row[0] == names[0]:
-            continue  # somebody has put the published names in front
+            continue  # a header line that was added to the published file
         if len(row) != len(names):
             raise TraceError(path, line, f"it has {len(row)} fields; a line of this table has {len(names)}")
         yield line, dict(zip(names, row, strict=True))
 
 
 def _plan(path: Path, line: int, found: Mapping[str, str]) -> tuple[int, float] | None:
-    """Return the GPUs of each instance of a task, and the part of each; None: it has none."""
+    """Return the number of GPUs of each instance of a task, and the part of each GPU; None: it has no GPU."""
     percent = _number(path, line, "plan_gpu", found["plan_gpu"], 100.0 * GPUS_MOST)
     if not percent:
         return None
@@ -383,7 +382,7 @@ def _tasks(path: Path, rows: int) -> ClusterLog:
 
 
 def _instances(path: Path, rows: int) -> ClusterLog:
-    """Return instances; what each asked for is in the table of tasks, in the same folder."""
+    """Return jobs from the instances, with their requests from the table of tasks in the same folder."""
     jobs = _Jobs(rows)
     stretches: list[_Stretch] = []
     for line, found in _table(path, INSTANCES):
@@ -392,9 +391,9 @@ def _instances(path: Path, rows: int) -> ClusterLog:
         if (stretch := _stretch(path, line, found, jobs)) is not None:
             stretches.append(stretch)
     asked = {stretch.key for stretch in stretches}
-    tasks = _beside(path, "pai_task_table.csv")
+    tasks = _sibling(path, "pai_task_table.csv")
     if tasks is None:
-        raise TraceError(path, None, "what instances asked for is in pai_task_table.csv, which is not beside it")
+        raise TraceError(path, None, "the requests of instances are in pai_task_table.csv; put it into the same folder")
     plans = {}
     for line, found in _table(tasks, TASKS):
         key = (found["job_name"][:80], found["task_name"][:80])
@@ -405,12 +404,12 @@ def _instances(path: Path, rows: int) -> ClusterLog:
     return _of_2020(path, jobs, kept[:rows], "an instance is a job of its own, and may run without the others")
 
 
-def _beside(path: Path, name: str) -> Path | None:
+def _sibling(path: Path, name: str) -> Path | None:
     return next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
 
 
 def _of_2020(path: Path, jobs: _Jobs, kept: Sequence[tuple[_Stretch, tuple[int, float]]], each: str) -> ClusterLog:
-    sensors = _beside(path, "pai_sensor_table.csv")
+    sensors = _sibling(path, "pai_sensor_table.csv")
     measured = {} if sensors is None else _measured(sensors, {stretch.key for stretch, _ in kept})
     for number, (stretch, (gpus, share)) in enumerate(kept):
         memory, sm = measured.get(stretch.key, (None, None)) if gpus == 1 else (None, None)
@@ -432,7 +431,7 @@ def _of_2020(path: Path, jobs: _Jobs, kept: Sequence[tuple[_Stretch, tuple[int, 
 
 
 def _measured(path: Path, asked: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[float | None, float | None]]:
-    """Return the largest memory in MiB of a task's workers, and their largest mean use of a GPU as a part of it."""
+    """Return for each task the largest memory of its workers in MiB, and their largest mean GPU activity as a ratio."""
     found: dict[tuple[str, str], tuple[float | None, float | None]] = {}
     for line, row in _table(path, SENSORS):
         key = (row["job_name"][:80], row["task_name"][:80])

@@ -1,4 +1,4 @@
-"""Read the text of a cluster's log piece by piece: such files have gigabytes, and may be packed by gzip."""
+"""Read the text of a cluster log in pieces: such files have gigabytes, and may be compressed by gzip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES_MOST = 20_000_000
 """Alibaba's table of instances, the longest, has 7.5 million."""
 ENTRY_MOST_CHARS = 4 << 20
 TEXT_MOST_BYTES = 2 << 30
-"""Of JSON, unpacked."""
+"""Most bytes of JSON, uncompressed."""
 _PIECE_BYTES = 256 << 10
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]+")
 _GZIP = b"\x1f\x8b"
@@ -31,13 +31,13 @@ _TAR_AT = 257
 
 
 def open_at_once(file: str, flags: int) -> int:
-    """Open a file without waiting for a writer, as a fifo would make us; an `opener` of `open`."""
+    """Open a file without blocking on a fifo; an `opener` for `open`."""
     return os.open(file, flags | os.O_NONBLOCK)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked where gzip has packed it. Raises TraceError, also for what is read within."""
+    """Open a file, uncompressed if gzip has compressed it. Raises TraceError, also for errors while reading."""
     try:
         with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -67,7 +67,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file that are not empty, each with the number of its line. Raises TraceError."""
+    """Yield the non-empty rows of a CSV file with their line numbers. Raises TraceError."""
     reader = csv.reader(_lines(path))
     while True:
         try:
@@ -75,26 +75,26 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise TraceError(path, reader.line_num, f"it is no row of a CSV file ({error})") from error
+            raise TraceError(path, reader.line_num, f"this is not a row of a CSV file ({error})") from error
         if row:
             yield reader.line_num, [field.strip() for field in row]
 
 
-def columns(path: Path, line: int, header: Sequence[str], needed: Sequence[str], whose: str) -> dict[str, int]:
-    """Return where each needed column is. Raises TraceError for one that is not there."""
+def columns(path: Path, line: int, header: Sequence[str], needed: Sequence[str], publisher: str) -> dict[str, int]:
+    """Return the index of each needed column. Raises TraceError for a missing one."""
     at = {name: index for index, name in enumerate(header)}
     missing = [name for name in needed if name not in at]
     if missing:
         raise TraceError(
-            path, line, f"it has no column {', '.join(missing)}; a table of {whose} has {', '.join(needed)}"
+            path, line, f"it has no column {', '.join(missing)}; a table of {publisher} has {', '.join(needed)}"
         )
     return {name: at[name] for name in needed}
 
 
 def json_entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a JSON array, or of objects one after the other, with the line at which each begins.
+    """Yield the objects of a JSON array, or of consecutive objects, each with its first line number.
 
-    Only one is in memory at a time. Raises TraceError.
+    Only one object is in memory at a time. Raises TraceError.
     """
     decoder = json.JSONDecoder()
     with opened(path) as data:
@@ -120,7 +120,7 @@ def json_entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 text, at, is_end = _more(source, text, at)
                 continue
             if not isinstance(found, dict):
-                raise TraceError(path, line, f"here is {shown(repr(found)[:60])}, and not an object")
+                raise TraceError(path, line, f"{shown(repr(found)[:60])} is not an object")
             yield line, found
             line += text.count("\n", at, end)
             at = end

@@ -1,4 +1,4 @@
-"""Policies by the names that a user writes: `booked`, `lug`, `magm,free_min=2G`, `worst-fit`, `booked,history,long`."""
+"""Parse policies as a user writes them: `booked`, `lug`, `magm,free_min=2G`, `worst-fit`, `booked,history,long`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ tasks), fifo, short, long (the order of the queue), \
 book (free memory is what is not booked), smact_max=0.75 or none, sm_guard=0.95 or none, free_min=2G or none, \
 max_per_gpu=N, undo=off, ban or pause, min_gain=0.1"""
 COMPARED = ("exclusive", "lug", "worst-fit", "booked", "gain")
-"""What is compared where nothing was chosen."""
+"""The default policies of a comparison."""
 
 
 def parse(text: str, **settings: Any) -> Policy:
-    """Return the policy that was written. `settings`: further fields of PackSettings. Raises UsageError.
+    """Return the policy of a text. `settings`: further fields of PackSettings. Raises UsageError.
 
-    The policies of Yousefzadeh 2025 keep to the order of submission, and after an out-of-memory the task gets a GPU to
-    itself before any other starts, as there.
+    As published, the policies of Yousefzadeh 2025 keep the order of submission, and a task that ran out of memory gets
+    a GPU to itself before any other task starts.
     """
     name, *modifiers = (part.strip() for part in text.split(","))
     if name not in NAMES:
@@ -70,7 +70,7 @@ def parse(text: str, **settings: Any) -> Policy:
             chosen["max_per_gpu"] = int(value)
         else:
             raise UsageError(
-                f"--policy {shown(text)}: {modifier!r} is not known; behind the name may stand {MODIFIERS}"
+                f"--policy {shown(text)}: {modifier!r} is not known; the name may be followed by {MODIFIERS}"
             )
     return Policy(
         name=text, settings=PackSettings(**chosen), knows_sizes=knows, estimates=estimates, has_history=has_history
@@ -80,7 +80,7 @@ def parse(text: str, **settings: Any) -> Policy:
 def settled(policy: Policy, settle_s: float) -> Policy:
     """Return the policy with another time for which a GPU is closed after a start.
 
-    `booked` closes a GPU only until the first memory of a task of unknown size is seen, whatever this time is.
+    This does not affect `booked`, which closes a GPU only until a task of unknown size shows its first memory.
     """
     settings = msgspec.structs.replace(
         policy.settings,

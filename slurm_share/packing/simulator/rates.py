@@ -1,6 +1,6 @@
-"""Rates of simulated tasks, as a launcher would measure them: noisy windows, of which some are missing.
+"""Simulate the rates that a launcher would measure: noisy windows, some of which are missing.
 
-A unit of work is a second of a task alone. Windows are closed by the meter of the live launcher.
+A unit of work is a second of a task alone. The meter of the live launcher closes the windows.
 """
 
 from __future__ import annotations
@@ -13,30 +13,17 @@ from ..speed_records import Rate
 from .records import Assumptions
 
 STEP_S = 2.0
-"""So long after a change of neighbours, a task finishes the step that it was at: its windows begin there."""
+"""Time after a change of neighbours at which a task finishes its current step, and its windows begin."""
 WINDOWS = (3, 6, 12)
 ALONE_WINDOWS = (1, 2, 3)
-"""The rates of a GPU's tasks are told when so many windows are closed, and at each decision: when `rules.undo` tests,
-and when groups are learned. Of a task alone on its GPU, until its rate alone is known."""
+"""The board gets the rates of a GPU's tasks at each decision and at these numbers of closed windows: when `rules.undo`
+tests and groups are learned or, for a task alone on its GPU, until its rate alone is known."""
 LATER = (4, 8, 16)
-"""Also then, where windows are missing."""
+"""Further numbers of windows if windows are missing."""
 
 
 class TaskRates:
-    """The rate of one attempt."""
-
-    __slots__ = (
-        "_assumed",
-        "_begin_s",
-        "_closed",
-        "_draw",
-        "_meter",
-        "_speed",
-        "_units",
-        "is_told",
-        "next_s",
-        "told",
-    )
+    """The simulated rate of one attempt."""
 
     def __init__(self, assumed: Assumptions, window_s: float, draw: random.Random) -> None:
         self._assumed = assumed
@@ -46,15 +33,15 @@ class TaskRates:
         self._speed = 0.0
         self._begin_s = 0.0
         self.next_s = 0.0
-        """When the open window ends; its rate stays the same until then."""
+        """End of the open window; the rate is constant until then."""
         self.is_told = False
-        """The board was told the rate of all windows that have been closed."""
+        """The board has the rate of all closed windows."""
         self._closed = 0
         self.told: Rate | None = None
-        """The last rate that the board was told."""
+        """The last rate that the board got."""
 
     def restart(self, now: float, speed: float) -> None:
-        """Note that neighbours have changed, and the true speed from now on; 0: it is paused."""
+        """Start new windows after a change of neighbours. `speed`: the true speed from now on; 0: paused."""
         self.catch_up(now)
         self._meter.restart(now)
         self._begin_s, self._closed, self._speed = now + STEP_S, -1, speed
@@ -62,7 +49,7 @@ class TaskRates:
         self.is_told = False
 
     def catch_up(self, now: float) -> None:
-        """Show the meter what was done in the windows that have ended since."""
+        """Pass the work of the windows that have ended since then to the meter."""
         if self._speed <= 0.0:
             return
         window = self._meter.window_s
@@ -83,6 +70,6 @@ class TaskRates:
 
 
 def told_at_s(changed_s: float, window_s: float, *, is_alone: bool = False, has_gaps: bool = False) -> list[float]:
-    """Return when the rates of a GPU are told whose tasks have changed. `has_gaps`: windows are missing."""
+    """Return when the board gets the rates of a GPU whose tasks have changed. `has_gaps`: windows are missing."""
     counts = ALONE_WINDOWS if is_alone else WINDOWS
     return [changed_s + STEP_S + count * window_s for count in sorted((*counts, *(LATER if has_gaps else ())))]

@@ -1,4 +1,4 @@
-"""Read what happened in a packed run from its folder: attempts from `results.jsonl`, memory from `decisions.jsonl`."""
+"""Read a finished packed run from its folder: attempts from `results.jsonl`, memory from `decisions.jsonl`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILE_MOST_BYTES = 256 << 20
 
 
 class Attempt(Struct):
-    """A line of results.jsonl, as far as it is needed."""
+    """The needed fields of a line of results.jsonl."""
 
     task: int
     attempt: int
@@ -35,7 +35,7 @@ class Attempt(Struct):
 
 
 class Seen(Struct):
-    """What the journals say of one attempt."""
+    """The data of one attempt in the journals."""
 
     ask: TaskAsk
     gpus: tuple[str, ...]
@@ -43,27 +43,27 @@ class Seen(Struct):
     memory: list[tuple[float, int]]
     """(Unix time, MiB)"""
     sm_alone: list[float]
-    """SM activity of its GPU at decisions at which nothing else ran there."""
+    """SM activity of its GPU at decisions at which it was alone there."""
 
 
 class Recorded(Struct, frozen=True):
-    """A run that has been."""
+    """A finished run."""
 
     attempts: tuple[Attempt, ...]
     gpus: tuple[GpuFacts, ...]
-    """Of all nodes; those that only results name are of unknown size."""
+    """Of all nodes. GPUs that only results name have no known size."""
     seen: dict[tuple[int, int], Seen]
-    """(task, attempt) -> what the journals say of it; not all attempts are in them."""
+    """(task, attempt) -> its data in the journals, which do not contain all attempts."""
     passed_over: int = 0
-    """Lines of results that are none: half a line, which a crash or a full disk has left."""
+    """Number of lines of results that cannot be used, for example incomplete ones after a crash or on a full disk."""
 
 
 class RecordedError(Exception):
-    """A file of the run that cannot be used: file, line (None: all of it), why."""
+    """Raised for an unusable file of a run, with file, line (None: the whole file) and reason."""
 
 
 def read(folder: Path) -> Recorded:
-    """Return what happened in a run. Raises RecordedError."""
+    """Return a finished run. Raises RecordedError."""
     files = sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
     if not files:
         raise RecordedError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
@@ -81,8 +81,8 @@ def read(folder: Path) -> Recorded:
 
 
 def read_bytes(file: Path, most: int) -> bytes:
-    """Return the content of a file. Raises RecordedError for one that is larger than `most`, and for what is no file:
-    reading a fifo or a device may never end."""
+    """Return the content of a file. Raises RecordedError for a file larger than `most`, and for a fifo or a device,
+    which might never end."""
     try:
         with open(file, "rb", opener=open_at_once) as opened:
             seen = os.fstat(opened.fileno())
@@ -96,7 +96,7 @@ def read_bytes(file: Path, most: int) -> bytes:
 
 
 def _attempts(file: Path) -> tuple[list[Attempt], int]:
-    """Return what a file has of attempts, and how many of its lines say nothing of one."""
+    """Return the attempts in a file, and the number of lines that cannot be used."""
     found, bad = [], 0
     for line in read_bytes(file, FILE_MOST_BYTES).split(b"\n"):
         if not line.strip():
@@ -123,7 +123,7 @@ def _gpus(entries: Iterable[journal.Entry], attempts: Iterable[Attempt]) -> tupl
 
 
 def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
-    """Return (task, attempt) -> what decisions saw of it while it ran."""
+    """Return the data of each (task, attempt) in the views of the decisions."""
     found: dict[tuple[int, int], Seen] = {}
     for entry in entries:
         if entry.repeats is not None:
@@ -145,15 +145,15 @@ def seen_in(entries: Iterable[journal.Entry]) -> dict[tuple[int, int], Seen]:
 
 
 def sm_alone(seen: Seen | None) -> float | None:
-    """Return the mean SM activity of an attempt while nothing else ran on its GPU; None: it was never seen alone."""
+    """Return the mean SM activity of an attempt while it was alone on its GPU; None: it was never seen alone."""
     return min(1.0, max(0.0, fmean(seen.sm_alone))) if seen is not None and seen.sm_alone else None
 
 
 def bars(recorded: Recorded) -> list[Bar]:
-    """Return what a picture needs, in seconds since the first start.
+    """Return the bars of a picture, in seconds since the first start.
 
-    Between decisions the memory is that of the decision before, and until the first one that saw it what that saw. An
-    attempt that no decision saw has its peak from beginning to end.
+    The memory is that of the latest decision, and before the first decision that of the first one. An attempt that no
+    decision saw has its peak from start to end.
     """
     begin = min((one.started for one in recorded.attempts), default=0.0)
     index = {gpu.uuid: number for number, gpu in enumerate(recorded.gpus)}
@@ -188,7 +188,7 @@ def bars(recorded: Recorded) -> list[Bar]:
 
 
 def sizes_mib(recorded: Recorded, drawn: Iterable[Bar]) -> list[int]:
-    """Return the memory of each GPU; where the driver did not say it, the most that its tasks had at once at most."""
+    """Return the memory of each GPU; for an unknown size, an upper bound of the memory of its tasks."""
     most = [0] * len(recorded.gpus)
     for bar in drawn:
         most[bar.gpu] += max((mib for _, mib in bar.memory), default=0)

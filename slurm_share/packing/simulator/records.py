@@ -1,4 +1,4 @@
-"""Records of the simulator: what is true of tasks and GPUs, what is assumed, and what came of it."""
+"""Records of the simulator: the truth about tasks and GPUs, assumptions, and results."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Sharing = Literal["mps", "time-slicing"]
 
 
 class SimTask(Struct, frozen=True, kw_only=True):
-    """What is true of one task. Decisions do not see it, except with an oracle."""
+    """The truth about one task. Decisions do not see it, except with an oracle."""
 
     task: int
     name: str
-    """For people, and the key of measured interference: "resnet50 64"."""
+    """Shown name, and key of measured interference: "resnet50 64"."""
     submitted_s: float
     work_s: float
     """Duration on a GPU without neighbours."""
     memory_mib: int
-    """What it takes on each of its GPUs when its memory is flat."""
+    """Memory on each of its GPUs when it is flat."""
     gpus: int = 1
     sm_ratio: float
     """SM activity when it is alone, before `Assumptions.alpha`."""
@@ -35,23 +35,23 @@ class SimTask(Struct, frozen=True, kw_only=True):
     late_at_ratio: float | None = None
     """Part of its work after which its memory rises once more; None: it does not."""
     late_mib: int = 0
-    """What it takes from then on."""
+    """Memory from then on."""
     gpu_mem_mib: int | None = None
-    """What its user wrote; None: nothing."""
+    """The user's --gpu-mem; None: not given."""
     command: str = ""
-    """Tasks of the same command count as the same task; empty: `name`."""
+    """Equal for tasks of the same command; empty: `name`."""
     family: str = ""
-    """Tasks of the same script; empty: `name`."""
+    """Equal for tasks of the same script; empty: `name`."""
     numbers: tuple[tuple[str, float], ...] = ()
 
     @property
     def peak_mib(self) -> int:
-        """The most that it takes on a GPU."""
+        """Return the largest memory on a GPU."""
         return self.memory_mib if self.late_at_ratio is None else max(self.memory_mib, self.late_mib)
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """Tasks with their times of submission, and the GPUs that they were meant for."""
+    """Tasks with their times of submission, and the GPUs to simulate."""
 
     name: str
     tasks: tuple[SimTask, ...]
@@ -62,18 +62,18 @@ class Trace(Struct, frozen=True, kw_only=True):
     gpu_mib: int = 40960
     gpu_model: str = "simulated A100 40 GB"
     notes: tuple[str, ...] = ()
-    """What was assumed, and what could not be used."""
+    """Sentences on assumptions and on data that could not be used."""
     speeds: Mapping[tuple[str, str], float] = {}
-    """Measured interference: (name, name of the neighbour) -> speed beside it, 1 as alone. Empty: the model."""
+    """Measured interference: (name, name of the neighbour) -> speed over the speed alone. Empty: the model is used."""
 
 
 class Assumptions(Struct, frozen=True, kw_only=True):
-    """What nobody has measured. A report gives the range over these."""
+    """Values that were never measured. A report gives the range over them."""
 
     alpha: float = 1.0
-    """All SM activities are multiplied by it: no table of the published tasks has them."""
+    """Factor for all SM activities, which no table of the published tasks contains."""
     settle_s: float = 30.0
-    """With the published policies, a GPU is closed so long after the first memory of a new task is seen. Source:
+    """With the published policies, a GPU is closed for this time after the first memory of a new task is seen. Source:
     CARMA's warm-up, 30 s."""
     ramp_s: float = 40.0
     """Age at which a task's memory is flat."""
@@ -81,20 +81,20 @@ class Assumptions(Struct, frozen=True, kw_only=True):
     """Age at which the first memory is seen: the CUDA context."""
     context_mib: int = 400
     capacity_exponent: float = 2.5
-    """Of the capacity model; 2.5 fits the slowdowns of Pan 2021, Table 4, to 0.1."""
+    """Exponent of the capacity model; 2.5 fits the slowdowns of Pan 2021, Table 4, to 0.1."""
     pair_sigma: float = 0.10
-    """Log-normal noise of a pair of tasks, which the capacity model does not know."""
+    """Log-normal noise of a pair of tasks, not predicted by the capacity model."""
     run_sigma: float = 0.03
     """Log-normal noise of a task's duration."""
     harmful_ratio: float = 0.0
-    """Part of the pairs of names that do less together than one at a time (STP 0.6 to 0.95), without any sign of it in
-    their load."""
+    """Part of the pairs of names that do less together than one at a time (STP 0.6 to 0.95), which their loads do not
+    show."""
     has_rates: bool = True
-    """Tasks show how much they have done; False: none does, so that nothing of speed is measured."""
+    """Tasks show their progress; False: no speed is measured."""
     rate_sigma: float = 0.10
     """Log-normal noise of a task's rate in one window. Programs differ by about 10 % between two runs (Pan 2021)."""
     can_move: bool = False
-    """Tasks can save their state on a signal, and go on elsewhere."""
+    """Tasks can save their state on a signal, and continue on another GPU."""
     sharing: Sharing = "mps"
     idle_w: float = 52.0
     full_w: float = 275.0
@@ -103,13 +103,13 @@ class Assumptions(Struct, frozen=True, kw_only=True):
     power_exponents: tuple[float, ...] = (0.35, 0.8)
     sm_noise: float = 0.02
     missing_ratio: float = 0.0
-    """Part of the samples that give no figure."""
+    """Part of the samples without a figure."""
     window_s: float = 90.0
-    """SM activity is a mean over it. Source: Yousefzadeh 2025, 6.2.2."""
+    """SM activity is a mean over this time. Source: Yousefzadeh 2025, 6.2.2."""
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """One attempt on one GPU, for a picture: of a simulation, or of a real run."""
+    """One attempt on one GPU in a picture of a simulation or a real run."""
 
     gpu: int
     """Index over all nodes."""
@@ -126,7 +126,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of one task."""
+    """The end of one task."""
 
     task: int
     kind: str
@@ -136,23 +136,23 @@ class Outcome(Struct, frozen=True, kw_only=True):
     end_s: float | None
     attempts: int
     wasted_s: float
-    """In attempts that failed."""
+    """Time of failed attempts."""
     slowdown: float | None
-    """Duration of the attempt that was done, over the duration without neighbours."""
+    """Duration of the successful attempt over the duration without neighbours."""
 
 
 class BannedPair(Struct, frozen=True):
-    """Two kinds of tasks that were told not to share a GPU again."""
+    """Two commands that were banned from sharing a GPU."""
 
     a: str
     b: str
     """Names of the tasks."""
     stp: float
-    """The true aggregate speed of these two and nobody else."""
+    """The true aggregate speed of these two tasks alone."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of one simulation. Times in seconds, means over tasks."""
+    """The result of one simulation. Times are in seconds, and means are over tasks."""
 
     policy: str
     seed: int
@@ -170,22 +170,22 @@ class Result(Struct, frozen=True, kw_only=True):
     unfinished: int
     """Tasks that did not end as done."""
     stp: float
-    """Work done without neighbours' slowdown over time that GPUs had a task: 1 is no better than one at a time."""
+    """Finished work, in time alone, over the time for which GPUs had a task: 1 equals one task at a time."""
     antt: float
-    """Mean slowdown of a task: 1 is as alone."""
+    """Mean slowdown of a task: 1 is the speed alone."""
     shared_s: float = 0.0
     """GPU time with at least two tasks that were not paused."""
     harmful_s: float = 0.0
-    """Part of it in which they did less together than one at a time: true STP below 1."""
+    """Part of `shared_s` in which the true STP was below 1."""
     paused_s: float = 0.0
-    """Time that tasks were paused."""
+    """Time for which tasks were paused."""
     bans: tuple[BannedPair, ...] = ()
     pairs: tuple[PairRun, ...] = ()
-    """What a user's history has of pairs."""
+    """Records of pairs for a user's history."""
     energy_j: tuple[tuple[float, float], ...]
     """(power exponent, energy of all GPUs from the first submission to the last end)."""
     lower_bound_s: float
-    """No policy has a shorter make-span under the same truth without noise."""
+    """Lower bound of the make-span of any policy under the same truth without noise."""
     wasted_s: float
     """GPU time of failed attempts."""
     waste: float | None = None
@@ -194,17 +194,17 @@ class Result(Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
     bars: tuple[Bar, ...] = ()
     runs: tuple[TaskRun, ...] = ()
-    """What a user's history has of it."""
+    """Records of attempts for a user's history."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A policy under its name in a report."""
+    """A policy with its name in a report."""
 
     name: str
     settings: PackSettings
     knows_sizes: bool = False
-    """An oracle: it sees what is true."""
+    """It is an oracle that knows the true sizes."""
     estimates: bool = True
     """It has the estimator of the live packer; False: recovery only."""
     has_history: bool = False
-    """The second run: it has seen the same tasks once before."""
+    """It has the history of an earlier run of the same tasks."""

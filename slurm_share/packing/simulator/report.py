@@ -1,4 +1,4 @@
-"""Simulations of several policies at every setting of what nobody has measured, and tables of what came of them."""
+"""Compare simulations of several policies over all assumptions, and format the results as tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare(
 
 
 def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Return a record for each policy and setting, for JSON: a result has as many as it has power exponents."""
+    """Return a record for JSON for each result and power exponent."""
     return [
         {
             "policy": result.policy,
@@ -80,7 +80,7 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def harmful_ratio(result: Result) -> float:
-    """Return the part of the time with several tasks on a GPU in which they did less than one at a time would."""
+    """Return the part of the time with several tasks on a GPU in which they did less than one at a time."""
     return result.harmful_s / result.shared_s if result.shared_s else 0.0
 
 
@@ -116,8 +116,8 @@ def cell(values: Sequence[float], form: str) -> str:
 
 
 def table(results: Sequence[Result], width: int | None = None) -> str:
-    """Return a line for each policy: medians, and the ranges over settings and seeds. Where the lines would be longer
-    than `width`: a line for each figure of a policy."""
+    """Return a line for each policy with medians and ranges over settings and seeds. If the lines are longer than
+    `width`, return a line for each figure of a policy."""
     names = list(dict.fromkeys(result.policy for result in results))
     lines = [["POLICY", *(title for title, _, _ in COLUMNS)]]
     for name in names:
@@ -139,24 +139,20 @@ def table(results: Sequence[Result], width: int | None = None) -> str:
 
 
 def against(results: Sequence[Result], base: str = "exclusive") -> str:
-    """Return what each policy saves of another one's make-span, waiting and JCT, setting by setting; empty: no such.
+    """Return the changes of each policy's make-span, waiting and JCT against `base`; empty: there is no such result.
 
-    A reduction is (old - new) / old, compared at the same setting and seed.
+    Results are compared at the same setting and seed.
     """
-    key = _setting
-    bases = {key(result): result for result in results if result.policy == base}
+    bases = {_setting(result): result for result in results if result.policy == base}
     lines = []
     for name in dict.fromkeys(result.policy for result in results if result.policy != base):
-        pairs = [(bases[key(one)], one) for one in results if one.policy == name and key(one) in bases]
+        pairs = [(bases[_setting(one)], one) for one in results if one.policy == name and _setting(one) in bases]
         if not pairs:
             continue
         parts = []
-        for title, value in (
-            ("make-span", _make_span),
-            ("waiting", _wait),
-            ("JCT", _jct),
-        ):
-            changes = [100.0 * (value(new) - value(old)) / value(old) for old, new in pairs if value(old) > 0.0]
+        for title, name_of in (("make-span", "make_span_s"), ("waiting", "wait_s"), ("JCT", "jct_s")):
+            figures = [(getattr(old, name_of), getattr(new, name_of)) for old, new in pairs]
+            changes = [100.0 * (new - old) / old for old, new in figures if old > 0.0]
             if changes:
                 parts.append(f"{title} {cell(changes, '+.0f')} %")
         lines.append(f"{name} against {base}: {', '.join(parts)}")
@@ -168,20 +164,8 @@ def _setting(result: Result) -> tuple[float, float, str, int]:
     return assumed.alpha, assumed.settle_s, assumed.sharing, result.seed
 
 
-def _make_span(result: Result) -> float:
-    return result.make_span_s
-
-
-def _wait(result: Result) -> float:
-    return result.wait_s
-
-
-def _jct(result: Result) -> float:
-    return result.jct_s
-
-
 def text(trace: Trace, results: Sequence[Result], width: int | None = None) -> str:
-    """Return the whole report for people. `width`: of their terminal; None: any."""
+    """Return the whole report as text. `width`: of the terminal; None: unlimited."""
     settings = {(one.assumptions.alpha, one.assumptions.settle_s) for one in results}
     seeds = sorted({one.seed for one in results})
     exponents = sorted({exponent for one in results for exponent, _ in one.energy_j})

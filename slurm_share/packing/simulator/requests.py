@@ -1,9 +1,9 @@
-"""What `slurm-share pack simulate` asks for, and the answer as text, as records and as a picture."""
+"""Answer the requests of `slurm-share pack simulate` with text, records for JSON and a picture."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ GPUS_MOST = 1024
 
 
 class SimulationRequest(Struct, frozen=True, kw_only=True):
-    """A simulation as a user asks for it; None: as the trace, or the published assumptions, have it."""
+    """A simulation as a user asks for it. None: the value of the trace, or the default assumption."""
 
     trace: str
     """A generator's name, or a path."""
@@ -31,7 +31,7 @@ class SimulationRequest(Struct, frozen=True, kw_only=True):
     format: str | None = None
     throughputs: Path | None = None
     rows: int | None = None
-    """Jobs of a cluster's log that are read at most."""
+    """Most jobs that are read from a cluster log."""
     gpu_model: str = "v100"
     gpus: int | None = None
     nodes: int | None = None
@@ -44,11 +44,11 @@ class SimulationRequest(Struct, frozen=True, kw_only=True):
     missing_ratio: float = 0.0
     has_picture: bool = False
     width: int | None = None
-    """Of the terminal that shows the text; None: any."""
+    """Width of the terminal; None: unlimited."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The results of a request."""
 
     text: str
     record: dict[str, Any]
@@ -58,7 +58,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int], None] | None = None) -> Answer:
-    """Simulate. `on_progress`: called with the simulations done and all. Raises UsageError, SimulationError."""
+    """Run the simulations. `on_progress` gets the numbers of finished and of all simulations. Raises UsageError,
+    SimulationError."""
     _check(request)
     of_seed = _traces(request)
     seeds = range(request.seed, request.seed + request.runs)
@@ -71,11 +72,11 @@ def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int],
         request.settles_s or report.SETTLES_S,
     )
     every = len(seeds) * len(settings) * len(chosen)
-    shown = _shown(settings)
+    drawn_setting = min(settings, key=lambda one: (abs(one.alpha - 1.0), one.settle_s))
     results: list[Result] = []
     drawn: Result | None = None
     for result in report.compare(of_seed, chosen, seeds, settings, has_bars=request.has_picture):
-        if drawn is None and result.assumptions == shown and result.policy == chosen[0].name:
+        if drawn is None and result.assumptions == drawn_setting and result.policy == chosen[0].name:
             drawn = result
         results.append(msgspec.structs.replace(result, bars=(), runs=(), outcomes=()))
         if on_progress is not None:
@@ -109,10 +110,7 @@ def _check(request: SimulationRequest) -> None:
 
 
 def _traces(request: SimulationRequest) -> Callable[[int], Trace]:
-    """Return what makes the trace of a seed: a generator, a log whose sizes are drawn, or the same file for each.
-
-    Raises UsageError.
-    """
+    """Return a function from seed to trace: a generator, a log with drawn sizes, or a constant. Raises UsageError."""
     generator = traces.GENERATORS.get(request.trace)
     if generator is not None and request.format is None:
         _without_rows(request)
@@ -165,18 +163,10 @@ def _changed(trace: Trace, request: SimulationRequest) -> Trace:
 
 
 def _fitted(policy: Policy, trace: Trace) -> Policy:
-    """Return a policy with at most two tasks on a GPU where interference was measured for pairs, and no more."""
+    """Return a policy with at most two tasks on a GPU if the trace has measured interference of pairs."""
     if not trace.speeds or policy.settings.max_per_gpu is not None:
         return policy
     return msgspec.structs.replace(policy, settings=msgspec.structs.replace(policy.settings, max_per_gpu=2))
-
-
-def _shown(settings: Sequence[Assumptions]) -> Assumptions:
-    return min(settings, key=_distance)
-
-
-def _distance(assumed: Assumptions) -> tuple[float, float]:
-    return abs(assumed.alpha - 1.0), assumed.settle_s
 
 
 def _picture(trace: Trace, result: Result) -> str:
@@ -191,7 +181,7 @@ def _picture(trace: Trace, result: Result) -> str:
 
 
 def draw_run(folder: Path) -> str:
-    """Return an SVG of what happened in a run; nothing is simulated. Raises TraceError."""
+    """Return an SVG of a recorded run, without simulation. Raises TraceError."""
     try:
         run = recorded.read(folder)
     except recorded.RecordedError as error:
@@ -211,7 +201,7 @@ def draw_run(folder: Path) -> str:
 
 
 def check_picture(file: Path) -> None:
-    """Raise UsageError for a picture that has no place: better before a long simulation than after it."""
+    """Raise UsageError if a picture cannot be written to this file. Call it before a long simulation."""
     if os.path.isdir(file):  # noqa: PTH112 - Path.is_dir() raises where a name is too long
         raise UsageError(f"--picture {shown(str(file))}: this is a folder; write a file's name")
     if not os.path.isdir(file.parent):  # noqa: PTH112

@@ -1,4 +1,4 @@
-"""Estimators that only a simulation has: one that knows what is true, and one that knows nothing."""
+"""Estimators for simulations: an oracle that knows the true sizes, and one without any estimates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from .records import SimTask
 
 
 class Oracle(Estimator):
-    """An estimator that knows what is true."""
+    """An estimator that knows the true sizes and durations."""
 
     def __init__(self, tasks: Iterable[SimTask], gpu_model: str) -> None:
         super().__init__()
         self._tasks = {task.task: task for task in tasks}
 
     def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return the true peak and duration."""
         task = self._tasks[ask.task]
         return Estimate(
             point_mib=task.peak_mib,
@@ -30,25 +29,23 @@ class Oracle(Estimator):
         )
 
     def learn(self, run: TaskRun) -> None:
-        """Do nothing."""
+        pass  # the truth does not change
 
     def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Do nothing."""
+        pass
 
     def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
-        """Return 1: a true peak does not grow."""
         return 1.0
 
 
 class NoEstimates(Estimator):
-    """An estimator that knows nothing and learns nothing: Yousefzadeh's policies with recovery only."""
+    """An estimator that never gives or learns a size, for Yousefzadeh's policies with recovery only."""
 
     def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return that nothing is known."""
         return Estimate(point_mib=None, safe_mib=None, source="unknown")
 
     def learn(self, run: TaskRun) -> None:
-        """Do nothing."""
+        pass
 
     def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Do nothing."""
+        pass

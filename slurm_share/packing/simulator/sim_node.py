@@ -1,10 +1,12 @@
-"""The nodes of a simulation, their GPUs, and the tasks that run there: plain state, which the world changes."""
+"""The state of a simulation: its nodes, their GPUs, and the running tasks. The world changes it."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
 
 from ..decision_records import Start
 from ..group_speeds import GroupSpeeds
@@ -18,105 +20,69 @@ from .rates import TaskRates
 from .records import SimTask
 
 BEGIN_UNIX_S = 1.7e9
-"""Unix time at which simulations begin: histories count in days."""
+"""Unix time at which simulations begin, since histories use Unix time."""
 
 
-class Attempt:
-    """A task that runs."""
+class Attempt(Struct, eq=False):
+    """A running attempt at a task."""
 
-    __slots__ = (
-        "alone_s",
-        "cap_mib",
-        "estimate",
-        "gpus",
-        "granted_mib",
-        "history",
-        "is_alone",
-        "is_paused",
-        "load",
-        "memory_mib",
-        "number",
-        "peak_seen_mib",
-        "rates",
-        "remaining_s",
-        "reserved_mib",
-        "sampled_s",
-        "speed",
-        "started_s",
-        "task",
-        "updated_s",
-        "version",
-    )
+    task: SimTask
+    load: truth.Load
+    start: Start
+    number: int
+    gpus: tuple[SimGpu, ...]
+    started_s: float
+    updated_s: float = 0.0
+    remaining_s: float = 0.0
+    speed: float = 1.0
+    version: int = 0
+    memory_mib: int = 0
+    peak_seen_mib: int | None = None
+    sampled_s: float = 0.0
+    reserved_mib: int = 0
+    granted_mib: int = 0
+    """The reservation that had room; growth that found none is not in it."""
+    history: list[tuple[float, int]] = []
+    estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
+    alone_s: float = 0.0
+    is_paused: bool = False
+    rates: TaskRates | None = None
+    """None: the policy does not use rates."""
 
-    def __init__(self, task: SimTask, load: truth.Load, start: Start, number: int, gpus: Sequence[SimGpu], now: float):
-        self.task = task
-        self.load = load
-        self.number = number
-        self.gpus = tuple(gpus)
-        self.started_s = now
-        self.updated_s = now
-        self.remaining_s = task.work_s
-        self.speed = 1.0
-        self.version = 0
-        self.memory_mib = 0
-        self.peak_seen_mib: int | None = None
-        self.sampled_s = now
-        self.reserved_mib = start.reserve_mib
-        self.granted_mib = start.reserve_mib  # what there was room for: growth that found none is not in it
-        self.cap_mib = start.cap_mib
-        self.is_alone = start.is_alone
-        self.history: list[tuple[float, int]] = [(now, 0)]
-        self.estimate: tuple[Source, int | None, int | None] = ("unknown", None, None)
-        self.alone_s = 0.0
-        self.is_paused = False
-        self.rates: TaskRates | None = None  # the policy does not ask for it
+    def __post_init__(self) -> None:
+        self.updated_s = self.sampled_s = self.started_s
+        self.remaining_s = self.task.work_s
+        self.reserved_mib = self.granted_mib = self.start.reserve_mib
+        self.history = [(self.started_s, 0)]
 
 
-class SimGpu:
+class SimGpu(Struct, eq=False):
     """A GPU, and its integrals over time."""
 
-    __slots__ = (
-        "busy_s",
-        "changed_s",
-        "energy_j",
-        "epoch",
-        "facts",
-        "harmful_s",
-        "index",
-        "integral",
-        "memory_mib",
-        "noise",
-        "points",
-        "running",
-        "shared_s",
-        "sm",
-        "stp",
-        "updated_s",
-        "watts",
-    )
-
-    def __init__(self, facts: GpuFacts, index: int, exponents: int):
-        self.facts = facts
-        self.index = index
-        self.running: list[Attempt] = []
-        self.memory_mib = 0
-        self.sm = 0.0
-        self.noise = 0.0
-        self.updated_s = 0.0
-        self.integral = 0.0
-        self.points: deque[tuple[float, float, float]] = deque([(0.0, 0.0, 0.0)])
-        """(time, integral of the SM activity up to then, SM activity from then on)"""
-        self.watts = [0.0] * exponents
-        self.energy_j = [0.0] * exponents
-        self.busy_s = 0.0
-        self.stp: float | None = None  # of tasks that are not paused; None: there are fewer than two
-        self.shared_s = self.harmful_s = 0.0
-        self.epoch = 0
-        """Counts the changes of its tasks."""
-        self.changed_s = 0.0
+    facts: GpuFacts
+    index: int
+    watts: list[float]
+    """Power for each exponent."""
+    energy_j: list[float]
+    running: list[Attempt] = []
+    memory_mib: int = 0
+    sm: float = 0.0
+    noise: float = 0.0
+    updated_s: float = 0.0
+    integral: float = 0.0
+    points: deque[tuple[float, float, float]] = field(default_factory=lambda: deque([(0.0, 0.0, 0.0)]))
+    """(time, integral of the SM activity up to then, SM activity from then on)"""
+    busy_s: float = 0.0
+    stp: float | None = None
+    """Aggregate speed of the tasks that are not paused; None: there are fewer than two."""
+    shared_s: float = 0.0
+    harmful_s: float = 0.0
+    epoch: int = 0
+    """Number of changes of its tasks."""
+    changed_s: float = 0.0
 
     def settle(self, now: float) -> float:
-        """Bring its integrals, and the work of its tasks, up to now; return the seconds that tasks were paused."""
+        """Update the integrals and the work of the tasks until now; return the seconds for which tasks were paused."""
         passed = now - self.updated_s
         if passed > 0.0:
             self.integral += self.sm * passed
@@ -152,17 +118,12 @@ class SimGpu:
 
 
 class SimNode:
-    """A node: a board, its GPUs, and what is known of its next decisions."""
+    """A node: its board, its GPUs, and the times of its next decisions."""
 
-    __slots__ = (
-        "board", "decide_now", "gpus", "groups", "hot", "is_ticking", "its", "running", "waiting", "wake_s",
-        "wake_version",
-    )  # fmt: skip
-
-    def __init__(self, board: Board, gpus: Sequence[SimGpu], speeds: Speeds, keep: Callable[[PairRun], None]):
+    def __init__(self, board: Board, gpus: Sequence[SimGpu], speeds: Speeds, keep: Callable[[PairRun], None]) -> None:
         self.board = board
         self.its: dict[int, RunningTask] = {}
-        """Running tasks as the packer keeps them, for the policy `gain`."""
+        """Running tasks in the form of the packer, for the policy `gain`."""
         facts = {gpu.facts.uuid: gpu.facts for gpu in gpus}
         self.groups = GroupSpeeds(speeds, facts, self.its, unix_s=BEGIN_UNIX_S, keep=keep)
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}

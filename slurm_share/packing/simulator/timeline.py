@@ -1,4 +1,4 @@
-"""A picture of a run or of a simulation: GPUs are rows, time goes to the right, tasks are stacked by their memory."""
+"""Draw a run or a simulation: GPUs are rows, time goes to the right, tasks are stacked by their memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from .records import Bar
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-"""Okabe and Ito's colours, which people with any colour vision can tell apart."""
+"""The colours of Okabe and Ito, which are distinguishable with any colour vision."""
 DONE = ("done", "running")
 WIDTH, ROW, GAP, LEFT, TOP, RIGHT = 1200, 110, 26, 110, 70, 24
 LABEL_LEAST = 34
-"""Pixels: a task's number is written where its bar is at least so wide, and high enough."""
+"""Least width of a bar in pixels for the number of its task."""
 FONT = "font-family='DejaVu Sans, Arial, sans-serif'"
 
 
@@ -25,7 +25,7 @@ def draw(
     is_simulated: bool,
     gpu_names: Sequence[str] = (),
 ) -> str:
-    """Return an SVG. `gpu_mib`: the memory of each GPU, by index. Tasks that did not end as done are hatched in red."""
+    """Return an SVG. `gpu_mib`: memory of each GPU, by index. Tasks that did not end as done are hatched in red."""
     begin = min((bar.start_s for bar in bars), default=0.0)
     end = max((bar.end_s for bar in bars), default=1.0)
     span = max(end - begin, 1e-9)
@@ -71,7 +71,7 @@ Piece = tuple[float, float, int, int]
 
 
 def _stacked(bars: Sequence[Bar]) -> list[tuple[Bar, list[Piece]]]:
-    """Return each bar of one GPU with its pieces: those that started earlier lie below."""
+    """Return each bar of one GPU with its pieces, stacked by start time from the bottom."""
     bars = sorted(bars, key=lambda bar: (bar.start_s, bar.task, bar.attempt))
     pieces: list[list[Piece]] = [[] for _ in bars]
     changes = sorted({time for bar in bars for time in (bar.start_s, bar.end_s, *(at for at, _ in bar.memory))})
@@ -130,7 +130,7 @@ def _bar(bar: Bar, pieces: Sequence[Piece], begin: float, scale: float, top: flo
 
 
 def _cross(x: float, y: float) -> str:
-    """Return the mark of an attempt that did not end as done: many are too short to be seen as a bar."""
+    """Return a cross for an attempt that did not end as done, since many are too short to be visible as a bar."""
     return (
         f"<path d='M{x - 4:.1f},{y - 4:.1f} l8,8 m0,-8 l-8,8' stroke='#ffffff' stroke-width='4'/>"
         f"<path d='M{x - 4:.1f},{y - 4:.1f} l8,8 m0,-8 l-8,8' stroke='#B00020' stroke-width='2'/>"
@@ -138,7 +138,7 @@ def _cross(x: float, y: float) -> str:
 
 
 def _axis(span: float, plot: float, top: float) -> list[str]:
-    """Return ticks at round times."""
+    """Return the time axis with ticks at round times."""
     unit, name = (3600.0, "h") if span >= 7200.0 else (60.0, "min") if span >= 120.0 else (1.0, "s")
     length = span / unit
     step = next(

@@ -1,4 +1,4 @@
-"""What comes of a simulation: the ends of its tasks and attempts, and the result that is made of them."""
+"""Collect the ends of tasks and attempts in a simulation, and compute its result."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .records import Assumptions, BannedPair, Bar, Outcome, Policy, Result, Trac
 from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu
 
 WORKERS_PER_GPU = 16
-"""Tasks of a node that may run at once, for each of its GPUs."""
+"""Most tasks at once on a node, per GPU."""
 
 
 class Totals:
-    """Counts and times of one simulation. Its dicts are by task."""
+    """Counts and times of one simulation. The dicts are keyed by task."""
 
     def __init__(self, trace: Trace, policy: Policy, assumed: Assumptions, seed: int, *, has_bars: bool) -> None:
-        """`has_bars`: record what a picture needs."""
+        """Start with zero counts. `has_bars`: collect the bars of a picture."""
         self._trace = trace
         self._policy = policy
         self._assumed = assumed
@@ -32,10 +32,10 @@ class Totals:
         self.kinds: dict[int, str] = {}
         self.attempts: dict[int, int] = {}
         self.wasted: dict[int, float] = {}
-        """Seconds of attempts that did not end with the task done."""
+        """Seconds of attempts that did not end as done."""
         self.slowdowns: dict[int, float] = {}
         self.wastes: list[float] = []
-        """Of each done task: what was booked beyond its peak, as a part of the peak."""
+        """For each finished task: booked memory beyond its peak, over the peak."""
         self.last_end = 0.0
         self.oom_own = 0
         self.oom_neighbour = 0
@@ -48,10 +48,8 @@ class Totals:
         self.bans: list[BannedPair] = []
 
     def ended(self, attempt: Attempt, kind: EndKind, now: float, measured: Mapping[str, Any]) -> TaskRun:
-        """Note the end of an attempt, and return it as the packer would write it to the history.
-
-        `measured`: fields of the record that a launcher has measured.
-        """
+        """Record the end of an attempt, and return its record for the history. `measured`: fields of that record that
+        only some launchers measure."""
         task = attempt.task
         age = now - attempt.started_s
         if self._has_bars:
@@ -75,7 +73,7 @@ class Totals:
                 if age >= limit
             ),
             reserved_mib=attempt.reserved_mib,
-            cap_mib=attempt.cap_mib,
+            cap_mib=attempt.start.cap_mib,
             source=source,
             estimate_mib=point,
             safe_mib=safe,
@@ -105,7 +103,7 @@ class Totals:
         ]
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """Return what became of each task."""
+        """Return the outcome of each task."""
         return tuple(
             Outcome(
                 task=task.task,
@@ -121,7 +119,7 @@ class Totals:
         )
 
     def result(self, gpus: Sequence[SimGpu]) -> Result:
-        """Return what came of the simulation. `gpus`: all of them, as they were at the last end."""
+        """Return the result of the simulation. `gpus`: all GPUs, at the time of the last end."""
         tasks = self._trace.tasks
         outcomes = self.outcomes()
         ended = [one for one in outcomes if one.end_s is not None and one.first_start_s is not None]

@@ -1,4 +1,4 @@
-"""The error of a trace that cannot be used."""
+"""The error for a trace that cannot be used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.errors import UsageError, shown
 
 
 class TraceError(UsageError):
-    """A trace that cannot be used."""
+    """Raised for a trace that cannot be used, with file, line and reason."""
 
     def __init__(self, file: Path, line: int | None, why: str) -> None:
         self.file, self.line, self.why = file, line, why

@@ -1,8 +1,7 @@
-"""Read traces of others, given by path: Gavel's, CARMA's, logs of clusters; and what was measured: a run's folder,
-a user's history.
+"""Read a trace from a path: published traces (Gavel, CARMA, cluster logs), the folder of a run, or a user's history.
 
-A file that cannot be used is refused with its name, the line and what is wrong there. What a format does not say is
-assumed, and the trace's notes say so.
+A file that cannot be used is refused with its name, line and reason. Values that a format lacks are assumed, and the
+notes of the trace list them.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from .trace_error import TraceError
 FORMATS = ("gavel", "carma", "run", "history", *cluster_logs.FORMATS)
 FILE_MOST_BYTES = 64 << 20
 UNKNOWN_SM = 0.5
-"""Assumed for a task of which nothing is known. Means of whole GPUs in clusters are about that."""
+"""Assumed SM activity of an unknown task, close to the mean of whole GPUs in clusters."""
 SMALL_MIB = 300
-"""A CUDA context alone takes about that; assumed for tasks that no sample saw."""
+"""Assumed memory of tasks that no sample saw: about the size of a CUDA context."""
 
 
 def read(path: Path, form: str | None = None, *, throughputs: Path | None = None, gpu_model: str = "v100") -> Trace:
     """Return the trace in a file or folder. Raises TraceError.
 
-    form: one of FORMATS; None: told by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
+    form: one of FORMATS; None: by the name. throughputs, gpu_model: Gavel's matrix, and the GPU in it.
     """
     form = form or form_of(path)
     try:
@@ -63,14 +62,14 @@ def _read_form(path: Path, form: str, throughputs: Path | None, gpu_model: str) 
 
 
 def form_of(path: Path) -> str:
-    """Return the format that a path tells. Raises TraceError."""
+    """Return the format that belongs to a path. Raises TraceError."""
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir() raises where a name is too long
         return "run"
     known = {".trace": "gavel", ".sh": "carma", ".jsonl": "history"}.get(path.suffix, cluster_logs.form_of(path.name))
     if known is None:
         why = "there is no such file or folder"
         if os.path.lexists(path):
-            why = "its name does not tell its format"
+            why = "its format is not known from its name"
         elif near := difflib.get_close_matches(str(path), traces.TRACES, n=1):
             why = f"{why} (did you mean {near[0]}?)"
         raise TraceError(
@@ -105,7 +104,7 @@ def _number(path: Path, line: int, what: str, text: str, least: float = 0.0, mos
 
 
 def _sorted(made: Sequence[SimTask]) -> tuple[SimTask, ...]:
-    """Return tasks by submission, the first at 0, numbered anew."""
+    """Return the tasks sorted by submission, renumbered, with the first submission at 0."""
     first = min((one.submitted_s for one in made), default=0.0)
     ordered = sorted(made, key=lambda one: (one.submitted_s, one.task))
     return tuple(
@@ -144,8 +143,8 @@ GAVEL_SIZES: Mapping[str, tuple[int, float]] = {
     "Recommendation (batch size 8192)": (4800, 0.50),
     "CycleGAN": (7500, 0.75),
 }
-"""Gavel's job types -> memory in MiB, SM activity; all assumed, so that pairs that did not run together in its matrix
-do not fit into 16 GB here either (ResNet-50: Yousefzadeh 2025, Table 6.2)."""
+"""Gavel's job type -> (memory in MiB, SM activity). All are assumed such that pairs that could not run together in
+Gavel's matrix do not fit into 16 GB (ResNet-50: Yousefzadeh 2025, Table 6.2)."""
 GAVEL_MIB = {"v100": 16160, "p100": 16280, "k80": 11441}
 MATRIX = "simulation_throughputs.json"
 
@@ -210,13 +209,13 @@ def read_gavel(path: Path, throughputs: Path | None, gpu_model: str) -> Trace:
         notes=(
             "memory and SM activity of Gavel's jobs are assumed; rates alone and in pairs are measured "
             f"({matrix.name}, {gpu_model}); three and more on a GPU: the product of the pairs",
-            *(f"nothing is assumed of {job}: 4000 MiB" for job in unknown),
+            *(f"the memory of {job} is not known: 4000 MiB are assumed" for job in unknown),
         ),
     )
 
 
 def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]:
-    """Return job type -> neighbour (None: alone) -> steps a second, of jobs with one GPU. Raises TraceError."""
+    """Return job type -> neighbour (None: alone) -> steps a second, for jobs with one GPU. Raises TraceError."""
     try:
         table = msgspec.json.decode(_text(path).encode(), type=dict[str, dict[str, dict[str, Any]]])
     except msgspec.DecodeError as error:
@@ -242,7 +241,7 @@ def read_rates(path: Path, gpu_model: str) -> dict[str, dict[str | None, float]]
 
 
 def _job(path: Path, key: str) -> str | None:
-    """Return the job type in a key "('A3C', 1)"; None: it has more than one GPU."""
+    """Return the job type in a key such as "('A3C', 1)"; None: the job has more than one GPU."""
     try:
         job, gpus = ast.literal_eval(key)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -263,8 +262,8 @@ _SUBMIT = re.compile(r"python\S*\s+\S*submit\.py\s+--task\s+(\S+)")
 _RAD_LEAST = 8
 MINUTES_UNKNOWN = 30.0
 MINUTES = {"mnist_train": 5.0}
-"""Assumed where the program is in the published submissions and not in the table: with it, these take as much GPU time
-as was published."""
+"""Assumed minutes of a program that is in the published submissions but not in the table; they give the published GPU
+time."""
 _PROGRAMS = {
     "resnet50": "resnet50", "efficientnet": "efficientnet_b0", "mobilenet": "mobilenet_v2", "vgg": "vgg16",
     "vgg16": "vgg16", "xception": "xception", "inception": "inception", "bert_base_on_wiki": "bert_base",
@@ -277,7 +276,7 @@ _PROGRAMS = {
 
 
 class _Rad(Struct, frozen=True):
-    """What a .rad file says. The lines are told by their position: command, model, data, batch, policy, GPUs, MiB."""
+    """The content of a .rad file, whose lines are command, model, data, batch, policy, GPUs and MiB."""
 
     program: str
     batch: int
@@ -346,7 +345,7 @@ def _read_rad(file: Path) -> _Rad:
         raise TraceError(
             file,
             number,
-            "behind the command stand the model's file, data, batch size, policy, GPUs and memory in MiB; "
+            "the command has to be followed by the model's file, data, batch size, policy, GPUs and memory in MiB; "
             f"here are {len(lines) - at - 1} lines",
         )
     number, command = lines[at]
@@ -397,13 +396,13 @@ def _carma_task(number: int, time: float, rad: _Rad, workload: traces.Workload |
     )
 
 
-# ---- What was measured ----
+# ---- Measured runs ----
 
 
 def read_run(path: Path) -> Trace:
-    """Return the tasks of a run as they were measured. Raises TraceError, RecordedError.
+    """Return the measured tasks of a run. Raises TraceError, RecordedError.
 
-    Durations are those beside the neighbours that they had; all tasks are submitted when the run begins.
+    Durations include the slowdown by neighbours, and all tasks are submitted when the run begins.
     """
     run = recorded.read(path)
     best: dict[int, recorded.Attempt] = {}
@@ -411,7 +410,7 @@ def read_run(path: Path) -> Trace:
         if attempt.outcome == "done":
             best.setdefault(attempt.task, attempt)
     if not best:
-        raise TraceError(path, None, "no task of it was done: there is nothing to play again")
+        raise TraceError(path, None, "it has no finished task to simulate")
     made = [_measured(one, run.seen.get((one.task, one.attempt))) for _, one in sorted(best.items())]
     unseen = sum(one.peak_gpu_mib is None for one in best.values())
     guessed = sum(recorded.sm_alone(run.seen.get((one.task, one.attempt))) is None for one in best.values())
@@ -461,7 +460,7 @@ def _measured(attempt: recorded.Attempt, seen: recorded.Seen | None) -> SimTask:
 
 
 def read_history(path: Path) -> Trace:
-    """Return the finished tasks of a user's history, a TaskRun a line. Raises TraceError."""
+    """Return the finished tasks of a user's history, one TaskRun per line. Raises TraceError."""
     made, notes = [], []
     for number, line in _lines(path):
         try:
@@ -487,15 +486,15 @@ def read_history(path: Path) -> Trace:
             )
         )
     if not made:
-        raise TraceError(path, None, "no task in it was done: there is nothing to play again")
+        raise TraceError(path, None, "it has no finished task to simulate")
     notes.append(f"SM activity {UNKNOWN_SM:g} is assumed where it was not measured; durations are as measured")
     return Trace(name=path.name, tasks=_sorted(made), notes=tuple(notes))
 
 
 def _why_not(run: TaskRun) -> str:
-    """Return why a line cannot be one of ours; empty: it can."""
+    """Return why a line cannot have been written by slurm-share; empty: it can."""
     if run.version != VERSION:
-        return f"version {run.version}; known is {VERSION}"
+        return f"it has version {run.version}; only {VERSION} is known"
     if not is_sane(run):
         return (
             f"its text is not hashes and short names, or its figures cannot be: at {run.when:g} s after "

@@ -1,8 +1,8 @@
-"""Generated traces: the tasks of Yousefzadeh 2025 (`thesis60`, `thesis90`), and sweeps.
+"""Generate traces: the tasks of Yousefzadeh 2025 (`thesis60`, `thesis90`), and sweeps.
 
-Facts: Table 6.2 (batch size, GPUs, minutes an epoch, epochs, memory: its GB are 1000 MiB), 6.3.1 (shares of the
-classes), the number of two-GPU tasks and the spans of the published submission scripts. Assumed: the SM activity of
-every task, which no table has; the burstiness of the arrivals; which configurations of a class are drawn.
+Published: Table 6.2 (batch size, GPUs, minutes per epoch, epochs, memory, where 1 GB is 1000 MiB), 6.3.1 (parts of the
+classes), the number of two-GPU tasks and the spans of the published submission scripts. Assumed: the SM activity of all
+tasks, the burstiness of the arrivals, and the selection of configurations within a class.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .records import SimTask, Trace
 
@@ -20,12 +21,12 @@ ASSUMED_SM = "the SM activity of the tasks is assumed: no published table has it
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """A row of the table: a program and its size."""
+    """A program and its size: a row of Table 6.2."""
 
     name: str
     batch: int
     minutes: float
-    """Of an epoch, alone on one A100 with 40 GB (or on two)."""
+    """Duration of an epoch alone on one A100 with 40 GB (or on two)."""
     epochs: tuple[int, ...]
     memory_mib: int
     sm_ratio: float
@@ -34,7 +35,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The name that people read."""
+        """Return the shown name, with the batch size."""
         return f"{self.name} {self.batch}"
 
 
@@ -73,32 +74,32 @@ LIGHT = (
     *_cifar("resnet34", ((0.49, 2150), (0.30, 2170), (0.20, 2190))),
     *_cifar("mobilenet_v3_small", ((0.54, 1780), (0.32, 1790), (0.22, 1820))),
 )
-"""Yousefzadeh 2025, Table 6.2. SM activities: assumed, rising with the batch size."""
+"""Yousefzadeh 2025, Table 6.2. SM activities are assumed to rise with the batch size."""
 
 
 class _Mix(Struct, frozen=True):
-    """How many tasks of each class a trace has, and how long they take to be submitted."""
+    """Number of tasks of each class in a trace, and the time span of their submissions."""
 
     light: int
     medium: int
     large: int
     two_gpus: int
-    """Of the large ones."""
+    """Number of two-GPU tasks among the large ones."""
     span_s: float
     burst: float
-    """Coefficient of variation of the gaps: assumed."""
+    """Coefficient of variation of the gaps, assumed."""
 
 
 MIXES = {
     "thesis60": _Mix(0, 50, 10, 3, 8966.0, 1.3),
     "thesis90": _Mix(59, 24, 7, 5, 12514.0, 1.6),
 }
-"""6.3.1: 83 % medium and 17 % large of 60; 65, 27 and 8 % light, medium and large of 90. Two-GPU tasks: of the
-published scripts' 9 and 8 large tasks, 3 and 6 have two GPUs; here as large a part."""
+"""6.3.1: of 60 tasks 83 % are medium and 17 % large; of 90 tasks 65 % are light, 27 % medium and 8 % large. In the
+published scripts, 3 of 9 and 6 of 8 large tasks have two GPUs; the same part is used here."""
 
 
 def _gaps(draw: random.Random, count: int, span_s: float, burst: float) -> list[float]:
-    """Return submission times from 0 to the span, with gamma-distributed gaps of a coefficient of variation."""
+    """Return submission times from 0 to the span, with gamma-distributed gaps. `burst`: coefficient of variation."""
     shape = 1.0 / burst**2
     gaps = [draw.gammavariate(shape, 1.0) for _ in range(count - 1)]
     scale = span_s / sum(gaps) if gaps else 0.0
@@ -124,7 +125,7 @@ def _task(number: int, workload: Workload, epochs: int, submitted_s: float) -> S
 
 
 def thesis(name: str, seed: int) -> Trace:
-    """Return `thesis60` or `thesis90` with the configurations and arrivals of a seed."""
+    """Return `thesis60` or `thesis90` with configurations and arrivals drawn by a seed."""
     mix = MIXES[name]
     draw = random.Random(f"{name} {seed}")
     two = [one for one in LARGE if one.gpus == 2]
@@ -145,13 +146,13 @@ def thesis(name: str, seed: int) -> Trace:
 SWEEP_FAMILIES = 6
 SWEEP_SETTINGS = 10
 SWEEP_LATE_RATIO = 0.2
-"""Part of the families whose memory rises once more, by half at most, after half of their work: a validation."""
+"""Part of the families with a late rise of memory by at most half, after half of their work, as by a validation."""
 SWEEP_LIARS_RATIO = 0.1
-"""Part of the tasks whose user wrote a size, half of what they need."""
+"""Part of the tasks with a --gpu-mem of half of their need."""
 
 
 def sweep(seed: int, families: int = SWEEP_FAMILIES, settings: int = SWEEP_SETTINGS) -> Trace:
-    """Return families of tasks whose memory is a line through a number of their command, durations heavy-tailed."""
+    """Return families of tasks with memory linear in a number of the command, and heavy-tailed durations."""
     draw = random.Random(f"sweep {seed}")
     made: list[SimTask] = []
     for family in range(families):
@@ -182,8 +183,7 @@ def sweep(seed: int, families: int = SWEEP_FAMILIES, settings: int = SWEEP_SETTI
     draw.shuffle(made)
     times = _gaps(draw, len(made), 60.0 * len(made), 1.3)
     tasks = tuple(
-        SimTask(**{**{name: getattr(one, name) for name in one.__struct_fields__}, "task": number, "submitted_s": time})
-        for number, (one, time) in enumerate(zip(made, times, strict=True))
+        replace(one, task=number, submitted_s=time) for number, (one, time) in enumerate(zip(made, times, strict=True))
     )
     return Trace(name="sweep", tasks=tasks, notes=("all tasks are invented: linear in one number, some late peaks",))
 
@@ -196,7 +196,7 @@ GENERATORS: dict[str, Callable[[int], Trace]] = {
 
 
 def many(tasks: int, nodes: int, seed: int) -> Trace:
-    """Return many tasks of Table 6.2 for several nodes with 8 GPUs each, submitted over the time that they take."""
+    """Return many tasks of Table 6.2 for several nodes with 8 GPUs each, for the benchmark."""
     draw = random.Random(f"many {seed}")
     pool = [*LIGHT, *MEDIUM, *(one for one in LARGE if one.gpus == 1)]
     workloads = [draw.choice(pool) for _ in range(tasks)]

@@ -1,7 +1,6 @@
-"""What is true in a simulation: how tasks slow each other down, how their memory grows, what GPUs draw.
+"""Compute the truth of a simulation: interference between tasks, growth of their memory, power of GPUs.
 
-The capacity model is that of `rules.interference`, whose formula it takes, with demands, an exponent and noise of its
-own: what a policy believes is another thing.
+It uses the formula of `rules.interference` with its own demands, exponent and noise, which policies do not know.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from ..rules.interference import BUSY_FACTOR, soft
 from .records import Assumptions, SimTask, Trace
 
 HARMFUL_STP = (0.6, 0.95)
-"""The aggregate speed of two tasks of a harmful pair is drawn from these."""
+"""Range of the aggregate speed of a harmful pair."""
 RAMP_STEPS = 8
-"""A task's memory rises to its size in so many equal steps."""
+"""Number of equal steps in which a task's memory rises to its size."""
 
 
 class Load:
-    """What one task asks of a GPU, ready for many evaluations."""
+    """The demands of one task on a GPU, with precomputed values."""
 
     __slots__ = ("busy", "dram", "name", "of_soft", "sm", "soft_dram", "soft_sm", "stretched")
 
@@ -35,11 +34,11 @@ class Load:
         self.soft_sm = soft(self.sm, assumed.capacity_exponent)
         self.soft_dram = soft(self.dram, assumed.capacity_exponent)
         self.of_soft = self.stretched * max(self.sm / self.soft_sm, self.dram / self.soft_dram)
-        """Part of a GPU's capacity that it takes at full speed, as the model counts it."""
+        """Part of a GPU's capacity that it takes at full speed, by the model."""
 
 
 class Interference:
-    """Speeds of tasks that share a GPU: measured pairs where a trace has them, else the capacity model with noise."""
+    """Speeds of tasks that share a GPU, from the measured pairs of a trace, else from the capacity model with noise."""
 
     def __init__(self, assumed: Assumptions, seed: int, measured: Mapping[tuple[str, str], float] = {}) -> None:
         self._assumed = assumed
@@ -49,7 +48,7 @@ class Interference:
         self._harm: dict[tuple[str, str], float] = {}
 
     def speeds(self, loads: Sequence[Load]) -> list[float]:
-        """Return the speed of each of the tasks on one GPU, 1: as alone."""
+        """Return the speed of each task on one GPU; 1 is its speed alone."""
         if len(loads) < 2:
             return [1.0] * len(loads)
         if self._measured:
@@ -72,12 +71,12 @@ class Interference:
         return speeds
 
     def _harm_of(self, index: int, loads: Sequence[Load]) -> float:
-        """Return the part of its speed that the harmful pairs leave to a task."""
+        """Return the part of its speed that a task keeps beside harmful neighbours."""
         own = loads[index]
         return math.prod(self._harm_of_pair(own, other) for at, other in enumerate(loads) if at != index)
 
     def _harm_of_pair(self, one: Load, other: Load) -> float:
-        """Return the part of both speeds that a pair keeps: 1, or what brings its aggregate speed to the one drawn."""
+        """Return the part of both speeds that a pair keeps; below 1 for a harmful pair with a drawn aggregate speed."""
         pair = (min(one.name, other.name), max(one.name, other.name))
         kept = self._harm.get(pair)
         if kept is None:
@@ -90,7 +89,7 @@ class Interference:
         return kept
 
     def _of_pairs(self, index: int, loads: Sequence[Load]) -> float:
-        """Return the noise of a task beside its neighbours: their mean, so that it does not grow with their number."""
+        """Return the noise of a task: the mean over its neighbours, so that it does not grow with their number."""
         if not self._assumed.pair_sigma:
             return 1.0
         own = loads[index].name
@@ -106,7 +105,7 @@ class Interference:
         return noise
 
     def _from_pairs(self, loads: Sequence[Load]) -> list[float] | None:
-        """Return measured speeds; None: a pair was not measured. More than two: the product over the neighbours."""
+        """Return speeds as products of measured speeds over the neighbours; None: a pair was not measured."""
         speeds = []
         for index, load in enumerate(loads):
             speed = 1.0
@@ -121,7 +120,7 @@ class Interference:
 
 
 def realised(trace: Trace, assumed: Assumptions, seed: int) -> Trace:
-    """Return a trace in which durations have the noise of one run; the same for every policy."""
+    """Return a trace with noise in the durations; it is the same for every policy."""
     if not assumed.run_sigma:
         return trace
     tasks = tuple(
@@ -134,7 +133,7 @@ def realised(trace: Trace, assumed: Assumptions, seed: int) -> Trace:
 
 
 def steps(task: SimTask, assumed: Assumptions) -> tuple[tuple[float, int], ...]:
-    """Return how a task's memory rises after its start: (age, MiB from then on). The late peak is not among them."""
+    """Return the growth of a task's memory as (age, MiB from then on), without the late peak."""
     context = min(assumed.context_mib, task.memory_mib)
     found = [(assumed.context_s, context)]
     if task.memory_mib > context:
@@ -155,12 +154,12 @@ def watts(sm: float, exponent: float, assumed: Assumptions) -> float:
 
 
 def lower_bound_s(trace: Trace, assumed: Assumptions, most_per_gpu: int = 2) -> float:
-    """Return a make-span that no policy can undercut: the longest task, or all work at the full capacity of all GPUs.
+    """Return a lower bound of the make-span: the longest task, or all work at the full capacity of all GPUs.
 
-    most_per_gpu: tasks on a GPU, where interference is measured; the capacity model holds for any number.
+    most_per_gpu: tasks on a GPU, for measured interference; the capacity model holds for any number.
 
-    A task takes d / soft(d) of a GPU's capacity at full speed, not d: the capacity model gives a GPU that is shared by
-    tasks of high demand more than 1 in sum of demand x speed. The noise of pairs is left out.
+    At full speed, a task with demand d takes d / soft(d) of a GPU's capacity, not d: in the capacity model, the sum of
+    demand x speed of shared tasks can exceed 1. The noise of pairs is ignored.
     """
     tasks = trace.tasks
     if not tasks:
@@ -180,9 +179,9 @@ def lower_bound_s(trace: Trace, assumed: Assumptions, most_per_gpu: int = 2) -> 
 
 
 def _best_measured(trace: Trace, most_per_gpu: int) -> float:
-    """Return the most work that the tasks of a trace do on one GPU in a second, by their measured pairs.
+    """Return the most work per second of the tasks of a trace on one GPU, by their measured pairs.
 
-    Each of n tasks has the product of n - 1 speeds of pairs: together they do at most n x (highest speed)^(n-1).
+    The speed of each of n tasks is a product of n - 1 pair speeds, so their sum is at most n x (highest speed)^(n-1).
     """
     names = {task.name for task in trace.tasks}
     pairs = {pair: speed for pair, speed in trace.speeds.items() if names.issuperset(pair)}

@@ -1,7 +1,7 @@
-"""A discrete-event world in which tasks, GPUs and time do not exist, and decisions are those of the live packer.
+"""Simulate tasks, GPUs and time with discrete events, and decide with the code of the live packer.
 
-Each node has a `Board`, as a live launcher has one: the world tells it what a sampler would see, calls `decide` where
-something has happened, and carries out the actions. Between two events all speeds are constant.
+Each node has a `Board` like a live launcher. The world passes simulated samples to it, calls `decide` after events, and
+carries out the actions. Between two events all speeds are constant.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .sim_node import BEGIN_UNIX_S, Attempt, SimGpu, SimNode
 from .totals import WORKERS_PER_GPU, Totals
 
 RESERVE_RATIO = 0.02
-"""Kept back on each GPU; the driver and fragmentation take it."""
+"""Part of each GPU that is kept back for the driver and fragmentation."""
 TICK_S = 5.0
-"""How often the SM activity of the GPUs is looked at while tasks wait and its mean changes."""
+"""Interval of samples of SM activity while tasks wait and the mean changes."""
 SAMPLE_S = 1.0
 RESAMPLE_S = 5.0
-"""Before a decision, the memory of a task is looked at again if the last sample is so old. A sampler that looks every
-second says the same: between its growths a task's memory stays."""
+"""Before a decision, the memory of a task is sampled again if the last sample is older than this. Sampling every second
+would give the same result, since memory is constant between two growths."""
 RESAMPLE_FLAT_S = 60.0
-"""The same, where it was flat at the last sample."""
+"""The same for a task whose memory was flat at the last sample."""
 EVENTS_MOST = 2000
-"""For each task: a simulation that needs more does not come to an end."""
+"""Most events per task; a simulation with more events is taken to be endless."""
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
 
 
@@ -60,8 +60,7 @@ class World:
         pairs: Iterable[PairRun] = (),
         has_bars: bool = False,
     ) -> None:
-        """Prepare idle GPUs; `history`, `pairs`: what the user's history holds. `has_bars`: record what a picture
-        needs."""
+        """Start with idle GPUs. `history`, `pairs`: the user's history. `has_bars`: collect the bars of a picture."""
         history = tuple(history)
         self._trace = trace = truth.realised(trace, assumed, seed)
         self._policy = policy
@@ -94,7 +93,7 @@ class World:
         self._now = 0.0
         self._note: Callable[[PackView, Decision], None] | None = None
         self._left_s: dict[int, float] = {}
-        """Task -> what was left of its work when it saved its state, to go on elsewhere."""
+        """Task -> remaining work of a task that saved its state to continue on another GPU."""
 
     def _known_speeds(self, history: Sequence[TaskRun], pairs: Iterable[PairRun]) -> Speeds:
         if not self._is_gain or not self._policy.estimates:
@@ -103,7 +102,7 @@ class World:
 
     @staticmethod
     def _sm_threshold(settings: PackSettings) -> float | None:
-        """Return the SM activity at which the policy's answer changes; None: it does not depend on it."""
+        """Return the SM activity at which the policy's decision changes; None: it does not depend on SM activity."""
         if settings.policy == "exclusive":
             return None
         return settings.sm_guard if settings.policy in BOOKING else settings.smact_max
@@ -121,7 +120,8 @@ class World:
                     is_mps=self._assumed.sharing == "mps",
                 ),
                 number * trace.gpus + index,
-                len(self._assumed.power_exponents),
+                [0.0] * len(self._assumed.power_exponents),
+                [0.0] * len(self._assumed.power_exponents),
             )
             for index in range(trace.gpus)
         ]
@@ -130,13 +130,13 @@ class World:
         return SimNode(board, gpus, self._speeds, self._totals.pairs.append)
 
     def watch(self, note: Callable[[PackView, Decision], None]) -> None:
-        """Call `note` with each view and its decision, as a launcher's journal is called."""
+        """Call `note` with each view and its decision, like the journal of a launcher."""
         self._note = note
 
     # ---- Events ----
 
     def run(self) -> Result:
-        """Play all events and return what came of it. Raises SimulationError if it does not come to an end."""
+        """Process all events and return the result. Raises SimulationError if there are too many events."""
         for task in self._trace.tasks:
             self._push(task.submitted_s, _ARRIVE, task)
         if self._trace.tasks:
@@ -166,7 +166,7 @@ class World:
                 )
         self._now = max(self._totals.last_end, self._now if not self._trace.tasks else self._trace.tasks[0].submitted_s)
         for gpu in self._gpus:
-            # Events after the last end (a late tick) have no energy: the integral ends with the last task.
+            # The energy integral ends with the last task; later events (a tick) do not count.
             self._settle(gpu)
         return self._totals.result(self._gpus)
 
@@ -197,7 +197,7 @@ class World:
         elif kind == _RATES:
             assert isinstance(what, SimGpu)
             if version == what.epoch:
-                self._node_of_gpu(what).decide_now = True  # which tells the rates
+                self._node_of_gpu(what).decide_now = True  # the decision passes the rates to the board
                 self._plan_rates(what)
         elif kind == _WAKE:
             assert isinstance(what, SimNode)
@@ -210,9 +210,9 @@ class World:
             self._tick(what)
 
     def _claim(self) -> None:
-        """Give submitted tasks to nodes: to the one with the fewest that wait, as long as it could start them soon."""
+        """Give submitted tasks to the node with the fewest waiting tasks, up to a limit per node."""
         while self._unclaimed:
-            node = min(self._nodes, key=_waiting_of)
+            node = min(self._nodes, key=lambda node: len(node.waiting))
             if len(self._nodes) > 1 and len(node.waiting) >= self._claims_most:
                 return
             task = self._unclaimed.popleft()
@@ -269,7 +269,7 @@ class World:
         self._plan(node)
 
     def _plan(self, node: SimNode) -> None:
-        """Note when the next decision is due without an event."""
+        """Schedule the next decision that is due without an event."""
         if not node.waiting and not (self._is_rated and node.running):
             return
         at = node.board.next_s(self._now)
@@ -282,7 +282,7 @@ class World:
             self._want_tick(node)
 
     def _want_tick(self, node: SimNode) -> None:
-        """Look again soon while the mean SM activity of a GPU moves."""
+        """Schedule a tick while the mean SM activity of a GPU changes."""
         if not node.is_ticking and any(
             gpu.points[-1][0] > self._now - self._assumed.window_s for gpu in node.gpus.values()
         ):
@@ -335,7 +335,7 @@ class World:
         node.waiting.discard(task.task)
         number = self._totals.attempts[task.task] = self._totals.attempts.get(task.task, 0) + 1
         gpus = [node.gpus[uuid] for uuid in start.gpus]
-        attempt = Attempt(task, self._loads[task.task], start, number, gpus, now)
+        attempt = Attempt(task, self._loads[task.task], start, number, tuple(gpus), now)
         attempt.estimate = _estimate_of(view, task.task, self._trace.gpu_model)
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
         if self._is_gain:
@@ -356,7 +356,7 @@ class World:
         self._totals.paused_s += gpu.settle(self._now)
 
     def _respeed(self, gpus: Iterable[SimGpu]) -> None:
-        """Give the tasks of GPUs their new speeds and ends. Tasks of several GPUs have no neighbours."""
+        """Update the speeds and ends of the tasks on these GPUs. Tasks of several GPUs have no neighbours."""
         now = self._now
         for gpu in gpus:
             active = [attempt for attempt in gpu.running if not attempt.is_paused]
@@ -382,7 +382,7 @@ class World:
         gpu.watts = [truth.watts(gpu.sm, exponent, self._assumed) for exponent in self._assumed.power_exponents]
 
     def _plan_late(self, attempt: Attempt) -> None:
-        """Plan the late rise of a task's memory, at a part of its work."""
+        """Schedule the late rise of a task's memory, which comes after a part of its work."""
         late = attempt.task.late_at_ratio
         if late is None or attempt.memory_mib >= attempt.task.late_mib:
             return
@@ -391,14 +391,14 @@ class World:
             self._push(self._now + left / attempt.speed, _GROW, attempt, -attempt.version)
 
     def _grow(self, attempt: Attempt, to_mib: int) -> None:
-        if to_mib <= 0:  # the late rise, planned for a speed that may have changed since
+        if to_mib <= 0:  # the late rise, scheduled for a speed that may have changed since
             if -to_mib != attempt.version:
                 return
             to_mib = attempt.task.late_mib
         more = to_mib - attempt.memory_mib
         if more <= 0:
             return
-        cap = attempt.cap_mib
+        cap = attempt.start.cap_mib
         if (cap is not None and to_mib > cap) or any(
             gpu.memory_mib + more > (gpu.facts.total_mib or 0) for gpu in attempt.gpus
         ):
@@ -411,7 +411,7 @@ class World:
         self._push(math.floor(self._now) + SAMPLE_S, _SAMPLE, attempt)
 
     def _sampled(self, attempt: Attempt) -> None:
-        """See a task's memory for the first time, or after it has grown."""
+        """Sample the memory of a task after its first or a later growth."""
         is_first = attempt.peak_seen_mib is None
         self._sample(attempt)
         node = self._node_of(attempt)
@@ -421,7 +421,7 @@ class World:
             self._plan(node)
 
     def _sample(self, attempt: Attempt) -> None:
-        """Tell the board what a sample of a task's memory sees."""
+        """Pass a sample of a task's memory to the board."""
         if not attempt.memory_mib or self._is_missing():
             return
         attempt.sampled_s = self._now
@@ -436,10 +436,10 @@ class World:
     def _node_of_gpu(self, gpu: SimGpu) -> SimNode:
         return self._nodes[gpu.index // self._trace.gpus]
 
-    # ---- Rates, and what follows from them ----
+    # ---- Rates and their actions ----
 
     def _tell_rates(self, attempts: Iterable[Attempt]) -> None:
-        """Tell the board how fast tasks are."""
+        """Pass the rates of tasks to the board."""
         for attempt in attempts:
             rates = attempt.rates
             if rates is None or (rates.is_told and self._now < rates.next_s):
@@ -456,7 +456,7 @@ class World:
                         node.board.learned(family)
 
     def _restart_rates(self, gpu: SimGpu) -> None:
-        """Begin to measure anew: the tasks of a GPU have changed."""
+        """Start new measurements after a change of the tasks on a GPU."""
         gpu.epoch += 1
         gpu.changed_s = self._now
         for attempt in gpu.running:
@@ -466,7 +466,7 @@ class World:
         self._plan_rates(gpu)
 
     def _plan_rates(self, gpu: SimGpu) -> None:
-        """Plan when the rates of a GPU's tasks are told next."""
+        """Schedule the next time at which the board gets the rates of a GPU's tasks."""
         times = told_at_s(
             gpu.changed_s,
             self._settings.rate_window_s,
@@ -496,7 +496,7 @@ class World:
         self._respeed(attempt.gpus)
 
     def _move(self, node: SimNode, action: Move) -> None:
-        """End a task that saves its state, if it can, and starts elsewhere."""
+        """End a task that moves to another GPU; it keeps its work if it can save its state."""
         attempt = node.running.get(action.task)
         if attempt is None:
             return
@@ -519,7 +519,7 @@ class World:
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=1, log_tail=log.encode()))
 
     def _done(self, attempt: Attempt) -> None:
-        if attempt.reserved_mib and attempt.peak_seen_mib and not attempt.is_alone:
+        if attempt.reserved_mib and attempt.peak_seen_mib and not attempt.start.is_alone:
             self._totals.wastes.append(max(0.0, attempt.reserved_mib / attempt.peak_seen_mib - 1.0))
         self._totals.slowdowns[attempt.task.task] = max(1.0, (self._now - attempt.started_s) / attempt.task.work_s)
         self._end(attempt, EndFacts(task=attempt.task.task, now_s=self._now, code=0))
@@ -563,14 +563,14 @@ class World:
         node.decide_now = True
 
     def _learn(self, run: TaskRun, its: RunningTask | None) -> None:
-        """Learn from an attempt, as the packer does."""
+        """Learn from an attempt like the packer."""
         self._estimator.learn(run)
         if its is not None:
             is_alone = its.model_s <= 0.0 or its.was_alone(run.seconds)
             self._speeds.learn(run, None if is_alone else run.seconds / its.model_s)
 
     def _measured_alone(self, attempt: Attempt, its: RunningTask | None) -> dict[str, Any]:
-        """Return what a launcher has measured of a task while nothing else ran on its GPU."""
+        """Return the values that a launcher has measured while the task was alone on its GPU."""
         found: dict[str, Any] = {}
         if attempt.alone_s >= self._settings.rate_window_s:
             noise = self._rates_random.uniform(-1.0, 1.0) * self._assumed.sm_noise
@@ -587,15 +587,11 @@ class World:
 
 
 class SimulationError(SlurmShareError):
-    """A simulation that does not come to an end: a defect of the rules, or of the simulator."""
-
-
-def _waiting_of(node: SimNode) -> int:
-    return len(node.waiting)
+    """Raised for a simulation that does not end, because of a defect in the rules or the simulator."""
 
 
 def _estimate_of(view: PackView, task: int, gpu_model: str) -> tuple[Source, int | None, int | None]:
-    """Return the source, point and safe size with which a waiting task of a view was started."""
+    """Return the source, point and safe size of the estimate of a waiting task in a view."""
     for waiting in view.waiting:
         if waiting.ask.task == task:
             for model, estimate in waiting.estimates:
@@ -613,7 +609,7 @@ def simulate(
     history: Iterable[TaskRun] = (),
     has_bars: bool = False,
 ) -> Result:
-    """Play a trace under a policy. A policy with history sees the same trace once before, with another seed's noise."""
+    """Simulate a trace under a policy. A policy with history has the history of a first run with other noise."""
     pairs: tuple[PairRun, ...] = ()
     if policy.has_history:
         first = World(trace, msgspec.structs.replace(policy, has_history=False), assumed, seed + 1_000_003).run()

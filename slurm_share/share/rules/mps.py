@@ -10,12 +10,12 @@ CONNECTIONS = 2
 
 
 def clients(driver_version: str | None) -> int:
-    """Return the most MPS clients of one GPU: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
+    """Return the most MPS clients of one GPU: SHARE_MAX since CUDA 13.1 (driver 590), else MPS_CLIENTS_MIN.
 
     Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
     """
     major = (driver_version or "").partition(".")[0]
-    return 60 if major.isdecimal() and int(major) >= 590 else 48
+    return names.SHARE_MAX if major.isdecimal() and int(major) >= 590 else names.MPS_CLIENTS_MIN
 
 
 def clients_with(most: int, connections: int | None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from ...core import names
 from ...core.errors import DriverError, StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
@@ -15,7 +16,6 @@ from ...node.records import Gpu
 from ...packing import Bookings, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
 from ..rules.memory_caps import Budget
-from ..rules.packed import CLIENTS
 from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run
 
@@ -47,8 +47,11 @@ def prepare(
         version = binding.read_driver().version
     except DriverError:
         version = None
-    most = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or CLIENTS
-    most = min(most, settings.max_share)  # a GPU may have more packed tasks than slots
+    most = (
+        registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit
+        or names.MPS_CLIENTS_MIN
+    )
+    most = min(most, settings.max_share)  # the slots of a GPU do not limit the tasks that are packed onto it
     facts = tuple(
         _facts(index, slot, budgets.get(place), most, settings)
         for index, (place, slot) in enumerate(zip(places, slots, strict=True))

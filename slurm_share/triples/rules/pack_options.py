@@ -192,6 +192,11 @@ def _refuse_without_speed(written: PackOptions, policy: PolicyName) -> None:
         raise UsageError(
             f"{option} has no effect on {policy}, which does not measure speed; remove it, or write --pack=gain"
         )
+    if written.checkpoint_signal is not None and written.undo != "pause":
+        raise UsageError(
+            f"--checkpoint-signal={shown(written.checkpoint_signal)} has an effect only with --undo=pause, which moves "
+            "tasks to other GPUs; write --undo=pause too, or leave it away"
+        )
 
 
 def parse_min_speed(text: str) -> float:

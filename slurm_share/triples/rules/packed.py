@@ -24,9 +24,6 @@ from . import triple as rule_triple
 from .fitting import Sharing
 from .task_files import Tasks
 
-CLIENTS = 48
-"""MPS clients of a GPU that every driver allows, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
-
 
 class Room(Struct, frozen=True):
     """The cores and GPUs that one kind of node gives to a packed run."""
@@ -77,7 +74,7 @@ def most_per_gpu(pack: PackRequest, site: int) -> int:
     """Return the limit of tasks on a GPU at once. site: the site's max_share."""
     if pack.settings.policy == "exclusive":
         return 1
-    return max(1, min(CLIENTS, pack.settings.max_per_gpu or CLIENTS, site))
+    return max(1, min(names.MPS_CLIENTS_MIN, pack.settings.max_per_gpu or names.MPS_CLIENTS_MIN, site))
 
 
 def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:

@@ -75,7 +75,7 @@ def test_a_command_is_found_by_itself(project, capsys):
 def test_a_command_that_never_ran_is_said_to_be_unknown(project, capsys):
     """Exit 0: that is an answer."""
     assert main.main(["pack", "history", "--", "python", "other.py"]) == 0
-    assert "nothing is known" in capsys.readouterr().out
+    assert "the history has no runs of this command" in capsys.readouterr().out
 
 
 def test_a_name_finds_what_was_given_it(project, capsys):
@@ -92,26 +92,26 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(project, capsys, what):
     family = task_history.read_history().runs[-1].family
     assert main.main(["pack", "history", "--forget", family[:8] if what == "hash" else what]) == 0
     gone = 3 if what == "train.py" else 1
-    assert capsys.readouterr().out == f"{gone} record{'s' if gone > 1 else ''} of runs and speeds forgotten\n"
+    assert capsys.readouterr().out == f"deleted {gone} record{'s' if gone > 1 else ''} of runs and speeds\n"
     assert len(task_history.read_history().runs) == 4 - gone
 
 
 def test_everything_can_be_forgotten(project, capsys):
     """With two words, so that it is meant."""
     assert main.main(["pack", "history", "--forget", "--all"]) == 0
-    assert capsys.readouterr().out == "everything is forgotten (1 file removed)\n"
+    assert capsys.readouterr().out == "deleted the whole history (1 file)\n"
     assert task_history.read_history().runs == ()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--forget", "vgg"], "nothing is known by that"),
-        (["--forget", "gone.py"], "nothing is known by that"),
-        (["--forget"], "--forget wants"),
-        (["--forget", "resnet", "--all"], "--forget wants"),
-        (["--all"], "--all goes with --forget"),
-        (["--forget", "\x1b[2J"], "nothing is known by that"),
+        (["--forget", "vgg"], "the history has no such name, script or hash"),
+        (["--forget", "gone.py"], "the history has no such name, script or hash"),
+        (["--forget"], "--forget needs"),
+        (["--forget", "resnet", "--all"], "--forget needs"),
+        (["--all"], "--all needs --forget"),
+        (["--forget", "\x1b[2J"], "the history has no such name, script or hash"),
     ],
 )
 def test_what_cannot_be_forgotten_is_refused(project, capsys, arguments, said):
@@ -183,7 +183,7 @@ def test_figures_that_cannot_be_count_for_nothing(project, capsys, wrong):
     file.write_text(lines + json.dumps(json.loads(lines.splitlines()[0]) | wrong) + "\n")
     assert known(capsys) == before
     assert main.main(["pack", "history"]) == 0
-    assert "1 line of the history cannot be read and counts for nothing" in capsys.readouterr().out
+    assert "1 line of the history cannot be read and is ignored" in capsys.readouterr().out
 
 
 def known(capsys):
@@ -210,7 +210,7 @@ def test_what_no_longer_counts_can_be_forgotten(project, capsys, monkeypatch, da
     with file.open("a") as opened:
         opened.write("".join(newer))
     assert main.main(["pack", "history", "--forget", "old.py"]) == 0
-    assert capsys.readouterr().out == "1 record of runs and speeds forgotten\n"
+    assert capsys.readouterr().out == "deleted 1 record of runs and speeds\n"
     assert not any(key.family in file.read_text() for file in folder.glob("*.jsonl"))
     assert main.main(["pack", "history", "--forget", "train.py"]) == 0
 
@@ -233,4 +233,4 @@ def test_a_file_that_cannot_be_forgotten_is_named_with_its_folder(project, capsy
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     assert main.main(["pack", "history"]) == 0
-    assert f"{file}: is no file of yours alone" in capsys.readouterr().err
+    assert f"{file}: is not a regular file that only you can write" in capsys.readouterr().err

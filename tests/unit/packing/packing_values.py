@@ -1,4 +1,6 @@
-"""Records of packing in one line each, and an estimator that says what it was told."""
+"""Records of packing in one line each, and an estimator with fixed answers."""
+
+import msgspec
 
 from slurm_share.packing.records import (
     EndFacts,
@@ -13,6 +15,7 @@ from slurm_share.packing.records import (
     Tries,
     WaitingView,
 )
+from slurm_share.packing.rules import place
 from slurm_share.packing.rules.board import Board
 
 A100 = "A100"
@@ -126,3 +129,10 @@ def oom(task, now, text=b"torch.OutOfMemoryError: CUDA out of memory.\n", **fiel
 def starts(decision):
     """Return which task starts on which GPUs: [(task, "GPU-0")]."""
     return [(one.task, *one.gpus) for one in decision.actions if type(one).__name__ == "Start"]
+
+
+def is_replayable(entries):
+    """Return whether every decision of a journal has the same actions, byte for byte, when it is decided again."""
+    encode = msgspec.json.encode
+    decisions = [entry for entry in entries if entry.repeats is None]
+    return all(encode(place.decide(entry.view).actions) == encode(entry.actions) for entry in decisions)

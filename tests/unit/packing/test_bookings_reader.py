@@ -117,7 +117,6 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD)
 def test_what_is_torn_or_no_booking_is_passed_over(folders: Folders, bad: str) -> None:
-    """The booking beside it counts."""
     folders.write("bad.1", BAD[bad]())
     folders.write("good.2", json.dumps(own(7)))
     assert [one.booked_mib for one in folders.read()] == [7]

@@ -61,7 +61,6 @@ def key(folder, text, **other):
     ],
 )
 def test_what_cannot_matter_for_memory_is_left_out(folder, one, same):
-    """Both are the same task."""
     assert key(folder, one, run_folder="/run/LLSUB.7") == key(folder, same, run_folder="/run/LLSUB.7")
 
 
@@ -83,14 +82,12 @@ def test_what_cannot_matter_for_memory_is_left_out(folder, one, same):
     ],
 )
 def test_what_can_matter_makes_another_task(folder, one, other):
-    """Each has an `exact`, and they differ."""
     exact = {key(folder, one).exact, key(folder, other).exact}
     assert len(exact) == 2
     assert "" not in exact
 
 
 def test_commands_that_differ_in_numbers_only_are_one_series_and_one_family(folder):
-    """And another model is another series of the same family."""
     small = key(folder, "python train.py --model a --batch 32")
     large = key(folder, "python train.py --model a --batch 64")
     other = key(folder, "python train.py --model b --batch 64")
@@ -116,12 +113,10 @@ def test_commands_that_differ_in_numbers_only_are_one_series_and_one_family(fold
     ],
 )
 def test_numbers_are_named_by_flag_or_position(folder, text, numbers):
-    """None, nan and what a float cannot hold are no numbers."""
     assert dict(key(folder, text).numbers) == {name: x for name, x in numbers.items() if x is not None}
 
 
 def test_many_numbers_are_cut_off():
-    """A list of a hundred seeds."""
     assert len(read_numbers(name_arguments([str(n) for n in range(100)]))) == 16
 
 
@@ -147,7 +142,6 @@ def test_many_numbers_are_cut_off():
     ],
 )
 def test_a_command_is_taken_apart(argv, script, text):
-    """What cannot be split is its own script, as text."""
     found = take_apart(argv)
     assert (found.script, found.text) == (script, text)
 
@@ -175,7 +169,6 @@ def test_a_configuration_counts_by_its_content(folder):
 
 @pytest.mark.parametrize("content", [b"x" * (64 * 1024 + 1), b"a\0b", None], ids=["too long", "no text", "missing"])
 def test_any_other_input_counts_by_its_name(folder, content):
-    """Also a configuration that is none."""
     for name in ("a.json", "b.json"):
         if content is not None:
             (folder / name).write_bytes(content)
@@ -184,7 +177,6 @@ def test_any_other_input_counts_by_its_name(folder, content):
 
 
 def test_a_script_that_cannot_be_read_has_a_family_only(folder):
-    """Nothing can be learned of the command itself."""
     found = key(folder, "python gone.py --lr 1")
     assert (found.exact, found.series) == ("", "")
     assert found.family
@@ -192,20 +184,17 @@ def test_a_script_that_cannot_be_read_has_a_family_only(folder):
 
 
 def test_a_name_is_the_family(folder):
-    """Whatever the script and its flags."""
     one, other = key(folder, "python train.py --lr 1", name="resnet"), key(folder, "python other.py", name="resnet")
     assert one.family == other.family != key(folder, "python train.py --lr 1").family
     assert one.exact == key(folder, "python train.py --lr 1").exact
 
 
 def test_a_link_to_a_script_is_the_script(folder):
-    """By its real path."""
     (folder / "link.py").symlink_to("train.py")
     assert key(folder, "python link.py") == key(folder, "python train.py")
 
 
 def test_a_program_of_the_path_is_found(folder, tmp_path):
-    """And counts by its content."""
     program = tmp_path / "bin" / "solver"
     program.parent.mkdir()
     program.write_bytes(b"\x7fELF" + bytes(3 << 20))
@@ -244,7 +233,6 @@ def test_a_file_is_hashed_once(folder, monkeypatch):
 
 @given(st.lists(st.text(max_size=20), max_size=8))
 def test_any_command_has_a_key(argv):
-    """No words of a command are an error."""
     from pathlib import Path
 
     fingerprint.key_of(argv, Path("/"))
@@ -252,7 +240,6 @@ def test_any_command_has_a_key(argv):
 
 @given(st.text(max_size=60))
 def test_any_shell_text_has_a_key(text):
-    """Nor is any text of a shell."""
     from pathlib import Path
 
     fingerprint.key_of(["sh", "-c", text], Path("/"))

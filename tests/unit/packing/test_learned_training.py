@@ -23,7 +23,6 @@ def needs(module):
 
 
 def test_the_shipped_weights_are_those_that_the_table_gives(monkeypatch):
-    """Fitted again by NumPy, from the same seed."""
     needs("numpy")
     monkeypatch.syspath_prepend(LEARNED)
     import train

@@ -21,7 +21,6 @@ def nodes(tmp_path):
 
 
 def test_a_node_reads_what_another_has_told_once(nodes):
-    """And nothing of its own."""
     one, other = NodeSizes(nodes[0]), NodeSizes(nodes[1])
     assert one.append(KEY, "A100", 5000, 61.0) is None
     (found,) = other.read_others(0)
@@ -45,7 +44,6 @@ def test_a_size_told_by_another_node_is_used_here(nodes):
 
 
 def test_others_are_read_every_half_minute(nodes):
-    """And never, where there are none."""
     sizes = NodeSizes(nodes[0])
     assert sizes.is_due(5)
     sizes.read_others(5)
@@ -65,7 +63,6 @@ def test_a_node_that_begins_later_is_read_too(tmp_path):
 
 
 def test_equal_tasks_are_told_once(nodes):
-    """And again where one is larger."""
     sizes = NodeSizes(nodes[0])
     for peak in (5000, 5000, 4900, 6000):
         sizes.append(KEY, "A100", peak, 60.0)
@@ -73,7 +70,6 @@ def test_equal_tasks_are_told_once(nodes):
 
 
 def test_half_a_line_is_read_when_it_is_whole(nodes):
-    """It was being written."""
     reader = NodeSizes(nodes[1])
     NodeSizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
     file = nodes[0] / FILE
@@ -87,7 +83,6 @@ def test_half_a_line_is_read_when_it_is_whole(nodes):
 
 @pytest.mark.parametrize("bad", [b"nonsense", b'{"version":2,"peak_mib":5}', b'{"peak_mib":-1}', b"\xff", b"[" * 9999])
 def test_a_line_that_is_none_is_passed_over(nodes, bad):
-    """The next one counts."""
     (nodes[0] / FILE).write_bytes(bad + b"\n")
     NodeSizes(nodes[0]).append(KEY, "A100", 5000, 61.0)
     reader = NodeSizes(nodes[1])
@@ -106,7 +101,6 @@ def test_a_file_without_a_line_s_end_does_not_hold_up_the_reader(nodes):
 
 
 def test_a_link_is_not_followed(nodes, tmp_path):
-    """Neither way."""
     (tmp_path / "x").write_bytes(b"")
     (nodes[0] / FILE).symlink_to(tmp_path / "x")
     assert NodeSizes(nodes[1]).read_others(0) == []

@@ -41,7 +41,6 @@ def wait(sizes):
 
 @pytest.mark.parametrize("how", ["static", "probe"])
 def test_a_description_is_taken_at_once_and_once(folder, how):
-    """Nothing is run for it."""
     sizes = OutsideSizes(how, {})
     key = ask(sizes, folder, "train.py")
     ask(sizes, folder, "train.py")
@@ -51,7 +50,6 @@ def test_a_description_is_taken_at_once_and_once(folder, how):
 
 
 def test_without_a_description_a_dry_run_is_made_once_for_each_command(folder, monkeypatch):
-    """In a thread; its answer is the raw figure."""
     asked = []
     monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.Probed(2000))
     sizes = OutsideSizes("probe", {})
@@ -63,7 +61,6 @@ def test_without_a_description_a_dry_run_is_made_once_for_each_command(folder, m
 
 
 def test_a_dry_run_without_an_answer_is_said(folder, monkeypatch):
-    """And is no figure."""
     monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: probe.Probed(None, "too slow"))
     sizes = OutsideSizes("probe", {})
     ask(sizes, folder, "other.py")
@@ -79,7 +76,6 @@ def test_static_runs_nothing(folder, monkeypatch):
 
 
 def test_so_many_commands_are_probed_and_no_more(folder, monkeypatch):
-    """Each takes 20 s."""
     asked = []
     monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.Probed(1))
     monkeypatch.setattr(outside_sizes, "PROBES_MOST", 2)
@@ -93,7 +89,6 @@ def test_so_many_commands_are_probed_and_no_more(folder, monkeypatch):
 
 
 def test_a_description_that_cannot_be_used_is_said_once(folder):
-    """For all tasks of its script."""
     (folder / "train.model.json").write_text("nonsense")
     sizes = OutsideSizes("static", {})
     for number in range(3):
@@ -103,14 +98,13 @@ def test_a_description_that_cannot_be_used_is_said_once(folder):
 
 
 def test_a_learned_size_is_of_the_layers_of_a_description_and_no_program_is_run_without_one(folder, monkeypatch):
-    """With a description that has no layers the formula is used, and a sentence names what is missing."""
     monkeypatch.setattr(probe, "probe", lambda *_: pytest.fail("a program was run"))
     sizes = OutsideSizes("learned", {})
     ask(sizes, folder, "other.py")
     ask(sizes, folder, "train.py")
     assert [one.source for one in sizes.take()] == ["static"]
     (note,) = sizes.take_notes()
-    assert "needs convolutions, linears, norms, dropouts, depth too; the formula is used" in note
+    assert "also needs convolutions, linears, norms, dropouts, depth; the formula is used" in note
     layers = {"convolutions": 53, "linears": 1, "norms": 53, "dropouts": 0, "depth": 126, "function": "ReLU"}
     model = {"parameters": 25557032, "activations": 31839720, "batch": 32}
     (folder / "train.model.json").write_text(json.dumps({**model, **layers}))

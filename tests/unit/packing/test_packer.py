@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packing_values import facts
+from packing_values import facts, is_replayable
 
 from slurm_share.core.errors import StateError
 from slurm_share.packing import bookings, journal
@@ -101,7 +101,7 @@ def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callabl
         2, first[0].gpus, first[0].reserve_mib, first[0].cap_mib,
     )  # fmt: skip
     assert [one.repeats for one in made.entries()] == [None, 0]
-    assert all(journal.is_same(entry, again) for entry, again in journal.replay(made.entries()))
+    assert is_replayable(made.entries())
 
 
 def test_no_place_is_taken_where_fewer_tasks_are_to_run(node: Callable[..., Node]) -> None:
@@ -121,7 +121,7 @@ def test_no_place_is_taken_where_fewer_tasks_are_to_run(node: Callable[..., Node
     assert made.starts(0.6) == {}
     made.packer.limit(None)
     assert set(made.starts(0.7)) == {4}
-    assert all(journal.is_same(entry, again) for entry, again in journal.replay(made.entries()))
+    assert is_replayable(made.entries())
 
 
 def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Node]) -> None:
@@ -340,7 +340,6 @@ def test_a_task_put_back_waits_again_and_its_booking_is_free(node: Callable[...,
 
 
 def test_a_task_that_takes_what_it_is_given_is_learned_as_such_at_its_first_run(node: Callable[..., Node]) -> None:
-    """Nothing was known of it: what it took at once says so."""
     made = node()
     made.add(1)
     start = made.starts(0.0)[1]
@@ -354,7 +353,6 @@ def test_a_task_that_takes_what_it_is_given_is_learned_as_such_at_its_first_run(
 
 
 def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node: Callable[..., Node]) -> None:
-    """And is not asked for where its user wrote one."""
     made = node()
     key = TaskKey(exact="e", family="f")
     assert made.packer.is_unknown(TaskAsk(task=1, key=key))
@@ -366,7 +364,6 @@ def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node
 
 
 def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[..., Node]) -> None:
-    """So that later dry runs are corrected by it."""
     made = node()
     key = TaskKey(exact="e", family="f")
     made.packer.offered(key, "probe", 4000.0)

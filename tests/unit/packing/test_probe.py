@@ -133,14 +133,12 @@ def test_the_peak_of_two_steps_is_the_answer(program):
 
 
 def test_what_stays_alive_adds_up(program):
-    """Each step keeps its batch: 10 MiB and twice 5."""
     assert program(TRAIN.replace("for step", "kept = []\nfor step").replace("del batch", "kept.append(batch)")) == (
         probe.Probed(20)
     )
 
 
 def test_a_shell_s_command_is_probed_as_well(program, tmp_path):
-    """As the lines of a tasks file are started."""
     assert program(TRAIN, argv=["/bin/sh", "-c", f"{sys.executable} train.py --lr 0.1"]).peak_mib == 15
 
 
@@ -158,7 +156,6 @@ def test_a_shell_s_command_is_probed_as_well(program, tmp_path):
     ids=["an exit", "no training", "an exception", "one step", "no GPU is used", "a signal", "no program"],
 )
 def test_a_program_that_does_not_get_there_has_no_estimate(program, text):
-    """And is waited for no longer than it runs."""
     found = program(text)
     assert found.peak_mib is None
     assert "no two steps" in found.why
@@ -170,7 +167,6 @@ def test_a_program_without_torch_has_no_estimate(program):
 
 
 def test_a_program_that_takes_too_long_is_ended_with_what_it_started(program, tmp_path):
-    """Its children, too."""
     text = (
         "import os, subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
@@ -197,7 +193,6 @@ def _is_gone(pid):
 
 
 def test_the_program_has_no_gpu_no_terminal_the_lowest_priority_and_little_memory(program, tmp_path):
-    """Written down by the program itself."""
     text = (
         "import os, resource, sys\n"
         "print('x' * 1_000_000)\n"
@@ -211,13 +206,11 @@ def test_the_program_has_no_gpu_no_terminal_the_lowest_priority_and_little_memor
 
 
 def test_a_sitecustomize_of_the_users_runs_too(program, tmp_path):
-    """Ours stands before it."""
     (tmp_path / "lib" / "sitecustomize.py").write_text("import os\nos.environ['THEIRS'] = '1'\n")
     assert program("import os; assert os.environ['THEIRS'] == '1'\n" + TRAIN).peak_mib == 15
 
 
 def test_nothing_is_left_behind(program, tmp_path, monkeypatch):
-    """The folder of the hook is gone."""
     (tmp_path / "tmp").mkdir()
     assert program(TRAIN, TMPDIR=str(tmp_path / "tmp")).peak_mib == 15
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -238,12 +231,10 @@ def test_nothing_is_left_behind(program, tmp_path, monkeypatch):
     ],
 )
 def test_only_a_plain_command_of_python_is_probed(argv, is_one):
-    """What else a shell's line does would be done twice."""
     assert (python_command(argv) is not None) is is_one
 
 
 def test_a_probe_of_another_command_says_so(tmp_path):
-    """Nothing is started."""
     assert probe.probe(["touch", str(tmp_path / "x")], tmp_path, {}).why == "not a plain command of Python"
     assert not (tmp_path / "x").exists()
 

@@ -47,7 +47,6 @@ def folder(tmp_path):
 
 
 def test_what_is_written_is_read_again_and_the_files_are_the_users_alone(folder):
-    """Each kind in its own file."""
     assert SpeedWriter(folder).append(SHARE, pair(), TUNED) is None
     found = read_speed_history(folder, now=NOW)
     assert (found.pairs, found.tuned, found.shares, found.notes) == ((pair(),), (TUNED,), (SHARE,), ())
@@ -56,7 +55,6 @@ def test_what_is_written_is_read_again_and_the_files_are_the_users_alone(folder)
 
 
 def test_no_folder_is_an_empty_history_and_writing_nothing_makes_none(folder):
-    """A run without rates leaves nothing behind."""
     assert SpeedWriter(folder).append() is None
     assert read_speed_history(folder, now=NOW) == speed_history.SpeedHistory()
     assert not folder.exists()
@@ -75,7 +73,6 @@ BAD = [
 
 @pytest.mark.parametrize("line", BAD)
 def test_a_line_that_cannot_be_read_or_be_true_is_passed_over(folder, line):
-    """The lines before and behind it count."""
     SpeedWriter(folder).append(pair(windows=1))
     with open(folder / "pairs.jsonl", "ab") as opened:
         opened.write(line)
@@ -106,7 +103,6 @@ def test_any_bytes_anywhere_in_a_file_cost_no_more_than_lines(tmp_path_factory, 
 
 @pytest.mark.parametrize("which", ["file", "folder"])
 def test_a_link_is_neither_read_nor_written(folder, tmp_path, which):
-    """A sentence names it."""
     elsewhere = tmp_path / "elsewhere" / "slurm-share" / "tasks"
     SpeedWriter(elsewhere).append(pair())
     before = (elsewhere / "pairs.jsonl").read_bytes()
@@ -123,7 +119,6 @@ def test_a_link_is_neither_read_nor_written(folder, tmp_path, which):
 
 
 def test_what_others_may_write_is_not_used(folder):
-    """Nor is it written to; said once."""
     SpeedWriter(folder).append(pair())
     (folder / "pairs.jsonl").chmod(0o620)
     assert read_speed_history(folder, now=NOW).pairs == ()
@@ -134,14 +129,12 @@ def test_what_others_may_write_is_not_used(folder):
 
 
 def test_a_huge_file_takes_no_further_lines(folder):
-    """A year of runs is enough."""
     SpeedWriter(folder).append(pair())
     os.truncate(folder / "pairs.jsonl", history_files.FILE_BYTES + 1)
     assert "too large" in (SpeedWriter(folder).append(pair()) or "")
 
 
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
-    """Also as a neighbour; lines that cannot be read stay."""
     SpeedWriter(folder).append(pair(), pair(family_a="f3", family_b="f4"), TUNED, SHARE)
     with open(folder / "pairs.jsonl", "ab") as opened:
         opened.write(b"nonsense\n")
@@ -154,7 +147,6 @@ def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
 
 
 def test_forgetting_a_name_forgets_its_sizes_and_its_speeds(tmp_path, monkeypatch):
-    """As `slurm-share pack history --forget` does; a family of which only speeds are known is found, too."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     family, other = name_family("mine"), name_family("other")
     Writer().append(TaskRun(when=NOW, exact="e", family=family, kind="done", seconds=1.0, peak_mib=1))

@@ -48,7 +48,6 @@ def peaks(folder):
 
 
 def test_what_is_written_is_read_again(folder):
-    """With all its fields, but for the names of the numbers."""
     one = run(numbers=(("--batch", 32.0),), series="s", script="p", peak_at_mib=((60, 4000),), clients=3, energy_j=1.5)
     written(folder, one)
     history = read_history(folder, now=NOW)
@@ -59,13 +58,11 @@ def test_what_is_written_is_read_again(folder):
 
 
 def test_no_word_of_the_command_is_written(folder):
-    """The name of a flag is a hash, too."""
     file = written(folder, run(numbers=(("--secret", 32.0),)))
     assert b"secret" not in file.read_bytes()
 
 
 def test_folder_and_file_are_the_users_alone(folder):
-    """Whatever the umask says."""
     before = os.umask(0)
     try:
         file = written(folder, run())
@@ -77,7 +74,6 @@ def test_folder_and_file_are_the_users_alone(folder):
 
 
 def test_no_folder_is_an_empty_history(folder):
-    """Nor is it made by reading."""
     assert read_history(folder, now=NOW) == task_history.History()
     assert not folder.exists()
 
@@ -91,7 +87,6 @@ def test_the_folder_is_that_of_xdg_state_home(monkeypatch, tmp_path):
 
 
 def test_the_newest_runs_are_read_oldest_first(folder):
-    """Of several months, and not in the order of their lines."""
     writer = Writer(folder)
     for when, peak in ((NOW - 60 * DAY, 1), (NOW, 3), (NOW - DAY, 2)):
         writer.append(run(peak, when=when))
@@ -100,7 +95,6 @@ def test_the_newest_runs_are_read_oldest_first(folder):
 
 
 def test_runs_of_more_than_180_days_ago_are_not_read(folder):
-    """Nor are they counted as unreadable."""
     writer = Writer(folder)
     for days in (400, 181, 179):
         writer.append(run(days, when=NOW - days * DAY))
@@ -110,7 +104,6 @@ def test_runs_of_more_than_180_days_ago_are_not_read(folder):
 
 
 def test_at_most_5000_runs_are_read(folder):
-    """The newest, over two files."""
     writer = Writer(folder)
     writer.append(*(run(n, when=NOW - 40 * DAY + n) for n in range(3000)))
     writer.append(*(run(3000 + n, when=NOW - DAY + n) for n in range(3000)))
@@ -135,7 +128,6 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_line_that_cannot_be_read_is_passed_over_and_counted(folder, bad):
-    """The lines before and behind it count."""
     file = written(folder, run(1))
     with open(file, "ab") as opened:
         opened.write(bad + b"\n")
@@ -146,7 +138,6 @@ def test_a_line_that_cannot_be_read_is_passed_over_and_counted(folder, bad):
 
 
 def test_a_torn_end_does_not_swallow_the_next_line(folder):
-    """A crash left half a line without an end."""
     file = written(folder, run(1))
     with open(file, "ab") as opened:
         opened.write(BAD["torn"])
@@ -170,7 +161,6 @@ def test_any_bytes_anywhere_in_the_file_cost_no_more_than_lines(tmp_path_factory
 
 
 def test_of_a_huge_file_the_end_is_read(folder):
-    """1 GiB, most of it a hole."""
     file = written(folder, run(1))
     with open(file, "r+b") as opened:
         opened.truncate(1 << 30)
@@ -180,7 +170,6 @@ def test_of_a_huge_file_the_end_is_read(folder):
 
 
 def test_a_huge_file_takes_no_further_lines(folder):
-    """Said once; and nothing is written into it."""
     file = written(folder, run(1))
     os.truncate(file, 1 << 30)
     writer = Writer(folder)
@@ -197,7 +186,6 @@ def test_a_huge_file_takes_no_further_lines(folder):
 
 @pytest.mark.parametrize("which", ["file", "tasks", "slurm-share"])
 def test_a_link_is_not_followed(folder, tmp_path, which):
-    """Neither for reading nor for writing."""
     elsewhere = tmp_path / "elsewhere" / "slurm-share" / "tasks"
     file = written(elsewhere, run(1))
     before = file.read_bytes()
@@ -220,7 +208,6 @@ def test_a_link_is_not_followed(folder, tmp_path, which):
 
 @pytest.mark.parametrize("change", ["others may write the file", "others may write the folder", "a pipe"])
 def test_what_is_not_the_users_alone_is_not_used(folder, change):
-    """A sentence names it."""
     file = written(folder, run(1))
     if change == "others may write the file":
         file.chmod(0o620)
@@ -238,7 +225,6 @@ def test_what_is_not_the_users_alone_is_not_used(folder, change):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("which", ["file", "folder"])
 def test_what_another_user_owns_is_not_used(folder, which):
-    """Even where it can be read."""
     file = written(folder, run(1))
     os.chown(file if which == "file" else folder, 4711, 4711)
     assert read_history(folder, now=NOW).runs == ()
@@ -249,7 +235,6 @@ def test_what_another_user_owns_is_not_used(folder, which):
 
 
 def test_a_full_disk_stops_learning_with_one_sentence_and_leaves_no_half_line(folder, monkeypatch):
-    """The write stops in mid-line."""
     file = written(folder, run(1))
     before = file.read_bytes()
     real = os.write
@@ -275,7 +260,6 @@ def test_a_full_disk_stops_learning_with_one_sentence_and_leaves_no_half_line(fo
 
 
 def test_a_home_that_is_no_folder_stops_learning_with_one_sentence(tmp_path):
-    """XDG_STATE_HOME is a file."""
     (tmp_path / "file").write_text("")
     writer = Writer(tmp_path / "file" / "slurm-share" / "tasks")
     assert writer.append(run()) is not None
@@ -284,7 +268,6 @@ def test_a_home_that_is_no_folder_stops_learning_with_one_sentence(tmp_path):
 
 
 def test_a_lock_that_another_process_keeps_stops_learning(folder, monkeypatch):
-    """A stopped process must not hold up a run."""
     import fcntl
 
     file = written(folder, run(1))
@@ -339,7 +322,6 @@ def test_two_writers_at_once_lose_nothing_also_while_a_third_forgets(folder):
 
 
 def test_what_is_forgotten_is_gone_and_the_rest_stays(folder):
-    """Lines that cannot be read stay, too."""
     file = written(folder, run(1, family="a"), run(2, family="b"))
     with open(file, "ab") as opened:
         opened.write(b"nonsense\n")
@@ -351,14 +333,12 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays(folder):
 
 
 def test_a_file_of_which_nothing_is_left_is_removed(folder):
-    """The month is gone."""
     file = written(folder, run(1))
     assert forget(lambda one: True, folder) == 1
     assert not file.exists()
 
 
 def test_everything_can_be_forgotten(folder):
-    """Also what cannot be read."""
     file = written(folder, run(1))
     file.write_bytes(b"nonsense\n")
     assert forget_all(folder) == 1
@@ -370,7 +350,6 @@ def test_everything_can_be_forgotten(folder):
 
 
 def test_the_sites_families_are_read_and_bad_lines_counted(tmp_path):
-    """The last line of a family counts."""
     one = {"family": "f", "gpu_model": "A100", "runs": 40, "p90_mib": 7000, "ratio": 1.1}
     lines = [{**one, "p90_mib": 6000}, one, {**one, "version": 9}, {**one, "ratio": 0}, {**one, "p90_mib": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "torn")
@@ -378,12 +357,11 @@ def test_the_sites_families_are_read_and_bad_lines_counted(tmp_path):
     families, notes = read_site(str(tmp_path))
     assert families == (SiteFamily(**one),)
     assert len(notes) == 1
-    assert "4 lines passed over" in notes[0]
+    assert "4 lines cannot be read" in notes[0]
 
 
 @pytest.mark.parametrize("folder", ["", "/gone"])
 def test_no_folder_of_the_site_is_no_error(folder):
-    """A sentence where one is named and not there."""
     families, notes = read_site(folder)
     assert families == ()
     assert bool(notes) is bool(folder)

@@ -1,5 +1,6 @@
-"""Tasks that take what they are given, as JAX, TensorFlow, RAPIDS pools and vLLM do: their memory does not say what
-they need. What they need is learned from the sizes with which they ended well and those with which they did not.
+"""Size elastic tasks: those that take all memory they are given, as JAX, TensorFlow, RAPIDS pools and vLLM do.
+
+The memory of such a task does not show its need, which is learned from the sizes with which runs succeeded or failed.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from msgspec import Struct
 from ...records import Source
 
 WHOLE_RATIO = 0.70
-"""Of the whole GPU. JAX takes 75 % of it at its start, vLLM 90 %, TensorFlow nearly all."""
+"""Part of the whole GPU. JAX takes 75 % of it at its start, vLLM 90 %, TensorFlow nearly all."""
 TOLD_RATIO = 0.95
 CONTEXT_MIB = 1024
-"""A program that was told a size takes it, and the context of its process besides."""
+"""CUDA context that a program takes on top of the size it was told."""
 AT_ONCE_S = 20.0
 AT_CAP_RATIO = 0.95
 DOWN = 0.8
-"""The part of the smallest size that was enough which the next try is given."""
+"""A trial gets this part of the smallest size that was enough."""
 ABOVE_DEAD = 1.25
-"""A try stays this factor above the largest size that was too small."""
+"""A trial stays this factor above the largest size that was too small."""
 TRY_EVERY = 5
-"""One run in five is given less than is known to be enough."""
+"""One run in five is a trial with less than is known to be enough."""
 
 
 def takes_everything(
@@ -34,12 +35,12 @@ def takes_everything(
     cap_mib: int | None,
     is_flat: bool,
 ) -> bool:
-    """Return whether a running task is elastic. Call it at each sample until it is True.
+    """Return whether a running task is elastic. Call it at each sample until it returns True.
 
-    It is if it has, within AT_ONCE_S, what JAX and TensorFlow are told to take (`told_mib`, the reservation of its
-    start) or most of the whole GPU, or if its memory is flat at its cap.
+    A task is elastic if it reaches, within AT_ONCE_S, the size that JAX and TensorFlow are told (`told_mib`, its
+    reservation at the start) or most of the whole GPU, or if its memory is flat at its cap.
 
-    Only a task of unknown size can show it: what others reserve rests on what they take, so they are near it anyway.
+    Only a task of unknown size is judged: the reservation of any other task is close to its memory in any case.
     """
     if source != "unknown":
         return False
@@ -52,17 +53,17 @@ def takes_everything(
 
 
 class Sizes(Struct):
-    """The sizes that one elastic command was given, in MiB."""
+    """Sizes that one elastic command was given, in MiB."""
 
     done_mib: int | None = None
-    """The smallest that was enough."""
+    """The smallest size that was enough."""
     dead_mib: int = 0
-    """The largest that was too small."""
+    """The largest size that was too small."""
     since_try: int = TRY_EVERY
-    """Runs since one was given less than was known to be enough."""
+    """Runs since the last trial."""
 
     def note(self, given_mib: int, *, is_done: bool) -> None:
-        """Learn from one end."""
+        """Record the size of a finished run, and whether it was enough."""
         is_try = self.done_mib is not None and given_mib < self.done_mib
         self.since_try = 0 if is_try else self.since_try + 1
         if is_done:
@@ -71,12 +72,12 @@ class Sizes(Struct):
         else:
             self.dead_mib = max(self.dead_mib, given_mib)
             if self.done_mib is not None and self.done_mib <= given_mib:
-                self.done_mib = None  # what was enough once is not any more
+                self.done_mib = None  # a size that was enough before is now too small
 
     def next_mib(self, task: int) -> int | None:
-        """Return the size for the next run; None: none is known to be enough.
+        """Return the size for the next run; None: no size is known to be enough.
 
-        `task`: waiting tasks are asked about many times before one starts, so a fixed one in TRY_EVERY is given less.
+        `task` selects the trials: a waiting task is asked about many times, so its answer has to stay the same.
         """
         if self.done_mib is None:
             return None

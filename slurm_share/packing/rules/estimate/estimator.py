@@ -3,7 +3,7 @@
 The sources, best first: the user's own number; earlier runs of the same command; a running task of the same command; a
 straight line through runs that differ in one number; earlier runs of the same script; the same command on another GPU
 model; a formula; a model fitted to random networks; a dry run with fake tensors; a running task of the same script.
-Their figures are never averaged: a person can check one source, and not a mixture.
+The figures are never averaged: a person can check one source, but not a mixture.
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from msgspec import Struct, field
+
+from ....core.text import counted
 from ...history_records import SiteFamily, TaskRun
 from ...records import Estimate, PackSettings, Source, TaskAsk, TaskKey
 from ..fingerprint import tag
-from . import conformal, elastic, line, static
+from . import conformal, line, static
+from .elastic import Sizes
 
 CONTEXT_MIB = 300
-"""A CUDA context alone takes that, so no task that uses the GPU takes less; 500 and more on A100 and H100."""
+"""The least memory of any task that uses the GPU: a CUDA context alone takes this much, and 500 MiB or more on A100 and
+H100."""
 ROOM_MIB = 128
 """The least distance of a bound from its estimate."""
 NEWEST = 10
-"""Runs of a command whose largest peak is its estimate: a change of the program is forgotten after so many."""
+"""The estimate of a command is the largest peak of this many runs, so a change of the program ages out."""
 CHANGED = 1.25
-"""A run this factor above all before it is of a changed program: what was known of its noise is so no longer."""
+"""A peak this factor above all earlier ones shows that the program has changed: older peaks and scores are dropped."""
 FAMILY_STEP = 0.08
-"""A family has fewer runs than its user, and those of a changed program have to count soon."""
+"""Step of a family's alpha, larger than ALPHA_STEP: a family has fewer runs, and has to follow a changed program."""
 FAMILY_RUNS = 3
 FAMILY_NEWEST = 100
 FAMILY_QUANTILE = 0.9
@@ -35,131 +41,128 @@ DAY_S = 86400.0
 OLD_S = 180 * DAY_S
 """The same 18 models, measured again by their author a year later, took 0.74 to 0.96 of the earlier figures."""
 GROSS = 4.0
-"""An estimate above this multiple of the largest GPU is an error of its source."""
+"""An estimate above this multiple of the largest GPU is rejected as an error of its source."""
 OTHER_GPU = 1.05
 """A context on another GPU model differs by some hundred MiB."""
 MOST_MIB = 1 << 24
-"""16 TiB: more than any GPU has, or any program asks for."""
+"""16 TiB, more than any GPU has or any program asks for."""
 UNSEEN_S = 30.0
-"""A run of this length that shows no memory never used the GPU; a shorter one may have ended between two samples."""
+"""A run of at least this length without visible memory used no GPU. A shorter one may end between two samples."""
 UNSEEN_RUNS = 20
-"""After so many runs of a script that were too short to be seen, further ones are taken to be as small."""
+"""After this many runs of a script that were too short for a sample, its next runs are assumed to be small."""
 PROBE_RUNS = 20
-"""Runs with a probe that the user's own correction of probes needs."""
+"""Least number of runs with a probe before a correction is fitted to the user's own probes."""
 SCORED_RUNS = 2 * conformal.NEWEST
-"""Runs at the end of a history that are scored for what all commands have in common; the pools keep fewer."""
+"""Newest runs of a history that are scored for the pools of all commands; the pools keep fewer."""
 PROBE_RATIO = PackSettings().probe_ratio
 """The part of a GPU that a task of unknown size reserves."""
 OVER_TOLD = 1.05
-"""A task that is told a size takes the CUDA context beside it."""
+"""A task that is told a size takes the CUDA context on top of it."""
 FEW_X = 2
 FEW = (1, 3, 9)
-"""Commands with 1, 2 to 3, 4 to 9 and 10 known runs are calibrated apart."""
+"""Commands with 1, 2 to 3, 4 to 9 and 10 known runs are calibrated separately."""
 NEAR = 1.05
-"""Peaks this near to one another are taken for the same: sampling and the allocator's rounding make some percent."""
+"""Peaks within this factor count as equal: sampling and the allocator's rounding change them by a few percent."""
 
 DEFAULTS: dict[Source, float] = {
     "exact": 1.10, "line": 1.15, "family": 1.25, "other-gpu": 1.10, "static": 1.25, "learned": 1.5,
     "probe": 1.25,
 }  # fmt: skip
-"""The factor of a bound where no pool has enough scores. Assumptions, to be replaced by recorded runs; the line's
-covers the one published case, of 12, that it misses by more than 2 %: 12.3 %. The learned model's: of networks of more
-than 8 GiB, of families that it has not seen, 95 % need at most 1.50, against fake tensors
-(tests/bench/learned/train.py)."""
+"""Factor of a bound if no pool has enough scores. These are assumptions, to be replaced by recorded runs. line: covers
+the one published case of 12 that it misses by more than 2 % (12.3 %). learned: 95 % of the networks above 8 GiB from
+unseen families need at most 1.50, measured against fake tensors (tests/bench/learned/train.py)."""
 GROWTH = ((30, 1.5), (60, 1.30), (120, 1.20), (300, 1.10), (900, 1.05))
-"""Age in seconds -> how much a peak that is flat then may still grow. Assumptions, until runs are recorded."""
+"""(age in seconds, factor by which a peak that is flat at that age may still grow). Assumed until runs are recorded."""
 GROWTH_ALPHA = 0.05
 GROWTH_MAX = 4.0
 
 Names = tuple[tuple[str, float], ...]
 
 
-class _Command:
-    """What is known of one command on one GPU model."""
-
-    __slots__ = ("clients", "elastic", "floor", "growth", "is_elastic", "peaks", "runs", "scores", "seconds", "stale")
-
-    def __init__(self) -> None:
-        self.peaks: deque[int] = deque(maxlen=NEWEST)
-        self.stale: deque[int] = deque(maxlen=NEWEST)
-        """Peaks of runs that are old, or of other software."""
-        self.runs = 0
-        self.scores: deque[float] = deque(maxlen=conformal.NEWEST)
-        self.seconds: deque[float] = deque(maxlen=NEWEST)
-        self.growth: dict[int, deque[float]] = {}
-        self.clients = 1
-        self.floor = 0
-        self.elastic = elastic.Sizes()
-        self.is_elastic = False
+def _newest(most: int) -> Any:
+    """Return a field that holds the newest `most` values."""
+    return field(default_factory=lambda: deque(maxlen=most))
 
 
-class _Family:
-    """What is known of one script on one GPU model."""
+class _Command(Struct):
+    """Runs of one command on one GPU model."""
 
-    __slots__ = ("alpha", "elastic", "is_elastic", "numbers", "peaks", "runs", "scores", "seconds", "unseen")
-
-    def __init__(self) -> None:
-        self.alpha = conformal.ALPHA
-        """The part of its tasks that may exceed their bound, as it is now."""
-        self.scores: deque[float] = deque(maxlen=conformal.NEWEST)
-        """Of all its commands."""
-        self.peaks: deque[int] = deque(maxlen=FAMILY_NEWEST)
-        self.numbers: dict[str, float] = {}
-        """Tag of a number -> the largest of its runs."""
-        self.runs = 0
-        self.seconds: deque[float] = deque(maxlen=FAMILY_NEWEST)
-        self.unseen = 0
-        """Runs that were too short to be seen, since one was seen."""
-        self.elastic = elastic.Sizes()
-        self.is_elastic = False
+    peaks: deque[int] = _newest(NEWEST)
+    stale: deque[int] = _newest(NEWEST)
+    """Peaks of old runs and of runs with other software."""
+    runs: int = 0
+    scores: deque[float] = _newest(conformal.NEWEST)
+    seconds: deque[float] = _newest(NEWEST)
+    growth: dict[int, deque[float]] = {}
+    clients: int = 1
+    floor: int = 0
+    elastic: Sizes = field(default_factory=Sizes)
+    is_elastic: bool = False
 
 
-class _Series:
-    """The runs of commands that differ in numbers only, on one GPU model."""
+class _Family(Struct):
+    """Runs of one script on one GPU model."""
 
-    __slots__ = ("by_rest", "fits", "free", "points", "running")
-
-    def __init__(self) -> None:
-        self.by_rest: dict[tuple[str, Names], list[line.Point]] = {}
-        """A number's name, and all other numbers -> that number and the peak, of each run."""
-        self.points: deque[tuple[dict[str, float], int]] = deque(maxlen=FAMILY_NEWEST)
-        self.running: dict[str, tuple[Names, int, float]] = {}
-        """Running tasks with a flat memory: `exact` -> the numbers, the peak, and by how much it may still grow."""
-        self.fits: dict[tuple[str, Names], line.Line | None] = {}
-        self.free: dict[tuple[str, frozenset[str]], line.Line | None] = {}
-        """Lines through one number in which the other numbers do not matter."""
-
-
-class _Running:
-    """The running tasks of one command, or of one script, whose memory is flat."""
-
-    __slots__ = ("age_s", "numbers", "peak", "sized")
-
-    def __init__(self) -> None:
-        self.numbers: Names = ()
-        """Of the task with that peak."""
-        self.peak = 0
-        self.age_s = 0.0
-        self.sized = 0.0
-        """The peak with its growth, MiB."""
+    alpha: float = conformal.ALPHA
+    """The current part of its tasks that may exceed their bound."""
+    scores: deque[float] = _newest(conformal.NEWEST)
+    peaks: deque[int] = _newest(FAMILY_NEWEST)
+    numbers: dict[str, float] = {}
+    """Tag of a number -> its largest value in any run."""
+    runs: int = 0
+    seconds: deque[float] = _newest(FAMILY_NEWEST)
+    unseen: int = 0
+    """Runs in a row that were too short for a sample."""
+    elastic: Sizes = field(default_factory=Sizes)
+    is_elastic: bool = False
 
 
-class _Candidate:
-    """What one source says."""
+class _Series(Struct):
+    """Runs of commands that differ in numbers only, on one GPU model."""
 
-    __slots__ = ("factor", "is_elastic", "point", "runs", "source", "words")
+    by_rest: dict[tuple[str, Names], list[line.Point]] = {}
+    """(a number's name, all other numbers) -> that number and the peak of each run."""
+    points: deque[tuple[dict[str, float], int]] = _newest(FAMILY_NEWEST)
+    running: dict[str, tuple[Names, int, float]] = {}
+    """`exact` of a running task with flat memory -> its numbers, its peak, the factor by which it may still grow."""
+    fits: dict[tuple[str, Names], line.Line | None] = {}
+    free: dict[tuple[str, frozenset[str]], line.Line | None] = {}
+    """Lines through one number in which the other numbers do not matter."""
 
-    def __init__(self, source: Source, point: float, factor: float, runs: int, words: str) -> None:
-        self.source: Source = source
-        self.point = point
-        self.factor = factor
-        self.runs = runs
-        self.words = words
-        self.is_elastic = False
+
+class _Running(Struct):
+    """The largest running task with flat memory of one command or script."""
+
+    numbers: Names = ()
+    peak: int = 0
+    sized: float = 0.0
+    """The peak multiplied by the growth that is still possible, in MiB."""
+
+
+class _Asked(Struct):
+    """A task whose size is wanted, with the known runs of its command and script."""
+
+    task: int
+    key: TaskKey
+    gpu_model: str
+    command: _Command | None
+    family: _Family | None
+
+
+class _Candidate(Struct):
+    """The estimate of one source."""
+
+    source: Source
+    point: float
+    factor: float
+    """The bound over the point."""
+    runs: int
+    words: str
+    is_elastic: bool = False
 
 
 class Estimator:
-    """What is known of the sizes of tasks: the history's runs, and the tasks of this run."""
+    """Sizes of tasks, from the runs of the history and the tasks of this run."""
 
     def __init__(
         self,
@@ -171,14 +174,14 @@ class Estimator:
     ) -> None:
         """Learn from `runs`, oldest first.
 
-        `now`: Unix time; runs older than 180 days, or of other software than `software`, count less. `site`: what the
-        site publishes of the families of all its users.
+        `now`: Unix time. Runs older than 180 days or with other software than `software` count less. `site`: figures of
+        families that the site publishes for all users.
         """
         self.alpha = conformal.ALPHA
-        """The part of all tasks that may exceed their bound, as it is now. A script has one of its own, so that a
-        program which changes often gets wider bounds, and the others do not."""
+        """The current part of all tasks that may exceed their bound. Each script has its own, so that only a program
+        that changes often gets wider bounds."""
         self.passed_over = 0
-        """Estimates that no task can have."""
+        """Number of runs and estimates that were rejected as impossible."""
         self._now = now
         self._software = software
         self._notes: list[str] = []
@@ -193,26 +196,26 @@ class Estimator:
         self._offers: dict[tuple[str, str, Source], float] = {}
         self._pools: dict[Source, deque[float]] = {}
         self._by_runs: tuple[deque[float], ...] = tuple(deque(maxlen=conformal.NEWEST) for _ in range(len(FEW) + 1))
-        """Scores of commands by how many runs of theirs were known: the largest of two is exceeded more often."""
+        """Scores of commands by the number of their known runs: the largest of few peaks is exceeded more often."""
         self._growth: dict[int, deque[float]] = {}
         self._probes: deque[line.Point] = deque(maxlen=conformal.NEWEST)
-        self._words: dict[tuple[str, str], list[int]] = {}
-        """The user's own numbers that were far too large: exact, GPU model -> peaks."""
+        self._too_large: dict[tuple[str, str], list[int]] = {}
+        """(exact, GPU model) -> peaks of runs whose --gpu-mem was far too large."""
         self._largest_gpu = 0
         self._site = {(one.family, one.gpu_model): one for one in site}
         earlier = list(runs)
         scored = len(earlier) - SCORED_RUNS
         for index, run in enumerate(earlier):
             self._learn(run, is_scored=index >= scored)
-        self._notes.clear()  # what was to be said of them has been said
+        self._notes.clear()  # earlier runs have reported these
 
-    # ---- What is learned ----
+    # ---- Learning ----
 
     def learn(self, run: TaskRun) -> None:
         """Learn from a finished attempt."""
         self._learn(run, is_scored=True)
         if run.kind == "done" and run.peak_mib and not run.is_elastic:
-            # What remains of a family's first task, until three runs of it are known.
+            # Until three runs of a family are known, its first task stands for the others.
             key = TaskKey(run.exact, run.family, run.numbers)
             self._note_running(key, run.gpu_model, run.peak_mib, GROWTH[-1][0])
             series = self._series.get((run.series or run.family, run.gpu_model))
@@ -220,7 +223,7 @@ class Estimator:
                 series.running.pop(run.exact, None)
 
     def sibling(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Note a running task whose memory is flat, for its siblings that wait. Also of other nodes of the run."""
+        """Record a running task with flat memory, here or on another node, for its waiting siblings."""
         if peak_mib <= 0:
             return
         self._note_running(key, gpu_model, peak_mib, age_s)
@@ -234,17 +237,14 @@ class Estimator:
             if name:
                 one = found.setdefault((name, gpu_model), _Running())
                 if sized >= one.sized or peak_mib >= one.peak:
-                    one.peak, one.age_s, one.sized, one.numbers = peak_mib, age_s, sized, _tagged(key.numbers)
+                    one.peak, one.sized, one.numbers = peak_mib, sized, _tagged(key.numbers)
 
     def offer(self, key: TaskKey, gpu_model: str, source: Source, point_mib: float) -> None:
-        """Note the figure of a source that is asked outside.
-
-        `static` and `learned` as they are to be used, `probe` as it was said.
-        """
+        """Record the figure of an outside source: `static`, `learned`, or `probe` before its correction."""
         self._offers[(key.exact, gpu_model, source)] = float(point_mib) if abs(point_mib) < 1e300 else math.inf
 
     def take_notes(self) -> list[str]:
-        """Return the sentences for the log since the last call: sources passed over, and what to write as --gpu-mem."""
+        """Return the sentences for the log since the last call: rejected sources, and better values for --gpu-mem."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -263,12 +263,12 @@ class Estimator:
         self._adapt(run, family)
         is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
         if not is_own_memory and run.kind != "done":
-            return  # neither its need nor a bound of it: somebody ended it, or it failed before it had begun
+            return  # a task that was stopped or failed early shows neither its need nor a bound of it
         command.clients = max(command.clients, run.clients)
         if run.is_elastic:
             given = run.reserved_mib or run.cap_mib or run.peak_mib or run.gpu_total_mib
             if given and run.peak_mib and run.peak_mib > OVER_TOLD * given:
-                # It did not keep to its reservation, which JAX is told: what it takes is a part of all that it can see.
+                # It ignored the reservation that JAX is told, so it takes a part of all the memory that it can see.
                 given = max(run.cap_mib or run.gpu_total_mib or 0, run.peak_mib)
             command.is_elastic = family.is_elastic = True
             if given:
@@ -320,10 +320,10 @@ class Estimator:
                 self._growth.setdefault(age, deque(maxlen=conformal.NEWEST)).append(grown)
 
     def _adapt(self, run: TaskRun, family: _Family) -> None:
-        """Move alpha by one run that had a bound of this kind, and compare the user's own number with the peak."""
+        """Move alpha by one run, or compare the user's own number with its peak."""
         is_own_memory = run.is_censored or run.kind in ("gpu memory", "gpu memory likely")
         if run.source == "user":
-            self._compare_word(run, is_own_memory=is_own_memory)
+            self._compare_gpu_mem(run, is_own_memory=is_own_memory)
         elif (
             run.safe_mib
             and not run.is_elastic
@@ -334,31 +334,31 @@ class Estimator:
             self.alpha = conformal.adapt(self.alpha, is_miss=is_miss)
             family.alpha = conformal.adapt(family.alpha, is_miss=is_miss, step=FAMILY_STEP)
 
-    def _compare_word(self, run: TaskRun, *, is_own_memory: bool) -> None:
-        word = run.estimate_mib or run.reserved_mib  # a task that outgrows the number has more reserved at its end
-        if not word or run.peak_mib is None:
+    def _compare_gpu_mem(self, run: TaskRun, *, is_own_memory: bool) -> None:
+        written = run.estimate_mib or run.reserved_mib  # a task that outgrows the number has more reserved at its end
+        if not written or run.peak_mib is None:
             return
-        if is_own_memory or run.peak_mib > 0.95 * word:
+        if is_own_memory or run.peak_mib > 0.95 * written:
             self._say_once(
-                f"word small {run.exact} {word}",
-                f"a task used {_gib(run.peak_mib)} of its --gpu-mem={_gib(word)}: "
+                f"gpu-mem small {run.exact} {written}",
+                f"a task used {_gib(run.peak_mib)} of its --gpu-mem={_gib(written)}: "
                 f"--gpu-mem={_rounded(run.peak_mib * 1.25)} would leave it room",
             )
         elif run.kind == "done":
-            peaks = self._words.setdefault((run.exact, run.gpu_model), [])
-            if run.peak_mib >= 0.5 * word:
+            peaks = self._too_large.setdefault((run.exact, run.gpu_model), [])
+            if run.peak_mib >= 0.5 * written:
                 peaks.clear()
                 return
             peaks.append(run.peak_mib)
             if len(peaks) >= 3:
                 self._say_once(
-                    f"word large {run.exact} {word}",
-                    f"in {len(peaks)} runs a command used at most {_gib(max(peaks))} of its --gpu-mem={_gib(word)}: "
+                    f"gpu-mem large {run.exact} {written}",
+                    f"in {len(peaks)} runs a command used at most {_gib(max(peaks))} of its --gpu-mem={_gib(written)}: "
                     f"--gpu-mem={_rounded(max(peaks) * 1.25)} would be enough",
                 )
 
     def _score(self, run: TaskRun, peak: int, command: _Command, family: _Family) -> None:
-        """Score what the sources would have said about a run before it was known."""
+        """Score the estimates that the sources would have given before this run."""
         if run.numbers:
             found = self._line(run.series or run.family, run.gpu_model, _tagged(run.numbers))
             if found is not None and found[0] > 0:
@@ -390,10 +390,10 @@ class Estimator:
             return False
         return not self._software or not run.software or run.software == self._software
 
-    # ---- What is expected ----
+    # ---- Estimating ----
 
     def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return what is expected of a task on a GPU model."""
+        """Return the expected size and duration of a task on a GPU model."""
         self._largest_gpu = max(self._largest_gpu, gpu_total_mib or 0)
         key = ask.key or TaskKey("", "")
         command = self._commands.get((key.exact, gpu_model)) if key.exact else None
@@ -411,11 +411,12 @@ class Estimator:
                 floor_mib=floor,
                 words="--gpu-mem",
             )
+        asked = _Asked(ask.task, key, gpu_model, command, family)
         for source in (
             self._from_exact, self._from_twin, self._from_line, self._from_family, self._from_other_gpu,
             self._from_static, self._from_learned, self._from_probe, self._from_sibling,
         ):  # fmt: skip
-            found = source(ask, key, gpu_model, command, family)
+            found = source(asked)
             if found is not None and self._is_possible(found, ask.task):
                 alpha = self._alpha(family)
                 return self._bounded(found, gpu_total_mib, seconds, processes, floor, alpha)
@@ -461,7 +462,7 @@ class Estimator:
         )
 
     def _is_possible(self, found: _Candidate, task: int) -> bool:
-        """Return whether any task can be so large; count and name a source that says something else."""
+        """Return whether a task can have this size; count and report a source whose size is impossible."""
         if math.isfinite(found.point) and found.point > 0:
             most = GROSS * self._largest_gpu or MOST_MIB
             if found.point <= most:
@@ -471,7 +472,7 @@ class Estimator:
         else:
             why = f"{found.point} MiB is no size"
         self.passed_over += 1
-        self._say_once(f"passed {found.source}", f"task {task}: its estimate ({found.words}) is passed over: {why}")
+        self._say_once(f"passed {found.source}", f"task {task}: its estimate ({found.words}) is rejected: {why}")
         return False
 
     def _say_once(self, what: str, sentence: str) -> None:
@@ -485,29 +486,26 @@ class Estimator:
     def _factor(
         self, source: Source, family: _Family | None, *narrower: Sequence[float], site: float | None = None
     ) -> float:
-        """Return by which factor a bound is above its estimate: the narrowest pool with enough scores says it."""
+        """Return the factor of a bound over its estimate, from the narrowest pool with enough scores."""
         alpha = self._alpha(family)
         default = DEFAULTS[source] if site is None else min(max(site, 1.02), 2.0)
         return math.exp(conformal.pooled((*narrower, self._pools.get(source, ())), alpha, default))
 
-    def _from_exact(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
+    def _from_exact(self, asked: _Asked) -> _Candidate | None:
+        command, family = asked.command, asked.family
         if command is None:
             return None
         if command.is_elastic:
-            size = command.elastic.next_mib(ask.task)
+            size = command.elastic.next_mib(asked.task)
             if size is None:
                 return None
-            found = _Candidate("exact", size, 1.0, 1, "a command that takes what it is given")
-            found.is_elastic = True
-            return found
+            return _Candidate("exact", size, 1.0, 1, "a command that takes what it is given", is_elastic=True)
         if not command.peaks:
             return None
         few = self._by_runs[_few(len(command.peaks))]
         own = (command.scores,) if len(command.peaks) == NEWEST else ()
         pools = (*own, family.scores if family else (), few)
-        runs = _runs(command.runs)
+        runs = counted(command.runs, "run")
         newest = f"the last {NEWEST} of {runs}" if command.runs > NEWEST else runs
         return _Candidate(
             "exact",
@@ -517,24 +515,20 @@ class Estimator:
             f"largest of {newest} of this command" if command.runs > 1 else "one run of this command",
         )
 
-    def _from_twin(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        return self._running_candidate(self._running.get((key.exact, gpu_model)), "this command")
+    def _from_twin(self, asked: _Asked) -> _Candidate | None:
+        return self._running_candidate(self._running.get((asked.key.exact, asked.gpu_model)), "this command")
 
-    def _from_sibling(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        running = self._running_family.get((key.family, gpu_model))
+    def _from_sibling(self, asked: _Asked) -> _Candidate | None:
+        running = self._running_family.get((asked.key.family, asked.gpu_model))
         found = self._running_candidate(running, "this script")
         if found is not None and running is not None:
-            self._widen(found, running.sized, _largest_ratio(_tagged(key.numbers), running.numbers))
+            self._widen(found, running.sized, _largest_ratio(_tagged(asked.key.numbers), running.numbers))
         return found
 
     def _widen(self, found: _Candidate, sized_mib: float, ratio: float) -> None:
-        """Let a task reserve more that has a larger number than those it is sized by, a larger batch for example.
+        """Raise the bound if the task has a larger number, such as the batch size, than the tasks behind the estimate.
 
-        It may need as many times more; but it reserves no more for that than a task of which nothing is known.
+        The bound rises by the same ratio, but not above the reservation of a task of unknown size.
         """
         if ratio > 1.0:
             most = min(sized_mib * ratio, PROBE_RATIO * self._largest_gpu)
@@ -547,21 +541,20 @@ class Estimator:
             return None
         return _Candidate("sibling", found.peak, found.sized / found.peak, 1, f"another task of {what} in this run")
 
-    def _from_line(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        if not key.numbers:
+    def _from_line(self, asked: _Asked) -> _Candidate | None:
+        if not asked.key.numbers:
             return None
-        found = self._line(key.series or key.family, gpu_model, _tagged(key.numbers))
+        found = self._line(asked.key.series or asked.key.family, asked.gpu_model, _tagged(asked.key.numbers))
         if found is None:
             return None
         point, name, runs = found
-        shown = next(flag for flag, _ in key.numbers if tag(flag) == name)
+        shown = next(flag for flag, _ in asked.key.numbers if tag(flag) == name)
         through = shown if shown.startswith("-") else f"argument {shown}"
-        return _Candidate("line", point, self._factor("line", family), runs, f"line through {through}, {_runs(runs)}")
+        words = f"line through {through}, {counted(runs, 'run')}"
+        return _Candidate("line", point, self._factor("line", asked.family), runs, words)
 
     def _line(self, group: str, gpu_model: str, numbers: Names) -> tuple[float, str, int] | None:
-        """Return the peak on a line through one number, that number's tag, and how many runs the line rests on."""
+        """Return the peak on a line through one number, the tag of that number, and the number of runs on the line."""
         series = self._series.get((group, gpu_model)) if group else None
         if series is None:
             return None
@@ -573,7 +566,7 @@ class Estimator:
             if fitted is None or point is None:
                 continue
             point *= growth
-            # Between numbers that were seen before outside them, many runs before few, and the larger one last.
+            # Prefer interpolation, then the line with more runs, then the larger peak.
             rank = (fitted.is_inside(x), fitted.runs, point)
             if best is None or rank > best[0]:
                 best = (rank, point, name, fitted.runs)
@@ -586,10 +579,10 @@ class Estimator:
         return None if best is None else best[1:]
 
     def _fitted(self, series: _Series, name: str, rest: Names) -> tuple[line.Line | None, float]:
-        """Return the line through a number, and by how much what it says may still grow.
+        """Return the line through a number, and the factor by which its peaks may still grow.
 
-        Runs that are done decide; where they are too few, running tasks count too. Their peaks may still grow, those of
-        older tasks less: so the line goes through the peaks as they are, and what it says may grow as the youngest may.
+        Finished runs decide; if they are too few, running tasks count too. Peaks of running tasks may still grow, so
+        the factor is the largest of those tasks.
         """
         points = series.by_rest.get((name, rest), [])
         if (name, rest) not in series.fits:
@@ -607,12 +600,11 @@ class Estimator:
         fitted = line.fit(points + [(x, float(peak)) for x, peak, _ in running])
         return fitted, max(growth for _, _, growth in running)
 
-    def _from_family(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        factor = self._factor("family", family)
+    def _from_family(self, asked: _Asked) -> _Candidate | None:
+        command, family = asked.command, asked.family or _Family()
+        factor = self._factor("family", asked.family)
         if command is not None and command.stale:
-            runs = _runs(len(command.stale))
+            runs = counted(len(command.stale), "run")
             return _Candidate(
                 "family",
                 max(command.stale),
@@ -620,40 +612,36 @@ class Estimator:
                 len(command.stale),
                 f"largest of {runs} long ago or of other software",
             )
-        if family is None:
-            family = _Family()
         if family.is_elastic and family.elastic.done_mib is not None:
-            found = _Candidate("family", family.elastic.done_mib, 1.0, 1, "a script that takes what it is given")
-            found.is_elastic = True
-            return found
+            given = family.elastic.done_mib
+            return _Candidate("family", given, 1.0, 1, "a script that takes what it is given", is_elastic=True)
         if len(family.peaks) >= FAMILY_RUNS:
             point = upper(family.peaks, FAMILY_QUANTILE)
-            words = f"{_runs(family.runs)} of this script, nine in ten need less"
+            words = f"{counted(family.runs, 'run')} of this script, nine in ten need less"
             found = _Candidate("family", point, factor, family.runs, words)
             if max(family.peaks) > NEAR * min(family.peaks):
-                self._widen(found, point * factor, _largest_ratio(_tagged(key.numbers), tuple(family.numbers.items())))
+                largest = tuple(family.numbers.items())
+                self._widen(found, point * factor, _largest_ratio(_tagged(asked.key.numbers), largest))
             return found
         if family.unseen >= UNSEEN_RUNS and not family.peaks:
             return _Candidate("family", CONTEXT_MIB, 1.0, family.unseen, "a script whose runs are too short to be seen")
-        site = self._site.get((key.family, gpu_model))
+        site = self._site.get((asked.key.family, asked.gpu_model))
         if site is not None:
-            words = f"{_runs(site.runs)} of this script by all users, nine in ten need less"
-            return _Candidate("family", site.p90_mib, self._factor("family", family, site=site.ratio), site.runs, words)
+            words = f"{counted(site.runs, 'run')} of this script by all users, nine in ten need less"
+            factor = self._factor("family", asked.family, site=site.ratio)
+            return _Candidate("family", site.p90_mib, factor, site.runs, words)
         return None
 
-    def _from_other_gpu(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        found = self._other_gpu(key.exact, gpu_model)
+    def _from_other_gpu(self, asked: _Asked) -> _Candidate | None:
+        found = self._other_gpu(asked.key.exact, asked.gpu_model)
         if found is None:
             return None
         point, runs, model = found
-        return _Candidate(
-            "other-gpu", point, self._factor("other-gpu", family), runs, f"{_runs(runs)} of this command on {model}"
-        )
+        words = f"{counted(runs, 'run')} of this command on {model}"
+        return _Candidate("other-gpu", point, self._factor("other-gpu", asked.family), runs, words)
 
     def _other_gpu(self, exact: str, gpu_model: str) -> tuple[float, int, str] | None:
-        """Return the largest peak of a command on another GPU model, how many runs it rests on, and the model."""
+        """Return the largest peak of a command on another GPU model, its number of runs, and the model."""
         best: tuple[float, int, str] | None = None
         for model in self._models.get(exact, ()):
             command = self._commands[(exact, model)]
@@ -663,31 +651,27 @@ class Estimator:
                     best = (point, command.runs, model)
         return best
 
-    def _from_static(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        point = self._offers.get((key.exact, gpu_model, "static"))
-        return None if point is None else _Candidate("static", point, self._factor("static", family), 0, "formula")
+    def _from_static(self, asked: _Asked) -> _Candidate | None:
+        point = self._offers.get((asked.key.exact, asked.gpu_model, "static"))
+        return (
+            None if point is None else _Candidate("static", point, self._factor("static", asked.family), 0, "formula")
+        )
 
-    def _from_learned(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        point = self._offers.get((key.exact, gpu_model, "learned"))
+    def _from_learned(self, asked: _Asked) -> _Candidate | None:
+        point = self._offers.get((asked.key.exact, asked.gpu_model, "learned"))
         words = "fitted to fake tensors of random networks"
-        return None if point is None else _Candidate("learned", point, self._factor("learned", family), 0, words)
+        return None if point is None else _Candidate("learned", point, self._factor("learned", asked.family), 0, words)
 
-    def _from_probe(
-        self, ask: TaskAsk, key: TaskKey, gpu_model: str, command: _Command | None, family: _Family | None
-    ) -> _Candidate | None:
-        said = self._offers.get((key.exact, gpu_model, "probe"))
+    def _from_probe(self, asked: _Asked) -> _Candidate | None:
+        said = self._offers.get((asked.key.exact, asked.gpu_model, "probe"))
         if said is None:
             return None
         own = line.fit(list(self._probes)) if len(self._probes) >= PROBE_RUNS else None
         point = static.probe_mib(said, own.slope_mib, own.base_mib) if own else static.probe_mib(said)
-        return _Candidate("probe", point, self._factor("probe", family), 0, "dry run with fake tensors")
+        return _Candidate("probe", point, self._factor("probe", asked.family), 0, "dry run with fake tensors")
 
     def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:
-        """Return by which factor a peak that was flat at that age may still grow."""
+        """Return the factor by which a peak that is flat at this age may still grow."""
         age, default = GROWTH[0]
         for at, factor in GROWTH:
             if age_s >= at:
@@ -701,7 +685,7 @@ class Estimator:
 
 
 def _is_sane(run: TaskRun) -> bool:
-    """Return whether the figures of a run are ones that a task can have: its file can have been edited by hand."""
+    """Return whether the figures of a run are possible: a user can edit the history by hand."""
     sizes = (run.peak_mib, run.wanted_mib, run.reserved_mib, run.cap_mib, run.probe_mib, run.safe_mib, run.estimate_mib)
     return (
         all(size is None or 0 <= size <= MOST_MIB for size in sizes)
@@ -711,9 +695,9 @@ def _is_sane(run: TaskRun) -> bool:
 
 
 def _free_line(series: _Series, name: str, names: set[str]) -> line.Line | None:
-    """Return the line through one number alone; None: the other numbers matter, or nothing shows that they do not.
+    """Return the line through one number alone; None: the other numbers matter, or no runs show that they do not.
 
-    They do not where runs with the same number and other numbers otherwise have the same peak, as with learning rates.
+    They do not matter if runs that differ only in them have the same peak, as with learning rates.
     """
     if (name, frozenset(names)) not in series.free:
         peaks: dict[float, list[int]] = {}
@@ -735,7 +719,7 @@ def _free_line(series: _Series, name: str, names: set[str]) -> line.Line | None:
 
 
 def _few(runs: int) -> int:
-    """Return which class of commands one with so many known runs belongs to."""
+    """Return the calibration class of a command with this many known runs."""
     return sum(runs > most for most in FEW)
 
 
@@ -744,9 +728,9 @@ def _tagged(numbers: Names) -> Names:
 
 
 def _largest_ratio(numbers: Names, known: Names) -> float:
-    """Return by which factor a number exceeds that of the same name among `known`, the largest such; else 1.
+    """Return the largest factor by which a number exceeds the number of the same name in `known`; at least 1.
 
-    Whole numbers only: sizes of batches, layers and images are, and learning rates are not.
+    Only whole numbers count: sizes of batches, layers and images are whole numbers, learning rates are not.
     """
     before = dict(known)
     found = 1.0
@@ -762,7 +746,7 @@ def _without(numbers: Names, name: str) -> Names:
 
 
 def upper(values: Iterable[int], part: float) -> int:
-    """Return the smallest of the values that at least this part of them does not exceed."""
+    """Return the smallest value that at least this part of the values does not exceed."""
     ordered = sorted(values)
     return ordered[math.ceil(part * len(ordered)) - 1]
 
@@ -771,14 +755,10 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count != 1 else ''}"
-
-
 def _gib(mib: float) -> str:
     return f"{mib / 1024:.1f}G"
 
 
 def _rounded(mib: float) -> str:
-    """Return a size as it is written, rounded up to half a GiB."""
+    """Return a size in the form of --gpu-mem, rounded up to half a GiB."""
     return f"{math.ceil(mib / 512) / 2:g}G"

@@ -1,4 +1,4 @@
-"""What a history says, family by family: for its user's eyes, and for a site to publish."""
+"""Summarise a history by family, for its user to read and for a site to publish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import conformal, estimator
 
 
 class FamilyHistory(Struct, frozen=True, kw_only=True):
-    """What is known of one family on one GPU model."""
+    """Summary of the runs of one family on one GPU model."""
 
     family: str
     script: str
@@ -21,21 +21,21 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
     gpu_model: str
     runs: int
     commands: int
-    """Distinct commands among them."""
+    """Number of distinct commands."""
     out_of_memory: int
-    """Runs that ran out of GPU memory."""
+    """Number of runs that ran out of GPU memory."""
     least_mib: int | None
-    """Smallest and largest peak of the runs that ended well; None: none was seen."""
+    """Smallest and largest peak of the successful runs; None: no peak was seen."""
     most_mib: int | None
     is_elastic: bool
-    """The newest run took what it was given."""
+    """The newest run took all memory that it was given."""
     median_s: float
     last: float
     """Unix time of the newest run."""
 
 
 def group(runs: Iterable[TaskRun]) -> tuple[FamilyHistory, ...]:
-    """Return what is known of each family on each GPU model, the one that ran last first. `runs`: oldest first."""
+    """Return a summary of each family on each GPU model, newest first. `runs`: oldest first."""
     families: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
     for run in runs:
         if run.family:
@@ -62,7 +62,7 @@ def _history(family: str, gpu_model: str, runs: Sequence[TaskRun]) -> FamilyHist
 
 
 def publish(runs: Iterable[TaskRun]) -> tuple[SiteFamily, ...]:
-    """Return the families of which enough is known for other users, without any command of theirs."""
+    """Return the families with enough runs to be published to other users. They contain no command."""
     families: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         if run.family and run.kind == "done" and run.peak_mib and not run.is_elastic:
@@ -81,7 +81,7 @@ def publish(runs: Iterable[TaskRun]) -> tuple[SiteFamily, ...]:
 
 
 def _ratio(peaks: Sequence[int]) -> float:
-    """Return the 0.95 quantile of a peak over the 0.9 quantile of those before it; the default, for too few."""
+    """Return the 0.95 quantile of a peak over the 0.9 quantile of earlier peaks; with too few peaks, the default."""
     ratios = [
         peaks[index]
         / estimator.upper(peaks[max(0, index - estimator.FAMILY_NEWEST) : index], estimator.FAMILY_QUANTILE)

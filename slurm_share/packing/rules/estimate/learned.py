@@ -1,10 +1,10 @@
-"""Estimate a training's GPU memory from the layers of its network, by a small model that was fitted to data of ours.
+"""Estimate the GPU memory of a training from the layers of its network, with a small fitted model.
 
 The features are those of GPUMemNet (Yousefzadeh 2025, ch. 5): numbers of convolutions and linear layers, norms and
 dropouts, depth, batch, parameters, activations, activations x batch, and the activation function as a cosine and a
-sine. The data are networks of random shape, whose memory was added up by fake tensors: **no size in them was measured
-on a GPU**. To that sum comes the correction of `static.probe_mib`, which was fitted to published measurements. What
-the model says is by which factor the sum differs from a closed form, so it cannot be far from that form.
+sine. The training data are random networks whose memory was summed over fake tensors: **no size was measured on a
+GPU**. The correction of `static.probe_mib`, which was fitted to published measurements, is applied to that sum. The
+model predicts the factor between the sum and a closed form, within the range of factors in the data.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from msgspec import Struct
 from . import static
 
 FUNCTIONS = ("relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "hardswish", "tanh", "sigmoid")
-"""Activation functions that are known; each has its angle on a circle, in this order."""
+"""Known activation functions; each is an angle on a circle, in this order."""
 FEATURES = (
     "convolutions", "linears", "norms", "dropouts", "depth", "batch", "parameters", "activations",
     "activations x batch", "norms of depth", "dropouts of depth", "activations x batch of parameters", "cos", "sin",
 )  # fmt: skip
-"""Counts as logarithms. Two are parts of the depth, and one a ratio, so that a model without products can use them."""
+"""Counts are logarithms. Two features are parts of the depth and one is a ratio, since the model forms no products."""
 
 
 class Layers(Struct, frozen=True, kw_only=True):
-    """What a network consists of."""
+    """The numbers of layers and elements of a network."""
 
     convolutions: float
     linears: float
     norms: float
     dropouts: float
     depth: float
-    """All layers without parts of their own: activation functions and pooling, too."""
+    """All layers without sub-layers, including activation functions and pooling."""
     batch: float
     parameters: float
     activations: float
-    """Outputs of all these layers for one sample, in elements."""
+    """Elements of the outputs of all these layers, for one sample."""
     function: str = ""
-    """Activation function; empty, or not one of FUNCTIONS: not known."""
+    """Activation function; empty or not in FUNCTIONS: not known."""
 
 
 class Weights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fitted model: layers of a network, between them a hyperbolic tangent."""
+    """The fitted model: a network with a hyperbolic tangent between its layers."""
 
     features: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    """Range of each feature in the data; what is outside is taken to be at its edge."""
+    """Range of each feature in the data; values outside are clamped."""
     layers: tuple[tuple[tuple[tuple[float, ...], ...], tuple[float, ...]], ...]
-    """(a row of weights for each output, the outputs' constants); inputs are from -1 to 1 over the range."""
+    """(a row of weights for each output, the outputs' constants); inputs are scaled to -1 to 1 over the range."""
     lowest: float
     highest: float
-    """Of the logarithm of the factor, in the data."""
+    """Range of the logarithm of the factor in the data."""
     about: str = ""
-    """How it was made, and its error."""
+    """How the model was made, and its error."""
 
 
 def closed_mib(model: Layers) -> float:
-    """Return the memory of a training's tensors by the closed form, in MiB: 16 bytes for each parameter, 8 for each
-    activation. At least 1."""
+    """Return the closed form of the memory of a training's tensors in MiB, at least 1: 16 bytes for each parameter and
+    8 for each activation."""
     elements = 16.0 * max(model.parameters, 0.0) + 8.0 * max(model.activations * model.batch, 0.0)
     return max(elements / static.MIB, 1.0)
 
@@ -87,7 +87,7 @@ def features(model: Layers) -> tuple[float, ...]:
 
 
 def is_usable(weights: Weights) -> bool:
-    """Return whether the weights are of this model's features, and their shapes fit one another."""
+    """Return whether the weights are for these features, and their shapes match."""
     width = len(FEATURES)
     if weights.features != FEATURES or not len(weights.low) == len(weights.high) == width or not weights.layers:
         return False
@@ -99,7 +99,7 @@ def is_usable(weights: Weights) -> bool:
 
 
 def tensors_mib(model: Layers, weights: Weights) -> float:
-    """Return the largest sum of a training's tensors in MiB, as fake tensors would give it."""
+    """Return the predicted largest sum of a training's fake tensors, in MiB."""
     values: Sequence[float] = [
         0.0 if high <= low else 2.0 * (min(max(value, low), high) - low) / (high - low) - 1.0
         for value, low, high in zip(features(model), weights.low, weights.high, strict=True)
@@ -115,5 +115,5 @@ def tensors_mib(model: Layers, weights: Weights) -> float:
 
 
 def memory_mib(model: Layers, weights: Weights) -> float:
-    """Return what a training with Adam takes on a GPU, in MiB: its tensors, corrected as those of a dry run are."""
+    """Return the memory of a training with Adam on a GPU in MiB: its tensors, corrected like those of a dry run."""
     return static.probe_mib(tensors_mib(model, weights))

@@ -48,18 +48,6 @@ def test_decision_that_is_not_about_the_task_says_nothing():
     assert said(99, view([gpu(0)], [waiting(3, 1000)])) == ()
 
 
-def test_history_leaves_out_what_was_said_before():
-    full = [running(1, 0, 30000)]
-    states = [
-        view([gpu(0)], [waiting(3, 20480)], full, now=1.0),
-        view([gpu(0)], [waiting(3, 20480)], full, now=2.0),
-        view([gpu(0)], [waiting(3, 20480)], now=3.0),
-    ]
-    told = list(explain.history(3, [(state, decide(state)) for state in states]))
-    assert [at for at, _ in told] == [1.0, 3.0]
-    assert told[1][1][0].startswith("starts on GPU 0")
-
-
 def test_task_far_behind_that_fits_nowhere_gets_one_reason_for_all_gpus():
     waits = [waiting(number, 20000 + number) for number in range(1, 30)]
     cards = [gpu(index) for index in range(16)]

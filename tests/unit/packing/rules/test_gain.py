@@ -65,7 +65,6 @@ _beliefs = st.builds(
     st.dictionaries(st.tuples(st.integers(0, 5), st.integers(0, 5)), st.floats(0.5, 2), max_size=8),
 )
 def test_the_fast_prediction_is_that_of_the_model(beliefs, sharing, corrections):
-    """For any tasks, pairs and both ways of sharing."""
     corrections = {pair: x for pair, x in corrections.items() if pair[0] != pair[1]}
     names = [f"e{number}" for number in range(6)]
     views = []
@@ -106,13 +105,11 @@ def test_a_task_goes_beside_the_neighbour_that_suits_not_where_most_room_is():
 
 
 def test_an_idle_gpu_is_taken_before_any_neighbour():
-    """It adds 1, however little memory it has."""
     idle = gpu(1, others_mib=30000)
     assert starts(answer([gpu(0), idle], [waits(9, sm_ratio=0.01)], [on(1, 0, sm_ratio=0.01)])) == [(9, "GPU-1")]
 
 
 def test_of_gpus_that_gain_the_same_the_roomier_and_then_the_first_is_taken():
-    """As with `booked`."""
     runs = [on(1, 0, 9000, sm_ratio=0.3), on(2, 1, 4000, sm_ratio=0.3), on(3, 2, 4000, sm_ratio=0.3)]
     assert starts(answer([gpu(0), gpu(1), gpu(2)], [waits(9, sm_ratio=0.3)], runs)) == [(9, "GPU-1")]
 
@@ -124,7 +121,6 @@ def test_room_comes_before_speed():
 
 
 def test_a_task_that_would_add_little_waits_and_says_so():
-    """Five tasks that fill the multiprocessors."""
     runs = [on(task, 0, sm_ratio=0.9) for task in range(4)]
     decision = answer([gpu(0)], [waits(9, sm_ratio=0.9)], runs, min_speed=0.1)
     assert starts(decision) == []
@@ -134,7 +130,6 @@ def test_a_task_that_would_add_little_waits_and_says_so():
 
 @pytest.mark.parametrize("known", [{}, {"sm_ratio": 0.9}])
 def test_a_task_waits_only_for_loads_that_were_measured(known):
-    """Of four busy tasks one is not known, or the newcomer is not: then memory alone decides."""
     runs = [on(task, 0, sm_ratio=0.9) for task in range(3)] + [on(3, 0, **({} if known else {"sm_ratio": 0.9}))]
     assert starts(answer([gpu(0)], [waits(9, **known)], runs)) == [(9, "GPU-0")]
 
@@ -149,7 +144,6 @@ def test_nobody_keeps_less_than_the_least_speed():
 
 
 def test_a_banned_pair_never_shares_a_gpu():
-    """By command or family; alone each may start anywhere."""
     ban = PairView(a="f-a", b="f-b", is_banned=True)
     for task, beside in (("a", "b"), ("b", "a")):
         runs = [on(1, 0, 1000, beside, sm_ratio=0.1)]
@@ -159,7 +153,6 @@ def test_a_banned_pair_never_shares_a_gpu():
 
 
 def test_two_of_a_banned_pair_do_not_start_together():
-    """The first start counts for the second."""
     ban = PairView(a="f-a", b="f-b", is_banned=True)
     tasks = [waits(8, 1000, "a", sm_ratio=0.1), waits(9, 1000, "b", sm_ratio=0.1)]
     assert starts(answer([gpu(0)], tasks, [], pairs=(ban,))) == [(8, "GPU-0")]
@@ -167,7 +160,6 @@ def test_two_of_a_banned_pair_do_not_start_together():
 
 
 def test_nothing_starts_beside_two_that_do_less_than_one_at_a_time():
-    """They run on where nothing is paused; a third would lose, too."""
     runs = [on(1, 0, name="a", sm_ratio=0.1), on(2, 0, name="b", sm_ratio=0.1)]
     decision = answer([gpu(0)], [waits(9, name="c", sm_ratio=0.1)], runs)
     assert starts(decision) == [(9, "GPU-0")]
@@ -186,7 +178,6 @@ def test_measured_pairs_count_before_the_model():
 
 
 def test_nothing_starts_beside_a_paused_task():
-    """It is to go on soon, and would wait for whatever has started."""
     runs = [on(1, 0, 20000, sm_ratio=0.9, paused=True), on(2, 1, 4000, sm_ratio=0.5)]
     assert starts(answer([gpu(0), gpu(1)], [waits(9, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
     assert starts(answer([gpu(0), gpu(1)], [waits(9, 25000, sm_ratio=0.5)], runs)) == [(9, "GPU-1")]
@@ -247,7 +238,6 @@ def test_an_old_task_that_nobody_suits_gets_a_gpu_kept_free():
     ],
 )
 def test_a_long_task_that_shows_a_first_rate_is_left_alone_for_the_second(rate, alone, seconds, now, starts_now):
-    """Not where it shows none, its rate alone is known, it is short, or it has been long enough."""
     one = on(1, 0, 1000, sm_ratio=0.1)
     known = {n: Rate(per_s=1.0, error_per_s=0.1, windows=n, source="progress") for n in (1, 2)}
     one = replace(
@@ -294,7 +284,6 @@ def board(policy="gain", speeds=None):
 
 
 def test_views_have_beliefs_pairs_and_rates_alone_with_gain_only():
-    """A journal of another policy is not to grow."""
     for policy in ("gain", "booked"):
         speeds = Speeds()
         one = board(policy, speeds)
@@ -314,7 +303,6 @@ def test_views_have_beliefs_pairs_and_rates_alone_with_gain_only():
 
 
 def test_a_gpu_that_is_measured_alone_is_decided_again_in_time():
-    """Also where nothing happens meanwhile."""
     one = board()
     one.add(TaskAsk(task=0, gpu_mem_mib=1000, key=key("a")), 0.0)
     one.decide(0.0)

@@ -238,7 +238,6 @@ def test_the_order_of_the_gpus_in_the_view_changes_nothing(state, data):
 @MANY
 @given(states(policy=BOOKS, most=4), st.integers(1, 40000))
 def test_more_memory_on_a_gpu_never_makes_a_task_wait(state, more):
-    """But one that is larger than all GPUs: it is tried on the largest only, which the growing GPU then may be."""
     largest = max((room.capacity(card.facts) for card in state.gpus if not card.is_out), default=0)
     for task in state.waiting:
         if task.wants_alone or max(task.estimates[0][1].safe_mib or 0, task.floor_mib) > largest:

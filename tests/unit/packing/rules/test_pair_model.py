@@ -25,14 +25,12 @@ def ratio(known: PairModel, task: TaskKey, *neighbours: TaskKey) -> float:
 
 
 def test_without_measurements_nothing_is_corrected():
-    """Of nobody."""
     known = PairModel()
     assert ratio(known, key("a"), key("b")) == 1.0
     assert tuple(known.neighbours("a")) == ()
 
 
 def test_a_pair_that_was_measured_often_is_predicted_as_measured():
-    """One window moves it in part only."""
     once, often = PairModel(), PairModel()
     once.add(key("a"), [key("b")], 1.5, 1)
     for _ in range(12):
@@ -43,7 +41,6 @@ def test_a_pair_that_was_measured_often_is_predicted_as_measured():
 
 
 def test_the_slowed_and_the_one_that_slows_are_told_apart():
-    """b slows everyone and is not slowed itself."""
     known = PairModel()
     for other in "cdefgh":
         for _ in range(3):
@@ -71,7 +68,6 @@ def test_a_pair_that_never_ran_is_predicted_from_what_each_did_beside_others():
 
 
 def test_three_tasks_on_a_gpu_teach_of_pairs():
-    """Each neighbour has its own pressure, and their product slows the third."""
     draw = random.Random(3)
     names = [f"t{number}" for number in range(8)]
     presses = {name: draw.uniform(0.8, 1.3) for name in names}
@@ -93,7 +89,6 @@ def test_a_neighbour_of_the_same_command_counts():
 
 
 def test_a_new_command_of_a_known_family_is_predicted_by_its_family():
-    """Another batch size of the same script."""
     known = PairModel()
     for size in range(6):
         known.add(key(f"x {size}", "x"), [key("y 1", "y")], 1.6, 4)
@@ -103,7 +98,6 @@ def test_a_new_command_of_a_known_family_is_predicted_by_its_family():
 
 
 def test_neighbours_that_are_not_known_teach_of_the_task_alone():
-    """A finished task without any rate."""
     known = PairModel()
     for _ in range(8):
         known.add(key("a"), (), 1.5, 4)
@@ -112,7 +106,6 @@ def test_neighbours_that_are_not_known_teach_of_the_task_alone():
 
 
 def test_what_is_no_number_is_not_learned_and_extremes_are_limited():
-    """A rate of 0 gives an infinite slowdown."""
     known = PairModel()
     for wrong in (float("inf"), float("nan"), 0.0, -1.0):
         known.add(key("a"), [key("b")], wrong, 4)
@@ -127,7 +120,6 @@ def test_what_is_no_number_is_not_learned_and_extremes_are_limited():
 
 
 def test_only_the_groups_that_were_measured_last_are_kept(monkeypatch):
-    """A run may have any number of commands."""
     monkeypatch.setattr(pair_model, "ROWS_MOST", 10)
     known = PairModel()
     for number in range(30):
@@ -155,7 +147,6 @@ def test_tasks_without_a_name_share_nothing():
 
 
 def test_with_many_groups_one_more_measurement_waits_for_others_before_all_is_fitted_again():
-    """With few, each counts at once; with a hundred, one in 25 does."""
     model = PairModel()
     keys = [TaskKey(exact=f"e{number}", family=f"f{number}") for number in range(101)]
     seen = []

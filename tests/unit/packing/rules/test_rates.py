@@ -78,7 +78,6 @@ def test_one_window_says_nothing_of_the_error() -> None:
 
 
 def test_counter_that_falls_after_each_epoch_keeps_its_rate() -> None:
-    """Ten steps a second, 100 steps an epoch."""
     meter = RateMeter("log", 30.0)
     for tenth in range(1, 3000):
         meter.add(tenth / 10, tenth % 100 + 1)

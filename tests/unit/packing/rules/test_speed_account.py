@@ -28,7 +28,6 @@ def test_means_are_over_tasks_and_over_time():
 
 
 def test_only_the_groups_that_ran_longest_are_listed():
-    """`pack explain` lists all."""
     groups = [group(seconds=float(number)) for number in range(1, 20)]
     assert sentences(groups)[1:] == [group_text(one) for one in groups[:-4:-1]]
 

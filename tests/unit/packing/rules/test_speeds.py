@@ -46,7 +46,6 @@ def pair(**other):
 
 
 def test_nothing_known_is_the_default():
-    """Also of a task without any key."""
     assert Speeds().belief(ask(), A100) == Speeds().belief(TaskAsk(task=0), A100) == Belief()
 
 
@@ -59,7 +58,6 @@ def test_a_command_that_was_alone_is_believed_to_take_what_was_measured():
 
 
 def test_a_task_that_was_hardly_alone_teaches_nothing():
-    """Its figures are of a few seconds."""
     assert Speeds([run(alone_s=20.0)]).belief(ask(), A100) == Belief()
     assert Speeds([run(alone_s=60.0)]).belief(ask(), A100).source == "alone"
 
@@ -71,7 +69,6 @@ def test_where_only_utilisation_is_known_nine_tenths_of_it_count_and_it_is_marke
 
 
 def test_a_command_of_a_known_family_is_believed_to_be_as_the_family():
-    """And says so."""
     belief = Speeds([run("other", sm_ratio=0.3)]).belief(ask(), A100)
     assert (belief.sm_ratio, belief.source) == (0.3, "family")
 
@@ -93,7 +90,6 @@ def test_the_cpu_counts_only_where_tasks_share_cores():
 
 
 def test_a_running_task_that_was_measured_by_the_step_it_made_is_believed():
-    """Until one was alone, its source says so."""
     speeds = Speeds()
     speeds.note_load(TaskKey(exact="e", family="f"), A100, Load(sm_ratio=0.2, source="step"))
     assert speeds.belief(ask(), A100).source == "step"
@@ -113,7 +109,6 @@ def test_models_are_known_by_whole_words():
 
 
 def test_the_newest_rate_alone_counts():
-    """From the history, with an error that says that it is of another run; then of this run."""
     speeds = Speeds([run(rate_alone=5.0, rate_source="log"), run(rate_alone=6.0, rate_source="progress")])
     known = speeds.rate_alone(TaskKey(exact="e", family="f"), A100)
     assert known == Rate(per_s=6.0, error_per_s=pytest.approx(0.3), windows=1, source="progress")
@@ -174,7 +169,6 @@ def test_corrections_converge_to_what_is_measured_and_stay_bounded():
 
 
 def test_of_three_tasks_each_neighbour_has_its_part_and_nothing_is_written():
-    """What three did together is not what two of them do."""
     speeds = Speeds()
     assert learned(speeds, (3.0, 2.0, 2.0), names=("e1", "e2", "e3")) == ()
     views = {(view.a, view.b) for view in speeds.pairs([ask(f"e{n}", f"f{n}").key for n in (1, 2, 3)])}
@@ -201,7 +195,6 @@ def test_commands_that_are_not_known_are_found_by_their_families():
 
 @pytest.mark.parametrize(("age_s", "is_banned"), [(BAN_S - 1, True), (BAN_S + 1, False)])
 def test_a_ban_counts_for_30_days(age_s, is_banned):
-    """For the two commands."""
     speeds = Speeds([], [pair(is_banned=True, windows=0)], now=NOW + age_s)
     keys = [TaskKey(exact="e1", family="f1"), TaskKey(exact="e2", family="f2")]
     assert [(view.a, view.b) for view in speeds.pairs(keys) if view.is_banned] == [("e1", "e2")] * is_banned
@@ -210,7 +203,6 @@ def test_a_ban_counts_for_30_days(age_s, is_banned):
 
 
 def test_a_ban_of_this_run_holds_and_a_command_can_be_banned_from_itself():
-    """A pair may be twice the same."""
     speeds = Speeds()
     speeds.ban(TaskKey(exact="e1", family="f"), TaskKey(exact="e1", family="f"))
     assert [view.is_banned for view in speeds.pairs([TaskKey(exact="e1", family="f")])] == [True]
@@ -223,7 +215,6 @@ def is_family_banned(speeds):
 
 
 def test_two_families_are_banned_after_two_pairs_of_commands():
-    """And as long as at least half of the measured pairs are banned."""
     speeds = Speeds()
     speeds.ban(TaskKey(exact="e1", family="f1"), TaskKey(exact="e2", family="f2"))
     speeds.ban(TaskKey(exact="e2", family="f2"), TaskKey(exact="e1", family="f1"))
@@ -242,7 +233,6 @@ def test_families_with_more_pairs_that_suit_are_not_banned():
 
 
 def test_a_finished_task_without_rates_teaches_a_little():
-    """It took twice as long as alone, and 1.2 times was predicted: a quarter of a window."""
     speeds = Speeds([run()])
     speeds.learn(run(seconds=200.0, alone_s=0.0), predicted=1.2)
     once = speeds.belief(ask(), A100)
@@ -257,7 +247,6 @@ def test_a_finished_task_without_rates_teaches_a_little():
 
 
 def test_the_exponent_is_fitted_where_another_is_better_on_groups_that_were_held_out():
-    """Slowdowns that a p of 4 gives."""
     constants = Constants()
     changed = False
     for count in range(200):
@@ -269,7 +258,6 @@ def test_the_exponent_is_fitted_where_another_is_better_on_groups_that_were_held
 
 
 def test_the_exponent_stays_where_no_other_is_better():
-    """What 2.5 gives."""
     constants = Constants()
     for count in range(200):
         beliefs = (Belief(sm_ratio=0.3 + 0.002 * count), Belief(sm_ratio=0.5))
@@ -278,7 +266,6 @@ def test_the_exponent_stays_where_no_other_is_better():
 
 
 def test_the_part_of_the_utilisation_is_fitted_too():
-    """SM activity is 0.6 of it in truth."""
     constants = Constants()
     for count in range(300):
         util = 0.4 + 0.002 * count
@@ -300,7 +287,6 @@ _anything = st.one_of(st.floats(), st.floats(0.1, 10), st.none())
     st.lists(st.lists(st.tuples(st.sampled_from(["e1", "e2", ""]), st.floats()), max_size=4), max_size=8),
 )
 def test_whatever_is_measured_what_is_believed_stays_possible_and_is_the_same_again(runs, groups):
-    """Not a number, infinite, negative: no belief and no correction is out of bounds."""
     found = []
     for _ in range(2):
         speeds = Speeds()

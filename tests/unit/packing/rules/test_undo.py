@@ -64,6 +64,8 @@ def test_a_harmful_pair_is_banned_and_named_with_its_figures():
         {"rate": rate(0.35, source="log")},
         {"rate": rate(0.35, windows=2)},
         {"rate": rate(0.35, error=math.inf)},
+        {"rate_alone": rate(1e-290)},
+        {"rate": rate(0.35, error=1e200)},
         {"is_flat": False},
         {"is_moving": True},
     ],
@@ -142,7 +144,6 @@ def test_a_paused_task_goes_on_after_its_time_and_the_other_is_paused_instead():
 
 
 def test_a_task_of_which_nothing_was_measured_goes_on_too():
-    """Whatever was the reason of a pause, it ends."""
     found = decided(replace(task(12, is_paused=True, pause_s=1.0), rate_alone=None), undo="pause")
     assert [(type(one), one.task) for one in found] == [(Resume, 12)]
 
@@ -172,7 +173,6 @@ def test_a_task_that_can_save_its_state_moves_to_an_idle_gpu():
 
 
 def test_one_task_at_a_time_moves():
-    """There is one idle GPU for both."""
     tasks = [task(number, 0.3, on=number // 2, age=900 - number, can_move=True, ends_s=3000.0) for number in range(4)]
     found = decided(*tasks, gpus=3, undo="pause")
     assert [type(one) for one in found] == [Ban, Move, Ban, Pause]
@@ -186,7 +186,6 @@ def test_a_task_that_has_just_begun_moves_without_saving():
 
 
 def test_students_quantiles_are_those_of_the_tables():
-    """Of 0.975, and of 0.99: any statistics book."""
     for normal, freedom, exact in [(1.96, 4, 2.776), (1.96, 10, 2.228), (2.326, 4, 3.747), (2.326, 30, 2.457)]:
         assert undo.student(normal, freedom) == pytest.approx(exact, rel=0.04)
 

@@ -30,7 +30,6 @@ def test_gpus_drain_for_a_task_of_several_gpus_only_when_it_is_old():
 
 
 def test_a_task_of_several_gpus_starts_at_once_where_enough_are_empty():
-    """Young or old."""
     decision = place.decide(view([gpu(0), gpu(1)], [waiting(7, gpus=2)]))
     assert starts(decision) == [(7, "GPU-0", "GPU-1")]
 
@@ -45,7 +44,6 @@ def test_a_short_task_runs_on_an_empty_held_gpu_while_another_one_is_still_in_us
 
 
 def test_no_task_of_unknown_duration_runs_on_a_held_gpu():
-    """It might keep the task waiting for ever."""
     gpus = [gpu(0, held_for=7), gpu(1, held_for=7)]
     runs = [running(1, 1, 10_000, memory=9000, ends_s=1100.0)]
     decision = place.decide(view(gpus, [waiting(7, gpus=2), waiting(8, 5000)], runs))

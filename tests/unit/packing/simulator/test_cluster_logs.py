@@ -106,7 +106,6 @@ def test_zones_are_heeded_and_their_absence_is_said(tmp_path):
     ],
 )
 def test_a_job_of_phillys_that_cannot_be_is_refused_with_its_line(tmp_path, change, why):
-    """The line is the one on which the job begins."""
     file = tmp_path / "cluster_job_log"
     file.write_text(f"[\n{json.dumps(PHILLY[0])},\n{json.dumps({**PHILLY[0], **change})}\n]")
     with pytest.raises(TraceError, match=why):
@@ -118,9 +117,9 @@ def test_a_job_of_phillys_that_cannot_be_is_refused_with_its_line(tmp_path, chan
     [
         ('[\n{"jobid": "a"}]', "line 2: the job has no status, submitted_time, attempts"),
         ('[\n{"jobid": "a", ', "line 2: the entry that begins here is not JSON"),
-        ("[\n12]", "line 2: here is 12, and not an object"),
-        ("[]", "no job that ran on a GPU"),
-        ("", "no job that ran on a GPU"),
+        ("[\n12]", "line 2: 12 is not an object"),
+        ("[]", "no job with a GPU"),
+        ("", "no job with a GPU"),
         ('[{"a":' * 100_000, "nested too deeply"),
         ('{"a": ' + "9" * 5000 + "}", "not JSON"),
     ],
@@ -229,7 +228,7 @@ def test_a_task_of_alibabas_is_as_many_jobs_as_it_has_instances(tmp_path):
 def test_instances_of_alibabas_have_times_of_their_own_and_the_request_of_their_task(tmp_path):
     """The table of tasks is beside that of instances; without it nothing says what an instance asked for."""
     file = written(tmp_path, INSTANCES, "pai_instance_table.csv")
-    with pytest.raises(TraceError, match=r"pai_task_table\.csv, which is not beside it"):
+    with pytest.raises(TraceError, match=r"pai_task_table\.csv; put it into the same folder"):
         cluster_logs.read(file, "alibaba")
     (tmp_path / "pai_task_table.csv.gz").write_bytes(gzip.compress(TASKS.encode()))
     log = cluster_logs.read(file, "alibaba")
@@ -259,10 +258,10 @@ def test_what_alibabas_sensors_measured_is_not_drawn(tmp_path):
         ("cluster_log.csv", HELIOS + "6,u3\n", "line 7: it has 2 fields, and the first line has 12"),
         ("cluster_log.csv", HELIOS.replace(",16,", ",-16,"), "line 3: gpu_num is '-16', and not a number from 0"),
         ("cluster_log.csv", HELIOS.replace(",16,", ",inf,"), "line 3: gpu_num is 'inf'"),
-        ("cluster_log.csv", HELIOS.splitlines()[0], "it has no job that ran on a GPU and whose times are known"),
+        ("cluster_log.csv", HELIOS.splitlines()[0], "it has no job with a GPU and known times"),
         ("cluster_log.csv", "", "line 1: it has no column job_id"),
         ("cluster_log.csv", HELIOS + '"' + "x" * 70_000, "line 7: the line is longer than 64 KiB"),
-        ("cluster_log.csv", HELIOS + '"' + "x\n" * 140_000, "it is no row of a CSV file"),
+        ("cluster_log.csv", HELIOS + '"' + "x\n" * 140_000, "this is not a row of a CSV file"),
         ("openb_pod_list_x.csv", PODS.replace("scheduled_time", "when"), "line 1: it has no column scheduled_time"),
         ("openb_pod_list_x.csv", PODS.replace(",220,", ",many,"), "line 3: gpu_milli is 'many'"),
         ("pai_task_table.csv", "a,b,c\n", "line 1: it has 3 fields: neither a list of pods"),
@@ -271,7 +270,6 @@ def test_what_alibabas_sensors_measured_is_not_drawn(tmp_path):
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_file_line_and_reason(tmp_path, capsys, name, text, why):
-    """One sentence, exit code 2."""
     file = written(tmp_path, text, name)
     assert main.main(["pack", "simulate", str(file)]) == 2
     error = capsys.readouterr().err
@@ -281,7 +279,6 @@ def test_a_table_that_cannot_be_used_is_refused_with_file_line_and_reason(tmp_pa
 
 
 def test_packed_files_are_unpacked_and_archives_refused(tmp_path):
-    """By their content, not by their name. A file that was cut off says so."""
     packed = tmp_path / "cluster_log.csv.gz"
     packed.write_bytes(gzip.compress(HELIOS.encode()))
     assert len(cluster_logs.read(packed, "helios").jobs) == 2
@@ -299,7 +296,6 @@ def test_packed_files_are_unpacked_and_archives_refused(tmp_path):
 @pytest.mark.parametrize("form", cluster_logs.FORMATS)
 @pytest.mark.parametrize("kind", ["fifo", "device", "gone"])
 def test_what_is_no_file_is_not_read(tmp_path, form, kind):
-    """A fifo without a writer would never end."""
     file = tmp_path / "x"
     if kind == "fifo":
         os.mkfifo(file)
@@ -310,7 +306,6 @@ def test_what_is_no_file_is_not_read(tmp_path, form, kind):
 
 
 def test_no_more_rows_are_read_than_asked_for(tmp_path):
-    """What stands behind them is not even parsed; the notes say that the log was cut."""
     file = written(tmp_path, HELIOS.replace("2020-06-09 18:41:12,1,0", "junk,1,0"))
     with pytest.raises(TraceError, match="line 4"):
         cluster_logs.read(file, "helios")
@@ -356,7 +351,6 @@ def test_a_log_is_simulated_with_a_new_draw_for_each_seed_and_its_report_says_wh
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, given, why):
-    """Exit code 2."""
     file = written(tmp_path, HELIOS)
     assert main.main(["pack", "simulate", *(word.format(file=file) for word in given)]) == 2
     assert why in capsys.readouterr().err
@@ -373,7 +367,6 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, given, wh
     ],
 )
 def test_published_names_tell_the_format(name, form):
-    """Other names do not."""
     assert cluster_logs.form_of(name) == form
 
 

@@ -49,7 +49,6 @@ def matrix(folder: Path, families: int = 5, sizes: int = 3) -> Path:
 
 
 def test_unseen_pairs_are_predicted_better_than_by_a_constant(bench, tmp_path):
-    """From a fifth of an invented matrix; the model alone knows nothing of its jobs."""
     bench.main(["--part", "predict", "--gavel", str(matrix(tmp_path)), "--seeds", "3", "--seed", "1"])
     found = rows(tmp_path)
     for gpu in ("v100", "p100", "k80"):
@@ -59,7 +58,6 @@ def test_unseen_pairs_are_predicted_better_than_by_a_constant(bench, tmp_path):
 
 
 def test_without_the_matrix_the_part_is_left_out_and_said(bench, tmp_path, capsys):
-    """Published slowdowns need no file."""
     bench.main(["--part", "predict", "--part", "training", "--seed", "1"])
     assert "left out" in capsys.readouterr().out
     found = rows(tmp_path)
@@ -68,7 +66,6 @@ def test_without_the_matrix_the_part_is_left_out_and_said(bench, tmp_path, capsy
 
 
 def test_parts_that_are_not_run_stay_as_they_were(bench, tmp_path):
-    """A long bench is run in pieces."""
     bench.main(["--part", "training", "--seed", "1"])
     bench.main(["--part", "shares", "--part", "tuner", "--seeds", "2", "--seed", "1"])
     found = rows(tmp_path)
@@ -78,7 +75,6 @@ def test_parts_that_are_not_run_stay_as_they_were(bench, tmp_path):
 
 
 def test_trials_find_levels_and_shares(bench, tmp_path):
-    """On published curves and knees, two seeds each."""
     bench.main(["--part", "tuner", "--part", "shares", "--seeds", "2", "--seed", "1"])
     found = rows(tmp_path)
     assert found["tuner, Pan 2021, Table 4: without noise, level 7, of the best rate"] == 1.0
@@ -88,7 +84,6 @@ def test_trials_find_levels_and_shares(bench, tmp_path):
 
 
 def test_undoing_takes_time_out_of_harmful_pairs(bench, tmp_path, monkeypatch):
-    """A run that is shorter than the bench's."""
     import measured_undo
 
     monkeypatch.setattr(measured_undo, "TASKS", 60)
@@ -101,7 +96,6 @@ def test_undoing_takes_time_out_of_harmful_pairs(bench, tmp_path, monkeypatch):
 
 
 def test_policies_are_compared_at_every_setting(bench, monkeypatch):
-    """One trace, one seed, two settings."""
     import measured_policies
 
     every = measured_policies.assumptions()
@@ -115,7 +109,6 @@ def test_policies_are_compared_at_every_setting(bench, monkeypatch):
 
 
 def test_a_wrong_number_of_seeds_is_refused(bench, capsys):
-    """With what may be written."""
     for wrong in ("many", "x=3", "undo=-1"):
         with pytest.raises(SystemExit) as raised:
             bench.main(["--seeds", wrong])

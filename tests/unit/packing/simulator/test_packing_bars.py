@@ -33,7 +33,6 @@ def of(played, policy, base, figure):
 
 
 def test_every_task_is_done_under_every_policy(played):
-    """Whatever ran out of memory ran again."""
     assert all(result.unfinished == 0 for result in played.values())
 
 
@@ -44,14 +43,12 @@ def test_a_cold_start_loses_few_tasks_and_no_neighbours(played):
 
 
 def test_a_cold_start_is_as_fast_as_policies_that_read_memory_or_know_sizes(played):
-    """And its tasks wait less."""
     assert of(played, BOOKED, LUG, "make_span_s") <= 1.04
     assert of(played, BOOKED, ORACLE, "make_span_s") <= 1.06
     assert of(played, BOOKED, LUG, "wait_s") < 0.9
 
 
 def test_a_second_run_loses_nothing_and_is_faster(played):
-    """It knows sizes and durations."""
     assert all(played[SECOND, seed].oom_own + played[SECOND, seed].oom_neighbour == 0 for seed in SEEDS)
     assert of(played, SECOND, LUG, "make_span_s") <= 1.01
     assert of(played, SECOND, ORACLE, "make_span_s") <= 1.03

@@ -9,7 +9,6 @@ from slurm_share.packing.simulator import policies
 
 
 def test_a_policy_of_the_thesis_keeps_the_order_and_recovers_alone():
-    """And `booked` does neither."""
     lug, booked = policies.parse("lug"), policies.parse("booked")
     assert (lug.settings.backfills, lug.settings.recovery) == (False, "exclusive")
     assert (lug.settings.smact_max, lug.settings.free_min_mib) == (0.80, 5120)
@@ -18,7 +17,6 @@ def test_a_policy_of_the_thesis_keeps_the_order_and_recovers_alone():
 
 
 def test_modifiers_change_what_they_say():
-    """In any order."""
     magm = policies.parse("magm,smact_max=none,free_min=2G,book")
     assert (magm.settings.smact_max, magm.settings.free_min_mib, magm.settings.uses_booking) == (None, 2048, True)
     assert policies.parse("booked,sm_guard=none").settings.sm_guard is None
@@ -27,7 +25,6 @@ def test_modifiers_change_what_they_say():
 
 
 def test_only_oracles_know_sizes():
-    """By name, or asked for."""
     knowing = {name for name in policies.NAMES if policies.parse(name).knows_sizes}
     assert knowing == {"first-fit", "best-fit", "worst-fit", "oracle-lug"}
     assert policies.parse("booked,oracle").knows_sizes
@@ -49,7 +46,6 @@ def test_only_oracles_know_sizes():
     ],
 )
 def test_a_policy_that_is_none_is_answered_with_the_way_out(text, why):
-    """In one sentence."""
     with pytest.raises(UsageError, match=why):
         policies.parse(text)
 
@@ -58,5 +54,4 @@ def test_a_policy_that_is_none_is_answered_with_the_way_out(text, why):
     ("value", "mib"), [("40G", 40960), ("512M", 512), ("5120", 5120), ("1.5g", 1536), ("2T", 2097152)]
 )
 def test_sizes_have_units(value, mib):
-    """MiB where none is written."""
     assert policies.mib("--gpu-memory", value) == mib

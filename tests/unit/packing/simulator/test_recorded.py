@@ -55,7 +55,6 @@ def run(tmp_path):
 
 
 def test_bars_have_the_memory_that_decisions_saw_and_the_peak(run):
-    """Of each attempt, in seconds since the first start."""
     bars = recorded.bars(recorded.read(run))
     assert [(bar.task, bar.attempt, bar.start_s, bar.end_s, bar.outcome) for bar in bars] == [
         (0, 1, 0.0, 200.0, "done"),
@@ -80,7 +79,6 @@ def test_a_run_is_a_trace_with_what_was_measured(run):
 
 
 def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsys):
-    """With all attempts, and the lost one marked."""
     file = tmp_path / "run.svg"
     assert main.main(["pack", "simulate", str(run), "--recorded", "--picture", str(file)]) == 0
     assert capsys.readouterr().out == ""
@@ -91,24 +89,21 @@ def test_the_command_draws_a_run_and_does_not_say_simulated(run, tmp_path, capsy
 
 
 def test_a_picture_of_a_run_on_simulated_gpus_says_so(run):
-    """They exist in tests and demonstrations only."""
     journals = next(run.glob("p*/decisions.jsonl"))
     journals.write_text(journals.read_text().replace('"is_mps":true', '"is_mps":true,"is_simulated":true'))
     assert "LLSUB.1 on simulated GPUs: 2 tasks, 1 lost attempt" in requests.draw_run(run)
 
 
 def test_the_command_simulates_a_run_under_another_policy(run, capsys):
-    """With its own GPU and tasks."""
     assert main.main(["pack", "simulate", str(run), "--policy", "exclusive", "--alpha", "1", "--settle", "30"]) == 0
     assert "LLSUB.1: 2 tasks on 1 GPU of 24576 MiB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [(["--recorded"], "say where to, with --picture"), (["--recorded", "--picture", "x"], "not the folder")],
+    [(["--recorded"], "add --picture FILE.svg"), (["--recorded", "--picture", "x"], "not the folder")],
 )
 def test_a_picture_of_nothing_is_refused(tmp_path, given, why, capsys, monkeypatch):
-    """Exit code 2, and a sentence."""
     monkeypatch.chdir(tmp_path)
     assert main.main(["pack", "simulate", str(tmp_path), *given]) == 2
     assert why in capsys.readouterr().err

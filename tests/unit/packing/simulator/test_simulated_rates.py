@@ -31,7 +31,6 @@ def rates(assumed=QUIET, seed=1):
 
 
 def test_a_rate_without_noise_is_the_true_speed():
-    """In units of a second of work alone."""
     one = rates()
     one.restart(100.0, 0.8)
     assert one.rate(100.0 + STEP_S + 29.9) is None
@@ -42,7 +41,6 @@ def test_a_rate_without_noise_is_the_true_speed():
 
 
 def test_a_change_of_neighbours_begins_new_windows():
-    """What was measured beside another neighbour says nothing of this one."""
     one = rates()
     one.restart(0.0, 1.0)
     assert one.rate(200.0).per_s == pytest.approx(1.0)
@@ -52,7 +50,6 @@ def test_a_change_of_neighbours_begins_new_windows():
 
 
 def test_a_paused_task_has_no_rate():
-    """It does nothing; and it goes on."""
     one = rates()
     one.restart(0.0, 1.0)
     one.restart(100.0, 0.0)
@@ -62,7 +59,6 @@ def test_a_paused_task_has_no_rate():
 
 
 def test_the_error_of_a_rate_is_what_the_noise_makes_of_it():
-    """Log-normal, 10 % a window."""
     found = []
     for seed in range(200):
         one = rates(replace(QUIET, rate_sigma=0.10), seed)
@@ -75,7 +71,6 @@ def test_the_error_of_a_rate_is_what_the_noise_makes_of_it():
 
 
 def test_missing_windows_make_fewer_and_longer_ones():
-    """What was done in them is not lost."""
     one = rates(replace(QUIET, missing_ratio=0.5))
     one.restart(0.0, 0.7)
     found = one.rate(STEP_S + 20 * 30.0)
@@ -84,7 +79,6 @@ def test_missing_windows_make_fewer_and_longer_ones():
 
 
 def test_harmful_pairs_are_as_many_as_assumed_and_do_less_than_one_at_a_time():
-    """Every other pair is as it was."""
     assumed = replace(QUIET, harmful_ratio=0.2)
     loads = [truth.Load(task(number), assumed) for number in range(60)]
     true, quiet = truth.Interference(assumed, 3), truth.Interference(QUIET, 3)
@@ -125,7 +119,6 @@ def once(at_s, *actions):
 
 
 def test_a_paused_task_does_nothing_and_its_neighbour_is_as_fast_as_alone(monkeypatch):
-    """It goes on when its neighbour has ended."""
     state = {"paused": False}
 
     def acts(view):
@@ -143,7 +136,6 @@ def test_a_paused_task_does_nothing_and_its_neighbour_is_as_fast_as_alone(monkey
 
 
 def test_a_ban_is_noted_with_the_true_speed_of_the_pair(monkeypatch):
-    """So that a report can say how many were wrong."""
     ban = Ban(task=1, beside=0, gpu="GPU-0-0", stp=0.9, error=0.01, why="")
     result = play(monkeypatch, once(100.0, ban), [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)])
     assert [(one.a, one.b) for one in result.bans] == [("t1", "t0")]
@@ -163,7 +155,6 @@ def test_time_in_harmful_pairs_is_counted(monkeypatch):
 
 @pytest.mark.parametrize("can_move", [True, False])
 def test_a_moved_task_goes_on_elsewhere(monkeypatch, can_move):
-    """With what it has done, where it can save its state."""
     tasks = [task(0, gpu_mem_mib=5000), task(1, gpu_mem_mib=5000)]
     move = Move(task=1, gpu="GPU-0-0", why="")
     result = play(monkeypatch, once(300.0, move), tasks, replace(QUIET, can_move=can_move), gpus=1)

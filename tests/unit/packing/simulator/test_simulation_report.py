@@ -51,7 +51,6 @@ def test_a_record_has_each_policy_at_each_setting(answer):
 
 
 def test_the_picture_is_of_the_first_policy_and_says_simulated(answer):
-    """With every task."""
     text = " ".join(ElementTree.fromstring(answer.picture).itertext())
     assert "simulated: thesis60, exclusive, seed 1" in text
     assert all(f"task {number} " in text for number in range(60))
@@ -70,13 +69,11 @@ def test_the_picture_is_of_the_first_policy_and_says_simulated(answer):
     ],
 )
 def test_what_cannot_be_simulated_is_answered_in_a_sentence(changes, why):
-    """Before anything runs."""
     with pytest.raises(UsageError, match=why):
         run_simulation(SimulationRequest(**({"trace": "thesis60"} | changes)))
 
 
 def test_tasks_that_want_more_gpus_than_a_node_has_are_left_out_and_said():
-    """On one GPU, tasks with two."""
     answer = run_simulation(
         SimulationRequest(trace="thesis60", policies=("booked",), gpus=1, alphas=(1.0,), settles_s=(30.0,))
     )
@@ -84,7 +81,6 @@ def test_tasks_that_want_more_gpus_than_a_node_has_are_left_out_and_said():
 
 
 def test_pairs_that_were_measured_are_not_joined_by_a_third():
-    """Unless the user says so."""
     from slurm_share.packing.simulator import policies
     from slurm_share.packing.simulator.records import Trace
 
@@ -94,7 +90,6 @@ def test_pairs_that_were_measured_are_not_joined_by_a_third():
 
 
 def test_the_command_prints_text_or_json_and_writes_the_picture(tmp_path, capsys):
-    """Exit code 0."""
     given = ["pack", "simulate", "sweep", "--policy", "booked", "--alpha", "1", "--settle", "30"]
     assert main.main(given) == 0
     assert capsys.readouterr().out.startswith(report.NOTE)
@@ -106,7 +101,6 @@ def test_the_command_prints_text_or_json_and_writes_the_picture(tmp_path, capsys
 
 @pytest.mark.parametrize(("given", "code"), [(["thesis60", "--policy", "x"], 2), (["gone"], 2)])
 def test_a_mistake_is_a_sentence_and_exit_code_2(given, code, capsys):
-    """No traceback."""
     assert main.main(["pack", "simulate", *given]) == code
     error = capsys.readouterr().err
     assert error.startswith("slurm-share: ")
@@ -140,6 +134,5 @@ def test_a_narrow_terminal_gets_a_line_for_each_figure(capsys, monkeypatch):
 
 
 def test_ranges_of_signed_figures_have_no_double_dash():
-    """A reduction is negative."""
     assert report.cell([-38.0, -22.0, -31.0], "+.0f") == "-31 (-38 to -22)"
     assert report.cell([1.0, 2.0, 4.0], ".0f") == "2 (1-4)"

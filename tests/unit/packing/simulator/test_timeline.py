@@ -22,7 +22,6 @@ def text_of(svg):
 
 
 def test_a_picture_is_valid_and_has_every_task_and_gpu():
-    """With a title for each bar; names are escaped."""
     svg = timeline.draw(
         [bar(7, 0.0, 60.0, 5000, name="a<b"), bar(8, 10.0, 90.0, 9000, gpu=1)],
         [40960, 40960],
@@ -35,19 +34,16 @@ def test_a_picture_is_valid_and_has_every_task_and_gpu():
 
 
 def test_a_picture_of_a_real_run_does_not_say_simulated():
-    """The word stands for what it is."""
     assert "simulated" not in text_of(timeline.draw([bar(1, 0.0, 9.0, 100)], [1000], "run", is_simulated=False))
 
 
 def test_a_task_that_was_lost_is_told_by_more_than_colour():
-    """Hatching, and its end in the title."""
     svg = timeline.draw([bar(1, 0.0, 9.0, 100, outcome="gpu memory", attempt=2)], [1000], "t", is_simulated=True)
     assert "fill='url(#lost)'" in svg
     assert "attempt 2: gpu memory" in text_of(svg)
 
 
 def test_tasks_are_stacked_and_fall_when_one_below_ends():
-    """The earlier one lies below, until it ends."""
     stacked = timeline._stacked([bar(2, 5.0, 20.0, 300), bar(1, 0.0, 10.0, 1000)])
     assert [(one.task, pieces) for one, pieces in stacked] == [
         (1, [(0.0, 10.0, 0, 1000)]),
@@ -56,19 +52,16 @@ def test_tasks_are_stacked_and_fall_when_one_below_ends():
 
 
 def test_memory_over_time_is_the_height():
-    """A step of memory is a step of the bar."""
     growing = bar(1, 0.0, 10.0, 0, memory=((0.0, 0), (4.0, 500), (6.0, 800)))
     assert timeline._stacked([growing])[0][1] == [(0.0, 4.0, 0, 0), (4.0, 6.0, 0, 500), (6.0, 10.0, 0, 800)]
 
 
 @pytest.mark.parametrize("bars", [[], [bar(1, 3.0, 3.0, 10)]])
 def test_a_run_of_nothing_has_a_picture_too(bars):
-    """No division by its length."""
     ElementTree.fromstring(timeline.draw(bars, [1000], "t", is_simulated=True))
 
 
 def test_a_picture_can_be_rendered():
-    """By another program than a browser."""
     cairosvg = pytest.importorskip("cairosvg")
     png = cairosvg.svg2png(timeline.draw([bar(1, 0.0, 9.0, 500)], [1000], "t", is_simulated=True).encode())
     assert png.startswith(b"\x89PNG")

@@ -62,14 +62,12 @@ def test_gavel_lines_of_both_kinds_are_read(gavel):
     ],
 )
 def test_a_gavel_line_that_cannot_be_used_is_named(gavel, line, why):
-    """With its number."""
     gavel.write_text(gavel.read_text().splitlines()[0] + "\n" + line + "\n")
     with pytest.raises(TraceError, match=why):
         trace_files.read(gavel)
 
 
 def test_a_gavel_trace_without_a_matrix_says_what_to_give(tmp_path):
-    """Durations are nowhere else."""
     file = tmp_path / "x.trace"
     file.write_text("A3C\tx\t-s\t1\t800\t5.0\t1\n")
     with pytest.raises(TraceError, match="--throughputs FILE"):
@@ -87,7 +85,6 @@ def test_a_gavel_trace_without_a_matrix_says_what_to_give(tmp_path):
     ],
 )
 def test_a_matrix_that_is_none_is_refused(tmp_path, table, why):
-    """With what is wrong in it."""
     file = tmp_path / "m.json"
     file.write_text(table)
     with pytest.raises(TraceError, match=why):
@@ -139,7 +136,6 @@ def test_a_carma_script_is_read_with_its_files(carma):
     ],
 )
 def test_a_carma_line_that_cannot_be_used_is_named(carma, line, why):
-    """With its number; nothing of it is run."""
     carma.write_text(carma.read_text() + line + "\n")
     with pytest.raises(TraceError, match=why):
         trace_files.read(carma)
@@ -155,7 +151,6 @@ def test_a_carma_line_that_cannot_be_used_is_named(carma, line, why):
     ],
 )
 def test_a_rad_file_that_cannot_be_used_is_named(carma, text, why):
-    """It is told by positions: one line too few is seen."""
     (carma.parent / "workloads" / "resnet2.rad").write_text(text)
     with pytest.raises(TraceError, match=why):
         trace_files.read(carma)
@@ -192,10 +187,9 @@ def test_lines_that_are_no_results_are_left_out_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"), [(None, "not the folder of a run"), (ended(0, "failed"), "no task of it was")]
+    ("lines", "why"), [(None, "not the folder of a run"), (ended(0, "failed"), "no finished task to simulate")]
 )
 def test_a_folder_without_finished_tasks_is_refused(tmp_path, lines, why):
-    """With the reason."""
     if lines is not None:
         (tmp_path / "results.jsonl").write_text(lines)
     with pytest.raises(TraceError, match=why):
@@ -223,7 +217,7 @@ def test_a_history_is_a_trace_of_its_finished_tasks(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"version": 7}, "version 7; known is 1"),
+        ({"version": 7}, "it has version 7; only 1 is known"),
         ({"seconds": -5.0}, "after -5 s"),
         ({"seconds": 1e308}, "after 1e[+]308 s"),
         ({"when": 1e300}, "at 1e[+]300 s"),
@@ -273,7 +267,6 @@ def test_what_never_ends_is_not_read(tmp_path, capsys, name, kind):
     ],
 )
 def test_a_name_that_is_none_gets_a_short_sentence(capsys, given, why):
-    """Exit code 2."""
     assert main.main(["pack", "simulate", *given]) == 2
     error = capsys.readouterr().err
     assert why in error

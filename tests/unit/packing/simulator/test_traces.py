@@ -25,7 +25,6 @@ def test_a_thesis_trace_has_the_published_shape(name, count, span_s, two_gpus, s
 
 
 def test_shares_of_the_classes_are_those_of_the_thesis():
-    """83 % and 17 %; 65, 27 and 8 %."""
     light, medium, large = ({one.title for one in rows} for rows in (traces.LIGHT, traces.MEDIUM, traces.LARGE))
     for name, shares in (("thesis60", (0.0, 0.83, 0.17)), ("thesis90", (0.65, 0.27, 0.08))):
         names = [task.name for task in traces.thesis(name, 3).tasks]
@@ -44,7 +43,6 @@ def test_the_table_has_the_published_rows():
 
 
 def test_seeds_differ_and_a_seed_gives_the_same_trace():
-    """For every generator."""
     for generator in traces.GENERATORS.values():
         assert generator(4) == generator(4)
         assert generator(4) != generator(5)

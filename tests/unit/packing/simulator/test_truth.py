@@ -26,7 +26,6 @@ def speeds(tasks, assumed=QUIET, **more):
 
 
 def test_a_task_alone_has_its_own_speed():
-    """Whatever it asks for."""
     assert speeds([task(sm_ratio=1.0)]) == [1.0]
 
 
@@ -69,7 +68,6 @@ def test_measured_pairs_replace_the_model():
 
 
 def test_memory_rises_in_steps_to_the_size():
-    """First the context, at 5 s; the size at 40 s."""
     steps = truth.steps(task(), QUIET)
     assert steps[0] == (5.0, 400)
     assert steps[-1] == (40.0, 4000)
@@ -85,7 +83,6 @@ def test_power_is_between_idle_and_full():
 
 
 def test_the_bound_is_the_longest_task_or_all_work():
-    """Both cases by hand."""
     longest = Trace(name="t", tasks=(task(submitted_s=0.0), task(task=1, submitted_s=500.0)), gpus=4)
     assert truth.lower_bound_s(longest, QUIET) == 600.0
     many = Trace(name="t", tasks=tuple(task(task=number, sm_ratio=1.0) for number in range(40)), gpus=2)
@@ -94,7 +91,6 @@ def test_the_bound_is_the_longest_task_or_all_work():
 
 
 def test_no_number_of_tasks_together_does_more_than_the_bound_allows():
-    """On one GPU, with tasks of unlike demand."""
     mix = [task(sm_ratio=ratio, busy_ratio=busy) for ratio, busy in ((1.0, 1.0), (0.8, 0.7), (0.3, 0.2), (0.1, 0.9))]
     for count in range(2, 40):
         tasks = [mix[number % 4] for number in range(count)]
@@ -118,7 +114,6 @@ def test_no_measured_tasks_together_do_more_than_the_bound_allows(most):
 
 
 def test_durations_of_a_run_are_noisy_and_the_same_for_every_policy():
-    """Of one seed."""
     trace = traces.thesis("thesis60", 1)
     once, again = (truth.realised(trace, Assumptions(), 5) for _ in range(2))
     assert once == again

@@ -63,7 +63,6 @@ def test_energy_is_the_integral_of_power():
 
 @pytest.mark.parametrize("policy", ["exclusive", "rr", "lug", "worst-fit", "booked", "booked,long"])
 def test_all_work_is_done_and_no_gpu_holds_more_than_it_has(policy):
-    """At every moment, of a whole published mix."""
     trace = traces.thesis("thesis60", 3)
     result = simulate(trace, policies.parse(policy), Assumptions(), 3, has_bars=True)
     assert result.unfinished == 0
@@ -107,7 +106,6 @@ def test_a_gpu_that_is_full_ends_the_task_that_grows():
 
 
 def test_a_task_larger_than_every_gpu_ends_and_others_go_on():
-    """After a bounded number of attempts."""
     result = play([task(0, memory_mib=50_000), task(1)], gpus=2)
     kinds = {one.task: one.kind for one in result.outcomes}
     assert kinds[0] in ("gpu memory", "not started")
@@ -116,7 +114,6 @@ def test_a_task_larger_than_every_gpu_ends_and_others_go_on():
 
 
 def test_a_late_peak_comes_at_its_part_of_the_work():
-    """Alone: at half of the time."""
     result = play([task(0, late_at_ratio=0.5, late_mib=14_000)], "exclusive")
     (bar,) = result.bars
     assert (500.0, 14_000) in bar.memory
@@ -124,14 +121,12 @@ def test_a_late_peak_comes_at_its_part_of_the_work():
 
 
 def test_a_task_of_two_gpus_has_both_to_itself():
-    """And memory on each."""
     result = play([task(0, gpus=2), task(1, 10.0)], gpus=2)
     assert sorted(bar.gpu for bar in result.bars if bar.task == 0) == [0, 1]
     assert spans(result)[1][0] >= 1000.0
 
 
 def test_a_seed_gives_the_same_result_each_time_and_seeds_differ():
-    """Bars, outcomes and history too."""
     trace = traces.thesis("thesis90", 2)
     assumed = Assumptions(missing_ratio=0.2)
     first, again, other = (
@@ -142,7 +137,6 @@ def test_a_seed_gives_the_same_result_each_time_and_seeds_differ():
 
 
 def test_samples_that_are_missing_stop_nothing():
-    """Every other figure is not there."""
     assumed = replace(EXACT, missing_ratio=0.5)
     for policy in ("lug", "booked"):
         result = simulate(traces.thesis("thesis60", 1), policies.parse(policy), assumed, 1)
@@ -159,7 +153,6 @@ def test_a_second_run_knows_the_sizes():
 
 
 def test_several_nodes_share_one_queue():
-    """Every GPU of both nodes gets a task."""
     trace = Trace(name="t", tasks=tuple(task(number) for number in range(8)), gpus=2, nodes=2)
     result = simulate(trace, policies.parse("exclusive"), EXACT, 1, has_bars=True)
     assert {bar.gpu for bar in result.bars} == {0, 1, 2, 3}
@@ -175,6 +168,5 @@ def test_time_slicing_gives_no_cap_and_halves_the_speed():
 
 
 def test_nothing_to_do_takes_no_time():
-    """An empty trace."""
     result = play([])
     assert (result.make_span_s, result.wait_s, result.energy_j) == (0.0, 0.0, ((1.0, 0.0),))

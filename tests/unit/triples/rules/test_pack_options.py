@@ -80,6 +80,14 @@ def test_what_is_undone_reaches_the_request() -> None:
     assert found.settings.min_speed == 0.0
 
 
+@pytest.mark.parametrize("undo", [None, "ban", "off"])
+def test_a_checkpoint_signal_without_pauses_is_refused(undo: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"^--checkpoint-signal=USR1 has an effect only with --undo=pause.*too, or leave"
+    ):
+        pack_options.request(PackOptions(pack="gain", undo=undo, checkpoint_signal="USR1"), retries=0)
+
+
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "gain"])
 @pytest.mark.parametrize("option", [{"undo": "off"}, {"checkpoint_signal": "USR1"}, {"min_speed": "0.5"}])
 def test_without_speed_what_is_undone_is_refused(policy: str, option: dict[str, Any]) -> None:

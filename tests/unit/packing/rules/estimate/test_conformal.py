@@ -25,12 +25,10 @@ def test_the_first_pool_with_enough_scores_decides():
 
 
 def test_no_pool_with_enough_scores_gives_the_default_factor():
-    """Its log, as the scores are logs."""
     assert conformal.pooled(([0.5] * 3, ()), 0.05, 1.5) == pytest.approx(math.log(1.5))
 
 
 def test_a_bound_is_at_least_2_percent_and_at_most_twice():
-    """Scores of 0, and of a factor of ten."""
     assert math.exp(conformal.pooled(([0.0] * 30,), 0.05, 1.5)) == pytest.approx(1.02)
     assert math.exp(conformal.pooled(([math.log(10)] * 30,), 0.05, 1.5)) == pytest.approx(2)
 
@@ -63,7 +61,6 @@ def test_fresh_scores_are_covered_as_promised_whatever_their_distribution(seed, 
 
 @given(st.lists(st.booleans(), max_size=500))
 def test_alpha_stays_within_its_limits(misses):
-    """Whatever the order of hits and misses."""
     alpha = conformal.ALPHA
     for is_miss in misses:
         alpha = conformal.adapt(alpha, is_miss=is_miss)
@@ -71,7 +68,6 @@ def test_alpha_stays_within_its_limits(misses):
 
 
 def test_a_miss_lowers_alpha_and_19_hits_raise_it_again():
-    """So that 1 miss in 20 keeps it where it is."""
     alpha = conformal.adapt(0.1, is_miss=True)
     assert alpha == pytest.approx(0.081)
     for _ in range(19):

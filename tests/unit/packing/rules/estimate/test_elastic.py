@@ -52,7 +52,6 @@ AT = {
     ],
 )
 def test_a_task_is_elastic_if_it_takes_what_it_is_told_or_all_there_is(change, expected):
-    """A table."""
     assert takes_everything(**{**AT, **change}) is expected
 
 

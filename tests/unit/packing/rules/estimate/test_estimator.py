@@ -63,7 +63,6 @@ def say_all(estimator):
     ],
 )  # fmt: skip
 def test_the_first_source_with_enough_evidence_decides(ask, runs, prepare, source, point):
-    """Each row takes one source away."""
     estimator = Estimator(runs, now=NOW)
     prepare(estimator)
     found = estimator.estimate(ask, GPU, TOTAL)
@@ -86,12 +85,10 @@ def test_the_first_source_with_enough_evidence_decides(ask, runs, prepare, sourc
     ],
 )
 def test_an_estimate_says_what_it_rests_on(runs, words):
-    """What a dry run shows."""
     assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).words == words
 
 
 def test_the_users_own_number_is_reserved_as_it_was_written():
-    """No margin, no limit by the GPU."""
     found = Estimator().estimate(TaskAsk(task=1, gpu_mem_mib=50_000), GPU, TOTAL)
     assert (found.point_mib, found.safe_mib) == (50_000, 50_000)
 
@@ -104,14 +101,12 @@ def test_the_estimate_of_a_command_follows_its_last_ten_runs():
 
 
 def test_a_command_that_grew_threefold_is_known_after_one_run():
-    """Within the three runs that are asked for."""
     estimator = Estimator([done(3000)] * 30, now=NOW)
     estimator.learn(done(9000))
     assert estimator.estimate(ASK, GPU, TOTAL).point_mib == 9000
 
 
 def test_alpha_falls_with_each_miss_and_recovers_with_hits():
-    """A run above its bound, and 19 below."""
     estimator = Estimator(now=NOW)
     estimator.learn(done(9000, source="exact", safe_mib=3100, estimate_mib=3000))
     assert estimator.alpha == pytest.approx(0.031)
@@ -133,14 +128,12 @@ def test_alpha_falls_with_each_miss_and_recovers_with_hits():
     ],
 )
 def test_what_had_no_bound_of_the_history_does_not_move_alpha(change):
-    """Nor what ended before its peak was known."""
     estimator = Estimator(now=NOW)
     estimator.learn(done(9000, **{"source": "exact", "safe_mib": 3100, "estimate_mib": 3000, **change}))
     assert estimator.alpha == 0.05
 
 
 def test_a_run_out_of_memory_is_a_miss_and_raises_the_floor_until_a_run_is_done():
-    """It wanted 9,500 MiB."""
     dead = done(6000, kind="gpu memory", is_censored=True, wanted_mib=9500, source="exact", safe_mib=6000)
     estimator = Estimator([done(5000)] * 5, now=NOW)
     estimator.learn(dead)
@@ -152,14 +145,12 @@ def test_a_run_out_of_memory_is_a_miss_and_raises_the_floor_until_a_run_is_done(
 
 
 def test_a_floor_is_told_where_nothing_else_is_known():
-    """Of a command that has only ever run out of memory."""
     found = Estimator([done(6000, kind="gpu memory", is_censored=True)], now=NOW).estimate(ASK, GPU, TOTAL)
     assert (found.source, found.floor_mib) == ("unknown", 6000)
 
 
 @pytest.mark.parametrize("kind", ["failed", "signal", "unfinished", "neighbour's memory", "device", "not started"])
 def test_a_run_that_somebody_or_something_else_ended_is_no_size(kind):
-    """A task that is killed by hand, for one."""
     assert Estimator([done(5000, kind=kind)], now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
 
 
@@ -173,12 +164,10 @@ def test_a_run_that_somebody_or_something_else_ended_is_no_size(kind):
     ],
 )
 def test_an_old_run_or_one_of_other_software_counts_one_rank_lower(run, source):
-    """Unknown software is taken for the same."""
     assert Estimator([run], now=NOW, software="mine").estimate(ASK, GPU, TOTAL).source == source
 
 
 def test_a_fresh_run_stands_before_an_old_one():
-    """The old one was larger."""
     runs = [done(9000, software="other"), done(5000, software="mine")]
     assert Estimator(runs, now=NOW, software="mine").estimate(ASK, GPU, TOTAL).point_mib == 5000
 
@@ -188,7 +177,6 @@ def test_a_fresh_run_stands_before_an_old_one():
 
 @pytest.mark.parametrize("point", [math.nan, math.inf, -math.inf, 0, -5.0, 4 * TOTAL + 1, 10**400])
 def test_a_figure_that_no_task_can_have_is_passed_over_counted_and_named_once(point):
-    """The next source decides."""
     estimator = Estimator(now=NOW)
     estimator.offer(KEY, GPU, "static", point)
     estimator.offer(KEY, GPU, "probe", 2000)
@@ -200,24 +188,20 @@ def test_a_figure_that_no_task_can_have_is_passed_over_counted_and_named_once(po
 
 
 def test_an_estimate_below_a_context_is_a_context():
-    """300 MiB, for whatever uses the GPU."""
     found = Estimator([done(40)], now=NOW).estimate(ASK, GPU, TOTAL)
     assert (found.point_mib, found.safe_mib) == (300, 428)
 
 
 @pytest.mark.parametrize("peak", [None, 0])
 def test_a_command_that_never_used_the_gpu_reserves_a_context(peak):
-    """Ten minutes without memory."""
     assert Estimator([done(peak)], now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 300
 
 
 def test_a_bound_is_at_most_the_gpu():
-    """The task has it alone then."""
     assert Estimator([done(40_000)], now=NOW).estimate(ASK, GPU, TOTAL).safe_mib == TOTAL
 
 
 def test_runs_with_impossible_figures_are_passed_over():
-    """A file can have been edited by hand."""
     runs = [done(-5), done(1 << 40), done(5000, seconds=-1.0), done(5000, batch=math.inf)]
     estimator = Estimator(runs, now=NOW)
     assert estimator.estimate(ASK, GPU, TOTAL).source == "unknown"
@@ -228,7 +212,6 @@ def test_runs_with_impossible_figures_are_passed_over():
 
 
 def test_tasks_too_short_to_be_seen_are_not_learned_until_there_were_twenty():
-    """Then they are taken to need a context."""
     short = [done(None, seconds=0.2, exact=f"{n}", series=f"{n}") for n in range(20)]
     assert Estimator(short[:19], now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
     found = Estimator(short, now=NOW).estimate(ASK, GPU, TOTAL)
@@ -236,7 +219,6 @@ def test_tasks_too_short_to_be_seen_are_not_learned_until_there_were_twenty():
 
 
 def test_one_run_that_was_seen_ends_that():
-    """A thousand tasks of 0.2 s, and one of 5 GiB."""
     short = [done(None, seconds=0.2, exact=f"{n}", series=f"{n}") for n in range(1000)]
     found = Estimator([*short, done(5120, exact="long")], now=NOW).estimate(ASK, GPU, TOTAL)
     assert found.source == "unknown"
@@ -284,7 +266,6 @@ def test_a_positional_number_is_named_by_its_place():
 
 
 def test_the_siblings_of_a_running_task_are_sized_by_its_peak_and_growth():
-    """Flat after a minute: 30 % more."""
     estimator = Estimator(now=NOW)
     estimator.sibling(TaskKey("first", "family"), GPU, 6000, 60)
     found = estimator.estimate(ASK, GPU, TOTAL)
@@ -307,7 +288,6 @@ def test_a_sibling_with_a_larger_number_reserves_in_proportion_and_no_more_than_
 
 
 def test_a_number_that_is_not_whole_does_not_make_a_task_larger_than_its_sibling():
-    """A learning rate, for example."""
     estimator = Estimator(now=NOW)
     estimator.sibling(TaskKey("first", "family", (("--lr", 0.001),)), GPU, 6000, 60)
     found = estimator.estimate(TaskAsk(task=1, key=TaskKey("second", "family", (("--lr", 0.1),))), GPU, TOTAL)
@@ -338,7 +318,6 @@ def test_a_line_through_running_tasks_of_unlike_age_is_not_turned_by_their_growt
 
 
 def test_siblings_of_another_gpu_model_are_not_sized_by_it():
-    """They are unknown there."""
     estimator = Estimator(now=NOW)
     estimator.sibling(TaskKey("first", "family"), "NVIDIA H100", 6000, 60)
     assert estimator.estimate(ASK, GPU, TOTAL).source == "unknown"
@@ -367,7 +346,6 @@ def test_a_finished_sibling_still_sizes_the_others():
     ("age", "factor"), [(0, 1.5), (59, 1.5), (60, 1.3), (119, 1.3), (120, 1.2), (300, 1.1), (900, 1.05), (1e6, 1.05)]
 )
 def test_growth_without_a_history_is_the_table(age, factor):
-    """By age, in seconds."""
     assert Estimator(now=NOW).growth(None, GPU, age) == factor
 
 
@@ -385,7 +363,6 @@ def test_growth_is_the_quantile_of_what_was_seen():
 
 
 def test_an_elastic_command_gets_the_smallest_size_that_was_enough():
-    """And what it takes is no size of its family."""
     runs = [done(9500, is_elastic=True, cap_mib=10_000)] * 3
     found = Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL)
     assert (found.source, found.point_mib, found.safe_mib, found.is_elastic) == ("exact", 10_000, 10_000, True)
@@ -394,13 +371,11 @@ def test_an_elastic_command_gets_the_smallest_size_that_was_enough():
 
 
 def test_another_command_of_an_elastic_script_gets_what_was_enough():
-    """A sweep of a JAX program."""
     found = Estimator([done(9500, exact="x", is_elastic=True, cap_mib=10_000)], now=NOW).estimate(ASK, GPU, TOTAL)
     assert (found.source, found.point_mib, found.is_elastic) == ("family", 10_000, True)
 
 
 def test_a_command_with_several_cuda_processes_is_remembered():
-    """The cap is for each of them."""
     assert Estimator([done(5000, clients=4)], now=NOW).estimate(ASK, GPU, TOTAL).processes == 4
 
 
@@ -408,7 +383,6 @@ def test_a_command_with_several_cuda_processes_is_remembered():
 
 
 def test_a_number_nearly_reached_is_said():
-    """Once."""
     estimator = Estimator(now=NOW)
     for _ in range(2):
         estimator.learn(done(5000, source="user", reserved_mib=5120))
@@ -417,7 +391,6 @@ def test_a_number_nearly_reached_is_said():
 
 
 def test_a_number_far_too_large_is_said_after_three_runs():
-    """With what would be enough."""
     estimator = Estimator(now=NOW)
     for _ in range(2):
         estimator.learn(done(2000, source="user", reserved_mib=30_720))
@@ -428,7 +401,6 @@ def test_a_number_far_too_large_is_said_after_three_runs():
 
 
 def test_nothing_is_said_of_what_was_in_the_history_already():
-    """It was said when it happened."""
     assert Estimator([done(5000, source="user", reserved_mib=5120)] * 3, now=NOW).take_notes() == []
 
 
@@ -436,7 +408,6 @@ def test_nothing_is_said_of_what_was_in_the_history_already():
 
 
 def test_the_sites_figures_stand_behind_the_users_own():
-    """Two runs of one's own are not a family yet."""
     site = [SiteFamily(family="family", gpu_model=GPU, runs=400, p90_mib=7000, ratio=1.1)]
     found = Estimator(OTHER[:2], now=NOW, site=site).estimate(ASK, GPU, TOTAL)
     assert (found.source, found.point_mib, found.safe_mib, found.runs) == ("family", 7000, 7700, 400)

@@ -29,7 +29,6 @@ def test_runs_are_grouped_by_family_and_gpu_model_the_last_first():
 
 
 def test_a_family_whose_memory_was_never_seen_has_no_size():
-    """Not 0."""
     (one,) = group([run(None)])
     assert (one.least_mib, one.most_mib) == (None, None)
 

@@ -50,7 +50,6 @@ def test_layers_are_sums_of_weights_with_a_hyperbolic_tangent_between_them():
 
 
 def test_features_outside_of_the_data_count_as_those_at_its_edge():
-    """So a network larger than all of them follows the closed form."""
     made = weights(((((0.1,) * WIDTH,), (0.0,)),))
     large = msgspec.structs.replace(MODEL, parameters=1e15, activations=1e15)
     larger = msgspec.structs.replace(MODEL, parameters=1e18, activations=1e18)
@@ -58,7 +57,6 @@ def test_features_outside_of_the_data_count_as_those_at_its_edge():
 
 
 def test_the_factor_stays_within_that_of_the_data():
-    """Whatever the weights say."""
     made = weights((constant(5.0),), highest=0.5)
     assert learned.tensors_mib(MODEL, made) == pytest.approx(learned.closed_mib(MODEL) * math.exp(0.5))
     made = weights((constant(-5.0),), lowest=-1.0)
@@ -66,7 +64,6 @@ def test_the_factor_stays_within_that_of_the_data():
 
 
 def test_an_activation_function_is_a_place_on_a_circle():
-    """An unknown one is in its middle."""
     places = {learned.features(msgspec.structs.replace(MODEL, function=name))[-2:] for name in learned.FUNCTIONS}
     assert len(places) == len(learned.FUNCTIONS)
     assert all(math.hypot(*place) == pytest.approx(1.0) for place in places)
@@ -75,7 +72,6 @@ def test_an_activation_function_is_a_place_on_a_circle():
 
 @pytest.mark.parametrize("figure", [1e308, 1e200, -1.0, 0.0, -1e308])
 def test_figures_that_no_network_has_give_no_error(figure):
-    """The estimator passes over what is no size."""
     odd = learned.Layers(**dict.fromkeys(set(learned.Layers.__struct_fields__) - {"function"}, figure))
     said = learned.memory_mib(odd, learned_weights.read_weights())
     assert not math.isfinite(said) or said > 0

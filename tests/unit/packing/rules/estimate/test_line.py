@@ -10,7 +10,6 @@ from slurm_share.packing.rules.estimate import line
 
 
 def test_two_points_give_the_line_through_them():
-    """3,000 MiB and 50 a sample."""
     found = line.fit([(32, 4600), (64, 6200)])
     assert found is not None
     assert found.at(128) == pytest.approx(9400)
@@ -25,7 +24,6 @@ def test_one_strange_run_does_not_turn_the_line_through_many():
 
 
 def test_memory_that_falls_as_the_number_rises_is_taken_for_noise():
-    """A flat line at their middle."""
     found = line.fit([(32, 1824), (64, 1784)])
     assert found is not None
     assert found.slope_mib == 0
@@ -36,7 +34,6 @@ def test_memory_that_falls_as_the_number_rises_is_taken_for_noise():
     ("x", "is_used"), [(128, True), (256, True), (257, False), (8, True), (7.9, False), (0, False)]
 )
 def test_a_line_is_used_up_to_four_times_outside_what_was_seen(x, is_used):
-    """Seen: 32 and 64."""
     found = line.fit([(32, 4600), (64, 6200)])
     assert found is not None
     assert (found.at(x) is not None) is is_used
@@ -44,7 +41,6 @@ def test_a_line_is_used_up_to_four_times_outside_what_was_seen(x, is_used):
 
 @pytest.mark.parametrize("points", [[], [(32, 4600)], [(32, 4600), (32, 4700)]])
 def test_fewer_than_two_numbers_are_no_line(points):
-    """However many runs there are."""
     assert line.fit(points) is None
 
 
