@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from slurm_share.core import names
 from slurm_share.core.command import enter
 from slurm_share.core.errors import UsageError
-from slurm_share.node import processes
 
 from . import options
 from .feed import Feed
@@ -83,6 +82,8 @@ def _say(sentence: str) -> None:
 def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     """Run the dashboard until the user quits, and return its exit code."""
     gc.disable()  # the modules loaded below stay: do not walk through them while they are loaded
+    from slurm_share.node import host
+
     from . import workarounds
     from .actions import Commands
     from .app import Dashboard
@@ -90,7 +91,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     from .widgets import glyphs
 
     workarounds.draw_on_a_terminal()
-    glyphs.choose(config.ascii, processes.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
+    glyphs.choose(config.ascii, host.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, problem = read_remembered(memory_file())
     app = Dashboard(
         feed,

@@ -18,7 +18,7 @@ EXIT_FAILED = 1
 EXIT_NOT_DONE = 3
 """Exit code of a failed `slurm-share doctor`, for which 1 and 2 are findings (see cli/doctor.py; a test compares)."""
 EXIT_USAGE = 2
-HOSTS = ("ClusterShell", "h11", "httpx", "msgspec", "prometheus_client", "pynvml", "rich")
+HOSTS = ("ClusterShell", "h11", "httpx", "msgspec", "prometheus_client", "psutil", "pynvml", "rich")
 """Modules of the extra `hosts`, by their import names; a test compares them with pyproject.toml."""
 PACKAGED = "/opt/slurm-share/lib/python3/site-packages/"
 """Folder of the .deb and .rpm, which contain all modules: a missing one was removed."""

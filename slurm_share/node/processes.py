@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pwd
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..core.patterns import pattern
@@ -19,12 +19,6 @@ _STEPD_NAME = b"slurmstepd"
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _ANCESTORS = 64
 """Most levels of parents that are read; no normal job's tree is deeper."""
-
-
-def read_owner(pid: int, proc: Path = PROC) -> str | None:
-    """Return the user name of a process; None if it has ended or is hidden (hidepid)."""
-    found = identify(pid, str(proc))
-    return None if found is None or found.uid is None else read_user_name(found.uid)
 
 
 def read_user_name(uid: int) -> str:
@@ -41,16 +35,6 @@ def read_user_id(name: str) -> int | None:
         return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
     except (KeyError, OverflowError):
         return None
-
-
-def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
-    """Return the environment with which this process was started, or its present one if that cannot be read.
-
-    Python adds LC_CTYPE to the present one if the locale is C.
-    """
-    text = os.fsdecode(_read(proc / "self" / "environ"))
-    found = dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)
-    return found or os.environ
 
 
 def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:

@@ -33,7 +33,7 @@ class Status(Struct, frozen=True):
     tasks: Mapping[int, NodeProcess]
     """pid -> process on a GPU, without the backends' own processes."""
     owners: Mapping[int, str | None]
-    """pid -> user name; None: the process has ended."""
+    """pid -> user name; None: unknown."""
     leased: Mapping[int, frozenset[int] | None]
     """Job -> slots that a task has; None: cannot be read."""
     daemons: Mapping[str, str | None]
@@ -76,7 +76,7 @@ def read_status() -> Status:
         tuple(replace(job, user=job.user or processes.read_user_name(job.uid)) for job in jobs),
         gpus,
         tasks=tasks,
-        owners={pid: processes.read_owner(pid) for pid in tasks},
+        owners={pid: _owner(one) for pid, one in tasks.items()},
         leased={job.job_id: leases.read_leased(paths, job.job_id, job.slots) for job in jobs},
         daemons={gpu: _daemon(host, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
@@ -84,6 +84,10 @@ def read_status() -> Status:
         modes=configuration.modes(),
         lua_problem=lua_settings.outdated(configuration),
     )
+
+
+def _owner(process: NodeProcess) -> str | None:
+    return None if process.identity.uid is None else processes.read_user_name(process.identity.uid)
 
 
 def _daemon(host: Host, uid: int, gpu: str) -> str | None:

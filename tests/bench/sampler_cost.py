@@ -21,7 +21,8 @@ LIBRARY = HOME / "build" / "simgpu"
 
 _ROUNDS = """
 import json, resource, sys, time
-import pynvml
+import psutil, pynvml
+from slurm_share.load.collectors import NodeReader
 from slurm_share.load.sampler import Sampler
 
 rounds, pause_s = int(sys.argv[1]), float(sys.argv[2])
@@ -56,12 +57,32 @@ for _ in range(5):
     sampler.sample()
     time.sleep(0.12)
 took.sort()
+
+# What psutil would take for the same figures of the same clients.
+pids = [one.pid for one in seen.processes]
+kernel = NodeReader("bench")
+
+def mean_us(read):
+    read()
+    begin = time.process_time()
+    for _ in range(rounds):
+        read()
+    return 1e6 * (time.process_time() - begin) / rounds / len(pids)
+
+def read_with_psutil():
+    for pid in pids:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            process.name(), process.status(), process.create_time(), process.cpu_times(), process.memory_info()
+
 print(json.dumps({
     "gpus": len(seen.gpus),
     "clients": len(seen.processes),
     "cpu_ms": 1000 * sum(took) / len(took),
     "cpu_ms_most": 1000 * took[-1],
     "driver_ms": 1000 * inside[0] / 5,
+    "process_us": mean_us(lambda: kernel.read(pids)) - mean_us(lambda: kernel.read(())),
+    "psutil_process_us": mean_us(read_with_psutil),
     "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
 }))
 sampler.close()
@@ -69,8 +90,9 @@ sampler.close()
 
 
 def measure(gpus: int = 8, clients: int = 60, rounds: int = 40, pause_s: float = 0.12) -> dict[str, float]:
-    """CPU milliseconds of a round (`cpu_ms`: mean, `cpu_ms_most`), those in the driver (`driver_ms`), and the largest
-    resident memory (`rss_mib`) of a Python that only samples."""
+    """Return the CPU milliseconds of a round (`cpu_ms`: mean, `cpu_ms_most`), those in the driver (`driver_ms`), the
+    CPU microseconds for each client (`process_us`) and with psutil (`psutil_process_us`), and the largest resident
+    memory (`rss_mib`) of a Python that only samples."""
     with simulated_node(gpus, clients) as environ:
         run = [sys.executable, "-c", _ROUNDS, str(rounds), str(pause_s)]
         done = subprocess.run(run, env=environ, check=True, stdout=subprocess.PIPE, text=True, cwd=HOME)

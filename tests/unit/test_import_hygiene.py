@@ -112,7 +112,7 @@ def test_llload_loads_no_engine_that_it_does_not_use():
     run = subprocess.run([sys.executable, "-I", "-c", LLLOAD], capture_output=True, text=True, check=True)
     code, *modules = run.stderr.split()
     assert code == "0"
-    assert not {"httpx", "h11", "prometheus_client", "pynvml", "textual", "asyncio"} & set(modules)
+    assert not {"httpx", "h11", "prometheus_client", "psutil", "pynvml", "textual", "asyncio"} & set(modules)
 
 
 def test_the_front_door_opens_to_every_name_it_shows():

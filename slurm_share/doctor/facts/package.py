@@ -43,7 +43,7 @@ def below(name):
         load(name + "." + one.name)
         if one.ispkg:
             below(name + "." + one.name)
-for name in "ClusterShell.NodeSet msgspec h11 httpx prometheus_client rich pynvml".split():
+for name in "ClusterShell.NodeSet msgspec h11 httpx prometheus_client psutil pynvml rich".split():
     load(name)
 tops = ["slurm_share", "slurm_share_hooks"]
 if importlib.util.find_spec("textual") is not None:  # the dashboard's is left out where a site does not want it

@@ -6,11 +6,12 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from ...core.errors import CommandError
 from ...core.process import Finished
-from ...node import processes as proc
+from ...node import host
 from . import daemon_limits
 from .records import HostFacts, Mount, Unseen
 
@@ -19,7 +20,6 @@ Ask = Callable[[Sequence[str]], Finished]
 DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "munged", "systemd-logind"})
 _OPEN_FILES = re.compile(rb"^Max open files\s+(\d+|unlimited)\s", re.MULTILINE)
 _UNLIMITED = 1 << 30
-_UID = re.compile(r"^Uid:\t(\d+)\t", re.MULTILINE)
 _FIRST_ORDINARY_UID, _NOBODYS_UID = 1000, 60000
 """Range of people's uids (login.defs, UID_MIN and UID_MAX); Debian's slurm is 64030."""
 _ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
@@ -27,16 +27,17 @@ _ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
 
 def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
     """Return the facts of the operating system; unknown ones are Unseen with the reason."""
-    running = _running(root / "proc")
+    running = _running(root)
     daemons = frozenset(running)
+    slurmd = running.get("slurmd")
     return HostFacts(
         daemons=daemons,
-        stopped={name: pid for name, pid in running.items() if proc.is_stopped(pid, str(root / "proc"))},
-        mounts=read_mounts(root),
-        node=_node_of(running.get("slurmd"), root),
-        open_files=_open_files(running.get("slurmd"), root),
+        stopped={name: one.pid for name, one in running.items() if one.is_stopped},
+        mounts=tuple(Mount(*one) for one in host.read_mounts(root / "proc")),
+        node="" if slurmd is None else _node_of(slurmd.argv),
+        open_files=_open_files(slurmd, root),
         ptrace_scope=_ptrace_scope(root),
-        unheld=daemon_limits.read_unheld(running.get("slurmd"), root),
+        unheld=daemon_limits.read_unheld(None if slurmd is None else slurmd.pid, root),
         removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
@@ -46,80 +47,52 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
     )
 
 
-def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
-    """Return the mounts in the kernel's order (proc_pid_mountinfo(5)), with options of the mount and its file
-    system."""
-    found = []
-    for line in _text(root / "proc/self/mountinfo").splitlines():
-        first, _, second = line.partition(" - ")
-        here, there = first.split(), second.split()
-        if len(here) >= 6 and len(there) >= 2:
-            options = (*here[5].split(","), *(there[2].split(",") if len(there) > 2 else ()))
-            found.append(Mount(_plain(here[4]), there[0], options))
-    return tuple(found)
-
-
-def _plain(point: str) -> str:
-    """Unescape a field of mountinfo, where a blank is octal 040."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
-
-
 def find_daemon(name: str, root: Path = Path("/")) -> int | None:
     """Return the pid of a daemon of Slurm; None: it does not run here."""
-    return _running(root / "proc").get(name)
+    found = _running(root).get(name)
+    return None if found is None else found.pid
 
 
 def read_daemon_folders(root: Path = Path("/")) -> list[str]:
     """Return the folders of Slurm's daemons that run here, and the bin folder next to each, where its commands are."""
     found: list[str] = []
-    for name, pid in _running(root / "proc").items():
-        try:
-            folder = str((root / f"proc/{pid}/exe").readlink().parent)
-        except OSError:
-            continue  # a process of another user
-        if name.startswith("s") and name != "systemd-logind":
+    for name, one in _running(root).items():
+        if one.program and name.startswith("s") and name != "systemd-logind":
+            folder = os.path.dirname(one.program)  # noqa: PTH120
             found += [folder, f"{folder.rpartition('/')[0]}/bin"]
     return list(dict.fromkeys(found))
-
-
-def _running(proc: Path) -> dict[str, int]:
-    """Return the pids of Slurm's daemons here, without users' programs of the same name."""
-    found: dict[str, int] = {}
-    for folder in proc.iterdir() if proc.is_dir() else ():
-        if folder.name.isdecimal():
-            name = _text(folder / "comm").strip().removesuffix(_DEBIAN)
-            if name in DAEMONS and _is_of_system(folder):
-                found.setdefault(name, int(folder.name))
-    return found
 
 
 _DEBIAN = "-wlm"
 """Debian's daemons are named slurmd-wlm behind a link. The kernel uses that name after `scontrol reconfigure`, which
 makes the daemons restart themselves.
 """
+_NAMES = DAEMONS | {f"{name}{_DEBIAN}" for name in DAEMONS}
 
 
-def _is_of_system(folder: Path) -> bool:
-    match = _UID.search(_text(folder / "status"))
-    return match is not None and (int(match[1]) < _FIRST_ORDINARY_UID or int(match[1]) >= _NOBODYS_UID)
+def _running(root: Path) -> dict[str, host.HostProcess]:
+    """Return Slurm's daemons here by name, without users' programs of the same name."""
+    found: dict[str, host.HostProcess] = {}
+    for one in host.read_named(_NAMES, root / "proc"):
+        if not _FIRST_ORDINARY_UID <= one.uid < _NOBODYS_UID:
+            found.setdefault(one.name.removesuffix(_DEBIAN), one)
+    return found
 
 
-def _node_of(slurmd: int | None, root: Path) -> str:
+def _node_of(argv: Sequence[str]) -> str:
     """Return the node name given to slurmd (-N n1, -Nn1), which may differ from the host's."""
-    if slurmd is None:
-        return ""
-    values = _text(root / f"proc/{slurmd}/cmdline").split("\0")
-    for value, following in zip(values, [*values[1:], ""], strict=True):
+    for value, following in pairwise((*argv, "")):
         if value.startswith("-N"):
             return value[2:] or following
     return ""
 
 
-def _open_files(slurmd: int | None, root: Path) -> int | Unseen:
+def _open_files(slurmd: host.HostProcess | None, root: Path) -> int | Unseen:
+    """Return slurmd's limit. Not from psutil: that asks prlimit(2), which answers root only, and ignores `root`."""
     if slurmd is None:
         return Unseen("no slurmd runs here")
     try:
-        match = _OPEN_FILES.search((root / f"proc/{slurmd}/limits").read_bytes())
+        match = _OPEN_FILES.search((root / f"proc/{slurmd.pid}/limits").read_bytes())
     except OSError as error:
         return Unseen(f"slurmd's limits are for root to see ({error.strerror})")
     if match is None:
@@ -177,7 +150,10 @@ def _mode(folder: Path) -> int | None:
 
 
 def read_free_percent(folder: Path) -> int | None:
-    """Return the free percent of a folder's file system: bytes or files, whichever is less. None: unknown."""
+    """Return the free percent of a folder's file system: bytes or files, whichever is less. None: unknown.
+
+    psutil.disk_usage knows no files.
+    """
     try:
         seen = os.statvfs(folder)
     except OSError:

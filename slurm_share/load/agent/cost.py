@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 
+from ...node import host
 from ..metrics import Cost
 
 WINDOW_S = 60.0
@@ -35,20 +35,11 @@ class Meter:
         ratio = (cpu_now - cpu_then) / (now - since) if now > since else None
         return Cost(
             cpu_ratio=ratio,
-            resident_bytes=_resident(),
+            resident_bytes=host.read_resident_bytes(),
             round_s=self._round_s,
             rounds=self._rounds,
             failed=self._failed,
         )
-
-
-def _resident() -> int | None:
-    # proc_pid_statm(5). psutil would be a dependency for this one number.
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def as_text(cost: Cost) -> str:

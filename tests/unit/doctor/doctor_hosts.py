@@ -34,6 +34,17 @@ UNSEEN = Unseen("nobody says")
 OLD = 1000.0
 
 
+def write_process(root, pid, name, uid=0, state="S"):
+    """Write the files of a process below a root as the kernel has them, with an empty command line."""
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cmdline").touch()
+    (folder / "stat").write_text(
+        f"{pid} ({name}) {state} 1 {pid} {pid} {' '.join(['0'] * 15)} 100 {' '.join(['0'] * 30)}\n"
+    )
+    (folder / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+
+
 def file(path="/opt/x", mode=0o755, uid=0, above=0o755, **more):
     """A file with one folder above it."""
     return FileFact(path, (Owned("/", 0, above), Owned(path, uid, mode)), **more)

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from doctor_hosts import write_process
 
 import slurm_share
 from slurm_share.core import names
@@ -82,16 +83,11 @@ def root(tmp_path):
     files = {
         "proc/sys/kernel/hostname": "n1.cluster.example\n",
         "proc/sys/kernel/random/boot_id": "boot-1\n",
-        "proc/self/mountinfo": "20 1 0:1 / / rw - ext4 /dev/sda rw\n"
-        "21 20 0:2 / /run/slurm-share rw,nosuid - tmpfs s rw,size=64m\n"
-        "22 20 0:3 / /mnt/with\\040blank rw - nfs4 server:/ rw\n"
-        "23 20 0:4 / /proc rw - proc proc rw,hidepid=2\n",
-        "proc/57/comm": "slurmd-wlm\n",
-        "proc/57/status": "Name:\tslurmd\nUid:\t0\t0\t0\t0\n",
-        "proc/57/stat": "57 (slurmd-wlm) S 1 57 57 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0\n",
+        "proc/self/mounts": "/dev/sda / ext4 rw 0 0\n"
+        "s /run/slurm-share tmpfs rw,nosuid,size=64m 0 0\n"
+        "server:/ /mnt/with\\040blank nfs4 rw 0 0\n"
+        "proc /proc proc rw,hidepid=2 0 0\n",
         "proc/57/limits": "Limit  Soft  Hard  Units\nMax open files            20000                20000      files\n",
-        "proc/58/comm": "slurmctld\n",
-        "proc/58/status": "Name:\tslurmctld\nUid:\t2001\t2001\t2001\t2001\n",
         "etc/slurm/slurm.conf": "ClusterName=x\nSlurmctldHost=ctl(10.0.0.1)\n"
         "Prolog=/etc/slurm/prolog.d/*\nProlog=own.sh\nEpilog=/gone\nTaskProlog=task.sh\n"
         "NodeName=n[1-2] Gres=gpu:4\nPartitionName=gpu Nodes=ALL\n",
@@ -112,6 +108,8 @@ def root(tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    write_process(tmp_path, 57, "slurmd-wlm")
+    write_process(tmp_path, 58, "slurmctld", uid=2001)
     (tmp_path / "etc/slurm/prolog.d/zz-slurm-share").symlink_to("/opt/slurm-share/bin/slurm-share-prolog")
     (tmp_path / "run/slurm-share/jobs/4711").mkdir(parents=True)
     (tmp_path / "run/slurm-share/jobs/not-a-job").mkdir()
@@ -241,7 +239,7 @@ def test_a_configuration_that_is_wrong_is_a_fact(root):
 )
 def test_what_a_host_is(root, host, daemon, roles):
     """By slurm.conf, also with its daemon dead; by the daemon, also with another name."""
-    (root / "proc/57/comm").write_text(f"{daemon or 'sh'}\n")
+    write_process(root, 57, daemon or "sh")
     (root / "proc/sys/kernel/hostname").write_text(host)
     assert read(root).roles == roles
     assert read(root, roles=("login",)).roles == ("login",)
@@ -293,7 +291,7 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
 def test_a_host_without_slurm_is_nothing(root):
     """Whoever asks has to say what it is."""
     (root / "etc/slurm/slurm.conf").unlink()
-    (root / "proc/57/comm").write_text("sh\n")
+    write_process(root, 57, "sh")
     assert read(root).roles == ()
 
 
@@ -521,20 +519,18 @@ def test_objects_for_other_releases_lie_beside_it(tmp_path):
 
 def test_mounts(root):
     """Blanks in names, and the options of both kinds."""
-    mounts = system.read_mounts(root)
+    mounts = system.read_host(Slurm(), "/run/slurm-share", root).mounts
     assert [(one.point, one.kind) for one in mounts][1:3] == [
         ("/run/slurm-share", "tmpfs"),
         ("/mnt/with blank", "nfs4"),
     ]
     assert "hidepid=2" in mounts[3].options
-    assert system.read_mounts(root / "nowhere") == ()
 
 
 @pytest.mark.parametrize(("said", "removes"), [("b true\n", True), ("b false\n", False), ("", None)])
 def test_logind_is_asked(root, said, removes):
     """Only where it runs."""
-    (root / "proc/58/comm").write_text("systemd-logind\n")
-    (root / "proc/58/status").write_text("Uid:\t0\t0\t0\t0\n")
+    write_process(root, 58, "systemd-logind")
     found = system.read_host(Slurm(busctl=said), "/run/slurm-share", root).removes_ipc
     assert found is removes if removes is not None else isinstance(found, Unseen)
     assert isinstance(system.read_host(Slurm(), "/run/slurm-share", root).removes_ipc, Unseen)

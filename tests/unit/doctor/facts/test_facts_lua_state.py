@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from doctor_hosts import write_process
 from plans import plain_plan
 
 from slurm_share.core.paths import Paths
@@ -91,10 +92,8 @@ def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
 
 def test_the_library_that_slurmctld_has_loaded_comes_first(tmp_path):
     """Among what is mapped into it."""
+    write_process(tmp_path, 9, "slurmctld")
     folder = tmp_path / "proc/9"
-    folder.mkdir(parents=True)
-    (folder / "comm").write_text("slurmctld\n")
-    (folder / "status").write_text("Uid:\t0\t0\t0\t0\n")
     line = "7f00-7f01 r--p 0 00:1 {}   {}\n"
     paths = ("/usr/lib/libc.so.6", "/usr/lib/liblua5.1.so.0.0.0", "/usr/lib/liblua5.1.so.0.0.0", "/x/liblua_own.so")
     (folder / "maps").write_text("7fff-7fff rw-p 0 00:0 0\n" + "".join(line.format(n, p) for n, p in enumerate(paths)))
