@@ -1,4 +1,9 @@
-"""Processes below this one, and their sessions."""
+"""Processes below this one, and their sessions. Only the launcher asks.
+
+psutil finds children in a list of all processes: with 150 of them and 4 children that takes 2.3 ms instead of 0.18 ms
+(python -m timeit -p -s 'import psutil' 'psutil.Process().children()'). It has no session id. With it, reading the CPU
+time of all processes takes as long as here, but its import delays the start of every launcher (host.py).
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ a quarter of the cost of reading a file (task_dump_owner in fs/proc/base.c):
 * So do the files, but they belong to root if the process may not dump core: it changed its uid after its program began,
   or asked for that (PR_SET_DUMPABLE). Files of an ordinary user belong to a process that was never root's; a slurmstepd
   that acts as a job's user for a moment has files of root's.
+
+psutil has no such short cut, and importing it takes longer than a hook (host.py).
 """
 
 from __future__ import annotations

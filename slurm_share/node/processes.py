@@ -1,4 +1,4 @@
-"""Read processes from the kernel, with their jobs and users."""
+"""Read processes from the kernel, with their jobs and users. Hooks load this module, so without psutil (host.py)."""
 
 from __future__ import annotations
 

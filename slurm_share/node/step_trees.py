@@ -1,6 +1,7 @@
 """Read the steps of this node as process trees below their slurmstepd.
 
 They give the job of a process, and the use of a job, if Slurm keeps it in no cgroup or the cgroup does not count it.
+The sampler reads every process of the node here; for psutil's cost see load/collectors.py.
 """
 
 from __future__ import annotations

@@ -355,7 +355,7 @@ def _is_in_foreground() -> bool:
 def _kill_rest(name: str) -> None:
     """Kill processes that ranks have left behind: those with this run's name in their environment."""
     mark = f"{names.ENV_RENDEZVOUS}={name}".encode()
-    for folder in Path("/proc").iterdir():
+    for folder in Path("/proc").iterdir():  # not with psutil: users' Python has only NumPy
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):

@@ -26,6 +26,7 @@ def available_bytes() -> int:
 
 
 def _available_in_node() -> int:
+    # Not from psutil: users' Python has only NumPy.
     for line in _text(Path("/proc/meminfo")).splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":

@@ -21,7 +21,7 @@ LIBRARY = HOME / "build" / "simgpu"
 
 _ROUNDS = """
 import json, resource, sys, time
-import psutil, pynvml
+import pynvml
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.sampler import Sampler
 
@@ -58,7 +58,10 @@ for _ in range(5):
     time.sleep(0.12)
 took.sort()
 
+rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
 # What psutil would take for the same figures of the same clients.
+import psutil
 pids = [one.pid for one in seen.processes]
 kernel = NodeReader("bench")
 
@@ -83,7 +86,7 @@ print(json.dumps({
     "driver_ms": 1000 * inside[0] / 5,
     "process_us": mean_us(lambda: kernel.read(pids)) - mean_us(lambda: kernel.read(())),
     "psutil_process_us": mean_us(read_with_psutil),
-    "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "rss_mib": rss_mib,
 }))
 sampler.close()
 """

@@ -1,7 +1,8 @@
 """The namespaces of a cluster: making the building and its hosts, entering them, ending them, and finding what is left.
 
-What is there is read from the kernel. A file in the run directory says which process to look at; the process's start
-time, or the cluster's name in its mount table, says that it is the one.
+What is there is read from the kernel, without psutil: this runs with the system's Python before anything is installed.
+A file in the run directory says which process to look at; the process's start time, or the cluster's name in its mount
+table, says that it is the one.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ def _why_no_guard() -> str | None:
 
 
 def _may_grant(slurmd: int, root: Path) -> bool:
+    # psutil does not report capabilities.
     try:
         lines = (root / f"proc/{slurmd}/status").read_text(errors="replace").splitlines()
     except OSError:

@@ -157,7 +157,7 @@ _FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\
 def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
     """Return a description of the process that holds a lock file all the time; "": none.
 
-    Reads the kernel's list of locks (proc_locks(5)) and does not take the lock.
+    Reads the kernel's list of locks (proc_locks(5)), which psutil does not cover, and does not take the lock.
     """
     held = _holder(file, proc_folder)
     end = time.monotonic() + LOCK_READ_S

@@ -83,8 +83,8 @@ class Sampler(threading.Thread):
     def _count_host(self, running: Mapping[int, Watched]) -> None:
         """Add up the resident memory of each task's session.
 
-        Reads statm only for processes of tasks. psutil would make an object for every process of the node
-        (load/collectors.py: six times slower), and has no session id.
+        Reads statm only for processes of tasks. psutil takes 1.8 times as long for it (30 us: python -m timeit -p -s
+        'import psutil' 'psutil.Process().memory_info()'), and has no session id.
         """
         sums = dict.fromkeys(running, 0.0)
         for folder in Path("/proc").iterdir():
