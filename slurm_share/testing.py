@@ -11,9 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .core import names
 from .core.errors import DriverError
-from .core.records import ShareRequest
+from .core.records import MPS_CLIENTS_MIN, ShareRequest
 from .core.settings import Settings
 from .node.records import Driver, Gpu, GpuProcess, GpuReading
 from .share import BACKEND_MPS, Limits, registry
@@ -33,7 +32,7 @@ def offers_of(
     share: ShareRequest | None,
     settings: Settings | None = None,
     *,
-    client_limit: int = names.MPS_CLIENTS_MIN,
+    client_limit: int = MPS_CLIENTS_MIN,
     why_not: str | None = None,
     is_missing: bool = False,
 ) -> tuple[Limits, ...]:

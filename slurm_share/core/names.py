@@ -94,8 +94,6 @@ OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 SHARE_MAX = 60
 """Tasks on one GPU: the MPS client limit of a device since CUDA 13.1.
 Source: docs.nvidia.com/deploy/mps, "Limitations"."""
-MPS_CLIENTS_MIN = 48
-"""The MPS client limit of a device with any driver, from Volta on. Source: as above."""
 MEM_MAX_MIB = 16 * 1024 * 1024
 """16 TiB: above any GPU, below every overflow."""
 MEM_MIN_MIB = 64

@@ -12,6 +12,8 @@ from .typed import Annotated, Literal
 
 MOST = 10**15
 """Upper bound of all figures of a node; a file with a larger one is refused."""
+MPS_CLIENTS_MIN = 48
+"""MPS clients of one GPU that every driver supports, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 """A count, or an identifying number."""
 SmChoice = int | Literal["even", "free"]

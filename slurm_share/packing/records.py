@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from ..core import names
+from ..core.records import MPS_CLIENTS_MIN
 from .speed_records import Belief, PairView, Rate
 
 PolicyName = Literal[
@@ -143,7 +143,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """It takes one process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
     takes_only_mps: bool = False
     """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
-    clients_max: int = names.MPS_CLIENTS_MIN
+    clients_max: int = MPS_CLIENTS_MIN
     """Most CUDA processes on it at once."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import names
+from ..core.records import MPS_CLIENTS_MIN
 from ..core.settings import Settings
 from ..node.records import Gpu
 from ..packing import (
@@ -119,7 +119,7 @@ def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[GpuFacts, ...]:
                 total_mib=total,
                 reserve_mib=reserve,
                 is_mps=True,
-                clients_max=names.MPS_CLIENTS_MIN,
+                clients_max=MPS_CLIENTS_MIN,
             )
         )
     return tuple(found)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ...core import names
 from ...core.errors import DriverError, StateError
 from ...core.paths import Paths
+from ...core.records import MPS_CLIENTS_MIN
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node.gpus import binding, compute_mode
@@ -48,8 +48,7 @@ def prepare(
     except DriverError:
         version = None
     most = (
-        registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit
-        or names.MPS_CLIENTS_MIN
+        registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit or MPS_CLIENTS_MIN
     )
     most = min(most, settings.max_share)  # the slots of a GPU do not limit the tasks that are packed onto it
     facts = tuple(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...core import names
 from ...core.errors import UsageError
-from ...core.records import ShareRequest
+from ...core.records import MPS_CLIENTS_MIN, ShareRequest
 from ...core.text import counted
 from ...packing import PackRequest, TaskSpec
 from ...share import limits, option
@@ -74,7 +74,7 @@ def most_per_gpu(pack: PackRequest, site: int) -> int:
     """Return the limit of tasks on a GPU at once. site: the site's max_share."""
     if pack.settings.policy == "exclusive":
         return 1
-    return max(1, min(names.MPS_CLIENTS_MIN, pack.settings.max_per_gpu or names.MPS_CLIENTS_MIN, site))
+    return max(1, min(MPS_CLIENTS_MIN, pack.settings.max_per_gpu or MPS_CLIENTS_MIN, site))
 
 
 def sized(triple: Triple, rooms: Sequence[Room], tasks: int, per_gpu: int, why_unknown: str) -> Triple:
