@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core.lazy import exports
 
-TYPE_CHECKING = False  # as mypy knows it
+TYPE_CHECKING = False  # mypy takes this name as true
 if TYPE_CHECKING:
     from . import apply, text, undo
     from .config_file import write_lua_settings, write_switched_off

@@ -1,4 +1,4 @@
-"""`slurm-share install --check` and `--apply`: shows the lines that Slurm's files lack, and writes them."""
+"""Implement `slurm-share install --check` and `--apply`: show the lines that Slurm's files lack, and write them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from .text import Wanted
 from .trial import validate
 
 CONFIGLESS = Path("/run/slurm/conf")
-"""Where slurmd and sackd put what the controller sends; slurmd makes it a link."""
+"""Folder where slurmd and sackd keep the files that a configless controller sends; slurmd makes it a link."""
 
 
 def check(conf: Path, wanted: Wanted, report: Report) -> bool:
-    """Show what is missing; return whether anything is. Raises UsageError where somebody has to choose first."""
+    """Show the missing lines and return whether there are any. Raises UsageError where the administrator must decide
+    first."""
     _refuse_a_copy(conf)
-    # root's alone: a user is shown the lines, and not whether an --apply was interrupted
+    # only root can read the journal: other users see the lines, but not whether an --apply was interrupted
     readable = os.access(conf.parent / NAME, os.R_OK)
     journal = install_files.read_journal(conf.parent, known_files(conf)) if readable else None
     if journal is not None and journal.state != "applied":
@@ -46,7 +47,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> bool:
     present = read_present(conf)
     lines = wanted.lines(present)
     _show(present, lines, _after(present, lines.edits), report)
-    # the site's remote command is root's to use, and a check starts no job
+    # only root may use the site's remote command, and a check starts no job
     refusals = [*lines.refusals, *(_others(present, lines, wanted, report) if os.geteuid() == 0 else [])]
     if refusals:
         raise report.refuse("nothing can be written before this is settled:", refusals)
@@ -63,8 +64,8 @@ def check(conf: Path, wanted: Wanted, report: Report) -> bool:
 
 
 def apply(conf: Path, wanted: Wanted, report: Report) -> None:
-    """Write what is missing. Raises UsageError where somebody has to choose first, StateError for a file that cannot be
-    written."""
+    """Write the missing lines. Raises UsageError where the administrator must decide first, StateError for a file that
+    cannot be written."""
     _refuse_a_copy(conf)
     with install_files.alone(conf.parent):
         known = known_files(conf)
@@ -96,7 +97,7 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
 
 
 def _write_lua_settings(report: Report) -> None:
-    """Write the settings for job_submit.lua where they are not those of config.toml. Raises StateError."""
+    """Write the settings for job_submit.lua if they differ from config.toml. Raises StateError."""
     if not lua_settings.problem(CONFIG_FILE):
         return
     try:
@@ -108,7 +109,8 @@ def _write_lua_settings(report: Report) -> None:
 
 
 def _refuse_a_copy(conf: Path) -> None:
-    """Raises UsageError on a configless host: some of the files are the controller's alone, and none is kept."""
+    """Raise UsageError on a configless host: slurmd overwrites the files there, and some exist on the controller
+    only."""
     if conf.parent == CONFIGLESS.resolve():
         raise UsageError(
             f"{conf} was sent by the controller and is written anew at every reconfigure; run this on the controller"
@@ -116,7 +118,7 @@ def _refuse_a_copy(conf: Path) -> None:
 
 
 def say_settled(folder: Path, known: frozenset[str], report: Report) -> bool:
-    """Bring what was interrupted to an end, and say so; return whether there was something."""
+    """Roll back or finish an interrupted action and report it; return whether there was one."""
     said = install_files.settle(folder, known)
     if said is not None:
         report.say(said)
@@ -129,7 +131,7 @@ def _after(present: Present, edits: tuple[Edit, ...]) -> dict[str, str]:
 
 
 def _absent() -> list[str]:
-    """Return what the lines name and is not here: a missing Prolog drains every node."""
+    """Return a sentence for each file that the lines name and this host lacks: a missing Prolog drains every node."""
     return [
         f"{file} is not on this host: install the package slurm-share, here and on every node, before its lines"
         for file in (PROLOG, EPILOG, LUA)
@@ -138,7 +140,7 @@ def _absent() -> list[str]:
 
 
 def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
-    """Show what is missing, and keep it in the report."""
+    """Print the missing lines and record them in the report."""
     report.lacks(present.texts, after, lines.edits)
     report.choices = lines.choices
     for text in install_text.missing(present, lines, after):
@@ -148,7 +150,7 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
 
 
 def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False) -> list[str]:
-    """Say which other hosts lack what the lines name; why nothing may be written therefore."""
+    """Report which other hosts lack the files that the lines name; return the reasons not to write."""
     if not lines.edits:
         return []
     controllers = see_controllers(present)
@@ -167,7 +169,7 @@ def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, 
 
 
 def _number(known: frozenset[str]) -> int:
-    """Return the number of this apply's copies, which no other copy has."""
+    """Return the first number that no copy of an earlier apply has."""
     return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
 
 
@@ -184,5 +186,5 @@ def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], num
 
 
 def as_bytes(text: str | None) -> bytes | None:
-    """Return a text as it is written; None: there is no file."""
+    """Return the bytes of a file's text; None: there is no file."""
     return None if text is None else text.encode("utf-8", "surrogateescape")

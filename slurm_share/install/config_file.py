@@ -1,4 +1,4 @@
-"""Changes to config.toml by `slurm-share off` and `on`, and the file that job_submit.lua reads in its place."""
+"""Edits of config.toml by `slurm-share off` and `on`, and the settings file for job_submit.lua."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import files
 
 
 def write_switched_off(before: Configuration, *, off: bool) -> Configuration:
-    """Write the line, or take it out, and return what the file says then. Raises StateError where it cannot be written,
-    UsageError where the line cannot be found."""
+    """Add or remove the line `switched_off` and return the new configuration. Raises StateError if the file cannot be
+    written, UsageError if the line cannot be found."""
     if before.settings.switched_off == off:
         return before
     file = Path(before.file or CONFIG_FILE)
@@ -32,9 +32,10 @@ def write_switched_off(before: Configuration, *, off: bool) -> Configuration:
 
 
 def write_lua_settings(config_file: Path = CONFIG_FILE) -> Path | None:
-    """Write the settings for job_submit.lua and return their file; None: without a config.toml the defaults count.
+    """Write the settings for job_submit.lua and return their file; None: there is no config.toml, so the defaults
+    apply.
 
-    Raises ConfigError for a config.toml that is wrong, StateError where the file cannot be written.
+    Raises ConfigError for an invalid config.toml, StateError if the file cannot be written.
     """
     text = lua_settings.expected(config_file)
     file = config_file.with_name(lua_settings.NAME)

@@ -1,7 +1,7 @@
-"""Changes a site's configuration files: all of them or none, whole, and so that it can be taken back.
+"""Atomic, reversible changes of a site's configuration files: all of them or none.
 
-Every file is written beside its place and renamed into it; the journal (install/journal.py) is written first
-and says how far to go, or to go back, for whoever comes after a kill -9 or a power cut.
+Each file is written under a temporary name and renamed. The journal (install/journal.py) is written first, so that the
+next call can roll back or finish the change after a kill -9 or a power cut.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _WAYS_OUT = {
 def alone(folder: Path) -> Iterator[None]:
     """Lock the files of a folder. Raises StateError if another process holds the lock.
 
-    By a file of root's that nobody else can open: whoever may read the folder may hold a lock on it for ever."""
+    The lock is on a file that only root can open: any user who can read the folder could lock the folder itself.
+    """
     file = folder / _LOCK
     fd = _locked(file)
     try:
@@ -62,15 +63,15 @@ def _locked(file: Path) -> int:
                 str(file.parent), "another slurm-share is at work there: wait for it (`lslocks` names it)"
             ) from error
         except FileNotFoundError:
-            pass  # the one that had it has just ended, and took it away
+            pass  # the previous holder ended meanwhile and removed the file
         os.close(fd)
 
 
 def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
-    """Read the journal of the files of this folder; None: nothing was done.
+    """Read the journal of a folder; None: there is none.
 
-    Raises StateError for a journal that somebody else may have written as well, or that names a file that is not among
-    the `known`: it says what is written and removed.
+    The journal decides what root writes and removes. Raises StateError if other users can write it, or if it names a
+    file that is not in `known`.
     """
     file = folder / install_journal.NAME
     try:
@@ -88,14 +89,14 @@ def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
 
 
 def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collection[str]) -> None:
-    """Make every change, and keep the journal. Raises StateError where a file cannot be written, or is no longer what
-    it was when the change was thought out; all files are then as before."""
+    """Make all changes and write the journal. Raises StateError if a file cannot be written or has changed since it was
+    read; all files then have their old content."""
     for change in changes:
         _expect(change.file, change.before)
     earlier = read_journal(folder, known)
     whole = install_journal.merged(earlier, changes)
     kept = _copies(earlier)
-    # A file that only an earlier apply changed has its content of today on both sides: nothing is done to it.
+    # a file that only an earlier apply changed has its present content before and after, so nothing is written
     going = tuple(_still(change, changes) for change in whole)
     _write_journal(folder, Journal("applying", date, going, earlier))
     try:
@@ -111,7 +112,8 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
 
 
 def _still(change: Change, changes: tuple[Change, ...]) -> Change:
-    """Return a change of the journal as it is for this apply."""
+    """Return a change of the journal; for a file that this apply does not touch, with the present content before and
+    after."""
     if any(one.file == change.file for one in changes):
         return change
     now = _read(Path(change.file))
@@ -123,7 +125,8 @@ def _copies(journal: Journal | None) -> frozenset[str]:
 
 
 def undo(folder: Path, done: Journal, changes: tuple[Change, ...], known: Collection[str]) -> None:
-    """Make the changes that take `done` back, then drop its copies and the journal. Raises StateError as `apply`."""
+    """Make the changes that revert `done`, then remove its copies and the journal. Raises StateError as `apply`
+    does."""
     for change in changes:
         _expect(change.file, change.before)
     copies = {change.file: change.copies for change in done.changes}
@@ -133,8 +136,8 @@ def undo(folder: Path, done: Journal, changes: tuple[Change, ...], known: Collec
 
 
 def settle(folder: Path, known: Collection[str]) -> str | None:
-    """Bring what was interrupted to an end: a half apply is taken back, a half undo is finished. What was done, as a
-    sentence; None: nothing was interrupted. Raises StateError where somebody has changed a file since."""
+    """Roll back an interrupted apply, or finish an interrupted undo, and return a sentence about it; None: nothing was
+    interrupted. Raises StateError if a file has changed since."""
     journal = read_journal(folder, known)
     _remove(_temporary(folder / install_journal.NAME))
     if journal is None or journal.state == "applied":
@@ -148,7 +151,7 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
                 "was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy of "
                 f"the old one: {copy}), and then remove {folder / install_journal.NAME}",
             )
-    # A program that a file names is there before that file names it, and as long as it does.
+    # a hook script must exist as long as slurm.conf names it
     for change in reversed(journal.changes) if back else journal.changes:
         _put(change.file, change.before if back else change.after, change.mode)
     kept = _copies(journal.earlier)
@@ -166,13 +169,13 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
 
 
 def remove(file: Path) -> None:
-    """Remove a file that nothing names any more. Raises StateError."""
+    """Remove a file that no other file names. Raises StateError."""
     _remove(file)
     _sync(file.parent)
 
 
 def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
-    """Give a file this content, or none; nothing is written where it has it."""
+    """Write or, for None, remove a file; do nothing if it has this content already."""
     file = _target(name)
     if _read(file) == data:
         return
@@ -184,16 +187,16 @@ def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
 
 
 def replace(name: str, before: bytes | None, after: bytes | None) -> None:
-    """Give one file other content, whole, with its owner and mode; None: there is no such file. Raises StateError where
-    it cannot be written, is no longer what it was `before`, or is being written by another one."""
+    """Replace the content of one file atomically and keep its owner and mode; None stands for a missing file. Raises
+    StateError if it cannot be written, differs from `before`, or is locked by another process."""
     with alone(_target(name).parent):
         _expect(name, before)
         _put(name, after)
 
 
 def write(name: str, data: bytes) -> None:
-    """Write one file, whole, that everybody may read. Raises StateError where it cannot be written, or is being written
-    by another process."""
+    """Write one world-readable file atomically. Raises StateError if it cannot be written or is locked by another
+    process."""
     file = _target(name)
     with alone(file.parent):
         _write_whole(file, data)
@@ -205,7 +208,7 @@ def _expect(name: str, data: bytes | None) -> None:
 
 
 def _target(name: str) -> Path:
-    """Return the file behind a symbolic link, which stays a link. Raises StateError for links that lead in a circle."""
+    """Return the target of a symbolic link, so that the link itself stays. Raises StateError for a loop of links."""
     try:
         return Path(name).resolve()
     except (OSError, RuntimeError) as error:
@@ -226,7 +229,8 @@ def _write_journal(folder: Path, journal: Journal) -> None:
 
 
 def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int = 0o644) -> None:
-    """Through a neighbour and a rename, with owner, mode and security context of `like` where that is there."""
+    """Write a temporary file in the same folder and rename it, with owner, mode and security context of `like` if that
+    exists."""
     part = _temporary(file)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -277,7 +281,7 @@ def _why(what: str, error: OSError) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Renames are kept by their folder; a power cut must not undo one of two. Raises StateError."""
+    """Flush a folder, so that a power cut does not revert some of several renames. Raises StateError."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,11 +1,10 @@
-"""What `slurm-share install` has done to a site's files, so that it can be taken back; bytes in, record out.
+"""Journal of the changes that `slurm-share install` makes to a site's files, for undo and for recovery.
 
-The journal lies beside slurm.conf and is written before anything else. It says what every file held and holds, so that
-whoever finds it after a power cut can tell how far the work had come:
+It lies beside slurm.conf and is written before any file is changed. It has the old and the new content of each file, so
+that recovery after a power cut can tell which files are done. States:
 
-applying    some files may be new, others old: all go back to `before`
-applied     done; `--undo` begins here
-undoing     some files may be back, others not: all go on to `after`
+applying some files may be new, others old: recovery restores `before` everywhere applied complete; `--undo` starts here
+undoing some files may be restored, others not: recovery writes `after` everywhere
 """
 
 from __future__ import annotations
@@ -27,48 +26,48 @@ BY_HAND = (
     f"put back the copies beside it (slurm.conf{_COPY}1 and the like, 1 is the oldest) or take the lines of "
     "slurm-share out by hand, then remove it"
 )
-"""The way out where the journal is of no use."""
+"""What to do if the journal cannot be used."""
 
 
 class Change(Struct, frozen=True):
-    """One file, before and after."""
+    """Content of one file before and after."""
 
     file: str
     before: bytes | None
-    """None: it is not there before."""
+    """None: the file does not exist."""
     after: bytes | None
-    """None: it is not to be there afterwards."""
+    """None: the file is removed."""
     copies: tuple[str, ...] = ()
-    """What is kept for people: the file as every apply found it, the oldest first."""
+    """Copies kept for the administrator: the file as each apply found it, oldest first."""
     edits: tuple[Edit, ...] = ()
-    """Every line of ours in it, of earlier applies too, in the order in which they were put there."""
+    """All our edits of the file, those of earlier applies included, in the order they were made."""
     first: bytes | None = None
-    """What it held before the first of them; None: it was not there."""
+    """Content before the first apply; None: the file did not exist."""
     mode: int = 0o644
-    """Mode of a file that is new."""
+    """Mode of a new file."""
 
 
 class Journal(Struct, frozen=True):
-    """One piece of work on a site's files."""
+    """One apply or undo of a site's files."""
 
     state: Literal["applying", "applied", "undoing"]
     date: str
-    """UTC, as backups have it in their names."""
+    """UTC, in the format that the names of backups use."""
     changes: tuple[Change, ...]
     earlier: Journal | None = None
-    """The journal that this one takes the place of, for when an apply is taken back half-way."""
+    """The previous journal, restored if this apply is rolled back."""
     version: int = _FORMAT
 
 
 def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes of a further apply, with what the journal already says of the same files; a file that only the
-    journal has stays in it, as it is."""
+    """Merge the changes of another apply with those of the earlier journal; files that only the journal has are kept
+    unchanged."""
     old = {change.file: change for change in earlier.changes} if earlier is not None else {}
     new = {change.file: change for change in changes}
     whole = [
         msgspec.structs.replace(
             change,
-            # A line that somebody took out, and that is put there again, is one line; a comment is above each apply's.
+            # a line that was removed by hand and is added again counts once; each apply has its own comment
             edits=(*(one for one in old[name].edits if not one.word or one not in change.edits), *change.edits)
             if name in old
             else change.edits,
@@ -81,7 +80,7 @@ def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change
 
 
 def encode(journal: Journal) -> bytes:
-    """Return the journal as it is written."""
+    """Return the journal as bytes."""
     return msgspec.json.encode(journal) + b"\n"
 
 
@@ -107,8 +106,8 @@ def copy_of(file: str, number: int) -> str:
 
 
 def foreign(journal: Journal, known: Collection[str]) -> str | None:
-    """A sentence where a journal names a file that is not among the `known`, which are those that install may write,
-    or a copy that is none: it is believed when it says what root shall write and remove. None: all are known."""
+    """Return a sentence if a journal names a file not in `known`, or a copy with another name than `copy_of` gives;
+    None: all are known. Without this check a forged journal could make root write any file."""
     for change in journal.changes:
         for name in (change.file, *(edit.file for edit in change.edits)):
             if name not in known:

@@ -1,4 +1,4 @@
-"""Whether the nodes, and the other controllers, have what the new lines name."""
+"""Checks whether nodes and other controllers have the files that the new lines name."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .rules.lines import Present
 from .rules.partial import NodesSeen, starts_ours
 
 DEADLINE_S = 60.0
-"""For all nodes together; those that have not answered by then are named."""
+"""For all nodes together; nodes that have not answered by then are reported."""
 CONTROLLERS_S = 15.0
 SHOW_S = 30.0
 _NEEDED = (PROLOG, EPILOG, PLUGIN)
 
 
 def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
-    """Which nodes have the package: through the site's remote command, and, `by_jobs`, where that has no answer,
-    through a job of a moment on each node that takes one at once."""
+    """Return which nodes have the package. Ask through the site's remote command and, with `by_jobs`, where that does
+    not answer, through a short job on each node that can start one at once."""
     partitions = _read_partitions()
     nodes = list(partitions) or nodes_of(present.slurm)
     deadline = Deadline.after(DEADLINE_S)
@@ -35,7 +35,7 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
         nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings.remote_command, node), deadline
     )
     in_force = remote_hosts.read_hooks_in_force()
-    # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
+    # if slurmd starts our hooks already, this job would itself drain a node without them
     if by_jobs and in_force is not None and not starts_ours(in_force):
         for _ in range(2):  # a busy controller may not start the first job at once
             free = {node: place for node, place in partitions.items() if place is not None and node not in there}
@@ -54,7 +54,7 @@ def _read_by_jobs(free: Mapping[str, str], deadline: Deadline) -> dict[str, froz
 
 
 def _read_partitions() -> dict[str, str | None]:
-    """Return every node with a partition where a job may start now; None: there is none. Empty: Slurm does not
+    """Return each node with a partition in which a job may start now; None: there is none. Empty if Slurm does not
     answer."""
     try:
         return {node.name: partition_now(node) for node in slurm_nodes.read_nodes(timeout_s=SHOW_S)}
@@ -63,7 +63,8 @@ def _read_partitions() -> dict[str, str | None]:
 
 
 def see_controllers(present: Present) -> ControllersSeen:
-    """The other controllers, through the site's remote command: whether they have job_submit.lua and the same files."""
+    """Check, through the site's remote command, whether the other controllers have job_submit.lua and the same
+    files."""
     all_of_them = controllers.named_in(present.slurm)
     here = os.uname().nodename
     others = [host for host in all_of_them if not controllers.is_same_host(host, here)]
@@ -96,7 +97,7 @@ def nodes_of(slurm: ConfText) -> list[str]:
 
 
 def nodes_with(slurm: ConfText, feature: str) -> list[str]:
-    """Those to which it gives a feature; a line without Feature= has that of the last NodeName=DEFAULT before it."""
+    """Return the nodes with a feature; a line without Feature= inherits that of the last NodeName=DEFAULT before it."""
     default, found = "", []
     for line in slurm.lines_of("NodeName"):
         features = line.get("Feature") or line.get("Features")

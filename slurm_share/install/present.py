@@ -1,4 +1,4 @@
-"""What `slurm-share install` finds on this host: a site's files as they are, and what of them is ours."""
+"""Reads a site's Slurm files on this host and finds our lines in them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_present(conf: Path) -> Present:
 
 
 def read_shares() -> tuple[QueuedJob, ...] | None:
-    """Return the shared jobs that run, as far as Slurm shows them to the caller; None: it did not answer."""
+    """Return the running shared jobs that Slurm shows to the caller; None: Slurm did not answer."""
     try:
         _, jobs = read_queue(states=("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"), timeout_s=QUEUE_S)
     except CommandError:
@@ -61,7 +61,7 @@ def _is_unrunnable(file: Path, text: str | None) -> bool:
 
 
 def known_files(conf: Path) -> frozenset[str]:
-    """Every file that an --apply here may write: slurm.conf, what is beside it, and what these include."""
+    """Return every file that an --apply here may write: slurm.conf, the files beside it, and their includes."""
     files = {conf, conf.with_name("plugstack.conf"), conf.with_name("gres.conf"), conf.with_name("job_submit.lua")}
     files |= set(_wrappers(conf))
     try:
@@ -70,12 +70,12 @@ def known_files(conf: Path) -> frozenset[str]:
         for file in [one for one in files if one != conf and one.exists() and one.suffix not in (".lua", ".sh")]:
             files |= set(read_conf(file).files)
     except ConfigError:
-        pass  # whoever needs the file itself says so
+        pass  # the caller that needs this file reports the error
     return frozenset(map(str, files))
 
 
 def _configuration() -> config.Configuration:
-    """config.toml's, or all defaults where it is wrong, which doctor says."""
+    """Return the configuration, or all defaults if config.toml is invalid, which doctor reports."""
     try:
         return config.load()
     except ConfigError:
@@ -83,8 +83,8 @@ def _configuration() -> config.Configuration:
 
 
 def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
-    """What each value of Prolog= and Epilog= starts on this host, as doctor sees it: every file, what is behind its
-    links, and ours where a script of the site's names it."""
+    """Return the files that each value of Prolog= and Epilog= starts on this host: each file, the targets of its links,
+    and our hook if a script of the site calls it."""
     found: dict[str, tuple[str, ...]] = {}
     for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG)):
         for hook in read_hooks(slurm.values(key), ours.rpartition("/")[2], str(slurm.file.parent)):
@@ -98,7 +98,7 @@ def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
 
 
 def named_hooks(conf: Path) -> list[str]:
-    """Return the lines of slurm.conf that start our hooks here, and fail without them."""
+    """Return the lines of slurm.conf that start our hooks here and fail without them."""
     slurm = read_conf(conf)
     started = _started(slurm)
     without = [file.name for file in _wrappers(conf) if file.exists() and is_wrapper(str(file), read_text(file))]
@@ -112,14 +112,14 @@ def named_hooks(conf: Path) -> list[str]:
 
 
 def named_lua(conf: Path) -> list[str]:
-    """The site's job_submit.lua, where it runs ours from the package's folder: a copy needs no package."""
+    """Return the site's job_submit.lua if it loads ours from the package's folder; a copy needs no package."""
     lua = conf.with_name("job_submit.lua")
     return [str(lua)] if lua.exists() and submit_script.judge(read_text(lua)) in submit_script.LOADS_OURS else []
 
 
 def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:
-    """Why JobSubmitPlugins=lua must not be written here: slurmctld's next start would be its last, and no command of
-    Slurm tries that before. Only where other submit plugins are, as on every controller: elsewhere nobody can tell."""
+    """Return why JobSubmitPlugins=lua must not be written here: without the plugin slurmctld does not start, and no
+    Slurm command tests that. Can be told only where other submit plugins are installed, as on controllers."""
     if find_object(slurm.value("PluginDir") or "", root) != "":
         return []
     return [

@@ -1,4 +1,4 @@
-"""What `slurm-share install` found and did, as a record for `--json`; a person is told the same in words."""
+"""Record of what `slurm-share install` found and did, for `--json`."""
 
 from __future__ import annotations
 
@@ -18,71 +18,71 @@ Action = Literal["check", "apply", "undo"]
 
 
 class LineReport(Struct, frozen=True):
-    """One line of ours."""
+    """One missing line."""
 
     line: str
-    """The whole text if the file is ours alone."""
+    """The whole text if the file is entirely ours."""
     key: str = ""
-    """Its keyword; empty: a comment, or a file without keywords."""
+    """Keyword of the line; empty: a comment, or a file without keywords."""
     instead: tuple[str, ...] = ()
-    """The lines whose place it takes."""
+    """Existing lines that it replaces."""
     at: int = 0
-    """Before, or in the place of, the line of this number; 0: at the end."""
+    """Line number before which it is inserted, or that it replaces; 0: appended."""
 
 
 class FileReport(Struct, frozen=True):
-    """One file that lacks lines, or from which ours are taken."""
+    """One file that lacks lines, or from which ours are removed."""
 
     file: str
     is_new: bool
-    """Whether it is not there."""
+    """Whether the file does not exist yet."""
     lines: tuple[LineReport, ...]
-    """Those that are missing; at an undo none."""
+    """Missing lines; empty for an undo."""
     diff: str
-    """What changes, as `diff -u` writes it."""
+    """The change in the format of `diff -u`."""
     copy: str = ""
-    """Where the file is kept as it was; empty: it was not written, or is new."""
+    """Path of the copy of the old file; empty: not written, or new."""
 
 
 class NodesReport(Struct, frozen=True):
-    """Which nodes have the package, as far as they could be asked."""
+    """Which nodes have the package, as far as they answered."""
 
     having: tuple[str, ...] = ()
     lacking: Mapping[str, tuple[str, ...]] = {}
-    """Node -> the files that are not there."""
+    """Node -> files that it lacks."""
     not_checked: tuple[str, ...] = ()
 
 
 class InstallReport(Struct, frozen=True):
-    """What `slurm-share install --json` prints: one action on the files of one site."""
+    """Output of `slurm-share install --json`: one action on the files of one site."""
 
     action: Literal["check", "apply", "undo"]
     slurm_conf: str
     exit_code: int
-    """That of the command: 0 nothing is missing, or it is done; 1 lines are missing; 2 somebody has to settle something
-    first."""
+    """Exit code of the command: 0 nothing is missing, or done; 1 lines are missing; 2 the administrator must decide or
+    repair something first."""
     changed: bool
-    """Whether a file was written."""
+    """Whether any file was written."""
     files: tuple[FileReport, ...] = ()
     chosen: tuple[str, ...] = ()
-    """The words of `--with`."""
+    """Values of `--with`."""
     choices: tuple[Choice, ...] = ()
-    """What is for somebody to choose; nothing is written as long as one of them is needed."""
+    """Open choices; nothing is written while one of them is needed."""
     refusals: tuple[str, ...] = ()
-    """Why nothing can be written, or was."""
+    """Reasons why nothing can be, or was, written."""
     notes: tuple[str, ...] = ()
     nodes: NodesReport = NodesReport()
     error: str = ""
-    """The sentence that standard error has; empty: there was none."""
+    """The message on standard error; empty: none."""
     kind: Literal["install"] = "install"
     schema: int = 1
 
 
 class Report:
-    """An InstallReport in the making, and where a person is told the same."""
+    """Collects an InstallReport and prints the same for people."""
 
     def __init__(self, action: Action, chosen: Sequence[str], say: Callable[[str], None]) -> None:
-        """`say` is given what a person is told, lines at a time."""
+        """`say` prints one or more lines."""
         self.action = action
         self.chosen = tuple(chosen)
         self.say = say
@@ -95,12 +95,12 @@ class Report:
         self.nodes = NodesReport()
 
     def note(self, text: str) -> None:
-        """Say something that is worth a look."""
+        """Print and record a note that the administrator should check."""
         self.say(f"note: {text}")
         self.notes.append(text)
 
     def lacks(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
-        """Keep which lines are missing."""
+        """Record the missing lines."""
         self.files = [
             FileReport(
                 file,
@@ -112,16 +112,16 @@ class Report:
         ]
 
     def wrote(self, copies: Mapping[str, str]) -> None:
-        """Keep that the files were written; `copies`: where the old ones are."""
+        """Record that the files were written; `copies`: file -> copy of the old one."""
         self.changed = True
         self.files = [msgspec.structs.replace(one, copy=copies.get(one.file, "")) for one in self.files]
 
     def saw(self, seen: NodesSeen) -> None:
-        """Keep which nodes have the package."""
+        """Record which nodes have the package."""
         self.nodes = NodesReport(seen.having, seen.lacking, seen.silent)
 
     def refuse(self, heading: str, sentences: Sequence[str]) -> UsageError:
-        """Keep the refusals and return them as an error."""
+        """Record the refusals and return them as an error."""
         self.refusals += sentences
         return UsageError("\n".join([heading, *(f"- {sentence}" for sentence in sentences)]))
 

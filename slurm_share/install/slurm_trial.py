@@ -1,4 +1,4 @@
-"""What the Slurm on this host says of files that it has not got: its programs read copies in a folder of their own."""
+"""Validates new configuration files with this host's Slurm programs, on copies in a temporary folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from ..slurm.conf_text import ConfText
 _TIMEOUT_S = 30.0
 _MOST_DEVICES = 1024
 _STAND_IN = "is not a valid character or block device"
-"""What slurmd says of a file that stands in for a device."""
+"""slurmd's message about a regular file used in place of a device."""
 _SAID = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
-"""What is said of an object for another release is no error to it: srun goes on without the plugin."""
+"""Prefix of an error message. srun does not count a plugin built for another release as an error: it goes on without
+it.
+"""
 _FILE = re.compile(r'(?i)(\bFile\s*=\s*"?)([^\s"]+)')
 
 
 def read_objection(conf: ConfText) -> str | None:
-    """What Slurm has against a slurm.conf; None: nothing. Raises CommandError where there is no scontrol.
+    """Return Slurm's objection to a slurm.conf; None: it accepts the file. Raises CommandError if there is no scontrol.
 
-    Every command of Slurm reads the file that SLURM_CONF names with the daemons' own parser before it does anything,
-    and ends there if a line is wrong; `scontrol show hostnames` then asks nobody. Includes are put in place first.
+    Every Slurm command first reads the file in SLURM_CONF with the daemons' parser and fails if a line is invalid;
+    `scontrol show hostnames` then contacts no daemon. Includes are inlined first.
     """
     done = _try(["scontrol", "show", "hostnames", "localhost"], {"slurm.conf": _flat(conf)})
     if done.code == 0:
@@ -36,26 +38,27 @@ def read_objection(conf: ConfText) -> str | None:
 
 
 def read_plugstack_objection(slurm: ConfText, before: ConfText, after: ConfText) -> str | None:
-    """What `srun --help`, which loads every plugin of plugstack.conf, says of the new one and did not say of the old;
-    None: nothing. Raises CommandError where there is no srun."""
+    """Return what `srun --help`, which loads every plugin of plugstack.conf, reports about the new file but not about
+    the old; None: nothing. Raises CommandError if there is no srun."""
     return _news(*(_help(slurm, stack) for stack in (before, after)))
 
 
 def read_gres_objection(before: tuple[ConfText, ConfText], after: tuple[ConfText, ConfText], node: str) -> str | None:
-    """What `slurmd -G`, which puts a node's slurm.conf and gres.conf together and ends, says of the new pair and did
-    not say of the old; None: nothing, or the old pair cannot be tried here. Raises CommandError where there is no
-    slurmd. Devices are those of the node: here files stand in for them."""
+    """Return what `slurmd -G`, which combines a node's slurm.conf and gres.conf and exits, reports about the new pair
+    but not about the old; None: nothing, or the old pair fails here already. Regular files replace the node's devices.
+    Raises CommandError if there is no slurmd."""
     return _news(*(_gres(slurm, gres, node) for slurm, gres in (before, after)))
 
 
 def read_gres_fault(slurm: ConfText, gres: ConfText, node: str) -> str | None:
-    """Why `slurmd -G` does not take a pair at all; None: it does. Raises CommandError where there is no slurmd."""
+    """Return why `slurmd -G` rejects a pair of files; None: it accepts them. Raises CommandError if there is no
+    slurmd."""
     done = _gres(slurm, gres, node)
     return None if done.code == 0 else "; ".join(_complaints(done)) or f"it ended with {done.code}"
 
 
 def can_try_gres(gres: ConfText) -> bool:
-    """Not where slurmd itself is to find the GPUs: they are on the nodes."""
+    """Return whether gres.conf can be tested here: with AutoDetect slurmd needs the GPUs, which only the nodes have."""
     found = [line.get("AutoDetect") for line in gres.lines]
     return all(value is None or value.lower() == "off" for value in found)
 
@@ -78,7 +81,7 @@ def _gres(slurm: ConfText, gres: ConfText, node: str) -> Finished:
 
 
 def _paths(names: Iterable[str]) -> list[str]:
-    """The files in lists such as /dev/nvidia[0-3]; what is no list, and slurmd says so, has none."""
+    """Return the files in lists such as /dev/nvidia[0-3]; ignore invalid lists, which slurmd reports."""
     found: list[str] = []
     for name in names:
         with suppress(NodeSetException):
@@ -97,12 +100,13 @@ def _try(argv: Sequence[str], files: Mapping[str, str], devices: Sequence[str] =
             Path(folder, name).write_bytes(whole.encode("utf-8", "surrogateescape"))
         env = {"PATH": os.environ.get("PATH", os.defpath), "SLURM_CONF": f"{folder}/slurm.conf"}
         done = finish(argv, timeout_s=_TIMEOUT_S, env=env)
-        # The same words for both files of a comparison: each has a folder of its own.
+        # each run has its own folder: remove it, so that the messages can be compared
         return Finished(done.code, done.stdout, done.stderr.replace(folder, ""))
 
 
 def _news(before: Finished, after: Finished) -> str | None:
-    """What is said of the one and not of the other. Where the first is refused already there is nothing to compare."""
+    """Return the messages of the second run that the first does not have; None: nothing new, or the first failed
+    already."""
     if before.code != 0:
         return None
     known = set(_complaints(before))
@@ -113,7 +117,7 @@ def _news(before: Finished, after: Finished) -> str | None:
 
 
 def _complaints(done: Finished) -> list[str]:
-    """Without the time, the program's name and the word error."""
+    """Return the messages without time, program name and severity."""
     lines = [line.strip() for line in done.stderr.splitlines() if _SAID.match(line) and _STAND_IN not in line]
     if not lines and done.code != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
@@ -125,5 +129,5 @@ def _flat(conf: ConfText) -> str:
 
 
 def _text(lines: Iterable[str]) -> str:
-    """Lines as Slurm reads them, written so that it reads the same."""
+    """Return logical lines of a Slurm file in a form that Slurm reads back unchanged."""
     return "".join(f"{line}\n".replace("\\", "\\\\").replace("#", "\\#") for line in lines)

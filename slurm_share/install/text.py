@@ -1,4 +1,4 @@
-"""What `slurm-share install` says: the lines as a diff, what they change for others, and what comes next."""
+"""Output of `slurm-share install`: the lines as a diff, their consequences for other users, and the next steps."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ _SHARES_NAMED = 10
 
 
 def done(*, does_without: bool) -> str:
-    """What comes after --apply. `does_without`: the hooks' wrappers end with 0 on a node that has no package."""
+    """Return the next steps after --apply. `does_without`: the hook wrappers end with 0 on a node without the
+    package."""
     return "next:\n" + ("" if does_without else _CHECK_FIRST) + _DONE
 
 
 class Wanted(Struct, frozen=True):
-    """What the caller asked for beyond the lines that every site needs."""
+    """Options of the caller beyond the lines that every site needs."""
 
     shards: int
-    """For each GPU; 0: no lines for parts of one."""
+    """Shards for each GPU; 0: write no shards."""
     taken: frozenset[str]
-    """The choices of `--with`."""
+    """Values of `--with`."""
     conf: Path | None = None
-    """The file of `--conf`."""
+    """Value of `--conf`."""
 
     def lines(self, present: Present) -> SiteLines:
         """Return the lines that a site lacks."""
@@ -64,7 +65,7 @@ class Wanted(Struct, frozen=True):
 
 
 def harmless(text: str) -> str:
-    """The text with its lines and tabs; every other sign that a terminal would obey is written as an escape."""
+    """Return text with newlines and tabs kept and every other control character escaped."""
     return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
 
 
@@ -74,7 +75,7 @@ def one_by_one(heading: str, sentences: Sequence[str]) -> str:
 
 
 def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Iterator[str]:
-    """Return the diff of every file, and what is for somebody to choose."""
+    """Yield the diff of every file and each open choice."""
     for name, text in after.items():
         yield difference(name, present.texts.get(name, ""), text).removesuffix("\n")
     for choice in lines.choices:
@@ -86,14 +87,14 @@ def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Ite
 
 
 def worth_checking(lines: SiteLines) -> list[str]:
-    """Return what is worth a look, and changes nothing by itself."""
+    """Return what the administrator should check; none of it blocks writing."""
     here = Path(PLUGIN).exists()
     missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"
     return [*lines.advice, *([] if here else [missing])]
 
 
 def shares_now(jobs: Sequence[QueuedJob] | None) -> str:
-    """How many shares an --undo would leave without their Epilog. None: Slurm did not answer."""
+    """Return a sentence about the shared jobs that would lose their Epilog after --undo. None: Slurm did not answer."""
     if jobs is None:
         return "note: Slurm does not answer, so nobody can say whether shared jobs run"
     if not jobs:

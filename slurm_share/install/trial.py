@@ -1,4 +1,4 @@
-"""Whether Slurm's own programs take what `slurm-share install` is about to write."""
+"""Tests, with Slurm's own programs, the files that `slurm-share install` is about to write."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .rules.lines import Present
 from .text import Wanted, one_by_one
 
 _NODES = 8
-"""As many different nodes are tried, of those whose lines in gres.conf are new."""
+"""Largest number of nodes tested, of those with new lines in gres.conf."""
 
 
 def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted, report: Report) -> None:
-    """Nothing is to be written that Slurm's own programs, or a second look, find wanting. Raises UsageError."""
+    """Raise UsageError if Slurm's programs reject the new files, or if lines would still be missing in them."""
     slurm = read_conf(present.slurm.file, after)
     plugstack, gres = (
         read_conf(conf.file, after) if conf.lines or str(conf.file) in after else conf
@@ -43,7 +43,7 @@ def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], 
 
 
 def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> None:
-    """Slurm takes what an --undo leaves, or did not take what is there. Raises UsageError."""
+    """Raise UsageError if Slurm accepts the present slurm.conf but would reject it after an --undo."""
     if not slurm.lines:
         return
     try:
@@ -91,7 +91,7 @@ def _gres(before: Present, after: Present, edits: Sequence[Edit], report: Report
 
 
 def _nodes(gres: ConfText, edits: Iterable[Edit]) -> Iterator[str]:
-    """One node of each new line of gres.conf."""
+    """Return one node of each new line of gres.conf."""
     lines = [line for edit in edits if edit.file == str(gres.file) for line in parse(edit.add, gres.file)]
     names = dict.fromkeys(line.pairs[0][1] for line in lines)
     for name in list(names)[:_NODES]:

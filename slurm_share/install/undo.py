@@ -1,4 +1,4 @@
-"""`slurm-share install --undo`: takes back what `--apply` wrote, and nothing else."""
+"""Implement `slurm-share install --undo`: revert exactly what `--apply` wrote."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .trial import validate_undo
 
 
 def undo(conf: Path, report: Report, *, force: bool = False) -> None:
-    """Take back what --apply wrote. Raises UsageError where a line of ours was changed by hand since, StateError for a
-    file that cannot be written."""
+    """Revert what --apply wrote. Raises UsageError if a line of ours was changed by hand, StateError for a file that
+    cannot be written."""
     with install_files.alone(conf.parent):
         known = known_files(conf)
         settled = say_settled(conf.parent, known, report)
@@ -38,7 +38,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
         edits = {change.file: change.edits for change in journal.changes}
         for change in journal.changes:
             if is_wrapper(change.file, texts.get(change.file, "")):
-                edits.pop(change.file)  # slurmd runs it until the reconfigure, and without it drains the node
+                edits.pop(change.file)  # slurmd runs it until the reconfigure; removing it now would drain the node
         without = undone(edits, texts, files, str(conf.with_name("job_submit.lua")), force=force)
         if without.by_hand:
             for edit in without.by_hand:
@@ -50,7 +50,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
             )
         validate_undo(slurm, without.texts, report)
         first = {change.file: change.first for change in journal.changes}
-        # One that somebody has removed meanwhile stays so.
+        # a file that was removed meanwhile stays removed
         changes = [
             Change(
                 file,
@@ -75,8 +75,8 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
 
 
 def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
-    """Remove the wrappers that neither slurm.conf nor the configuration in force names; whether there was one. One that
-    somebody has changed stays, where it is not to go by `force`."""
+    """Remove the wrappers that neither slurm.conf nor the configuration in force names; return whether there was one. A
+    wrapper changed by hand is removed only with `force`."""
     ours = {conf.with_name(name): wrapper(key) for key, name in WRAPPERS.items()}
     there = [file for file in ours if file.exists() and is_wrapper(str(file), read_text(file))]
     if not there:
@@ -102,12 +102,13 @@ def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
 
 
 def _names(values: Iterable[str]) -> set[str]:
-    """File names without their folders: a site may have written the wrapper's whole path."""
+    """Return file names without folders: a site may have written the wrapper's whole path."""
     return {value.rpartition("/")[2] for value in values}
 
 
 def _like_first(text: str, first: bytes | None) -> bytes | None:
-    """A file that was not there goes when nothing is left in it; one that had no newline at its end has none again."""
+    """Return a file's content after undo: None if the file was new and is empty now, and without a final newline if it
+    had none before."""
     data = text.encode("utf-8", "surrogateescape")
     if first is None:
         return data if text.strip() else None

@@ -1,1 +1,1 @@
-"""Which lines a site's files need: text in, lines out."""
+"""Decisions about the lines that a site's files need: text in, edits out."""

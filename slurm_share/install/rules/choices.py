@@ -1,4 +1,4 @@
-"""Lines that change other people's jobs as well: each is written where somebody says its word, and not otherwise."""
+"""Optional lines that also affect other users' jobs; each is written only with its `--with` value."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ...slurm.conf_text import ConfText
 ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"
 PARTIAL, MANAGED = "partial", "managed"
 CHOICES = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
-"""As `--with` takes them. `partial`: not all nodes have the package. `managed`: write also where another tool does."""
+"""Values of `--with`. `partial`: not all nodes have the package. `managed`: edit parts that another tool writes."""
 
 
 class Choice(Struct, frozen=True):
-    """One line that nobody has said the word for."""
+    """One line that needs a `--with` value not given yet."""
 
     word: str
     line: str
     consequence: str
-    """What changes for whom, and what shares have from it."""
+    """Effect on other users' jobs, and benefit for shares."""
     is_needed: bool
-    """Whether shares need it: then nothing is written without the word."""
+    """Whether shares need the line; nothing is written without it."""
 
 
 def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
-    """What a site has to choose: what it has already, or has said the word for, is chosen."""
+    """Yield the choices that neither the site's files nor `taken` settle."""
     flags, parameters = (
         frozenset(value.lower() for value in slurm.listed(key)) for key in ("PrologFlags", "LaunchParameters")
     )

@@ -1,4 +1,4 @@
-"""A site with backup controllers: what each of them needs, and in what the others differ from this one."""
+"""Backup controllers: files that they lack, or that differ from this host's."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ...core.installed import LUA
 
 
 class ControllersSeen(Struct, frozen=True):
-    """The other controllers, as far as they could be asked."""
+    """The other controllers, as far as they answered."""
 
     others: tuple[str, ...] = ()
     is_one_here: bool = True
     """Whether this host is a controller."""
     without_lua: tuple[str, ...] = ()
-    """Answered, and have no job_submit.lua of the package."""
+    """Controllers that answered and lack the package's job_submit.lua."""
     differing: Mapping[str, tuple[str, ...]] = {}
-    """Host -> those of Slurm's files that are not as they are here."""
+    """Host -> Slurm files that differ from those on this host."""
     silent: tuple[str, ...] = ()
 
 
 def controller_refusals(seen: ControllersSeen) -> Iterator[str]:
-    """Why nothing may be written: sentences."""
+    """Yield the reasons not to write."""
     if seen.without_lua:
         yield (
             f"{', '.join(seen.without_lua)}: a controller, and without {LUA}: when it takes over, jobs that ask to "
@@ -32,7 +32,7 @@ def controller_refusals(seen: ControllersSeen) -> Iterator[str]:
 
 
 def controller_notes(seen: ControllersSeen, files: Sequence[str]) -> Iterator[str]:
-    """What is worth a look. `files`: those that are to be written."""
+    """Yield notes for the administrator. `files`: files to be written."""
     if not seen.others:
         return
     if not seen.is_one_here:

@@ -1,4 +1,4 @@
-"""Which lines a site's Slurm files lack for jobs to share GPUs, where each goes, and what only a person can do."""
+"""Decides which lines a site's Slurm files lack, where each goes, and what the administrator must do."""
 
 from __future__ import annotations
 
@@ -17,50 +17,51 @@ from .values import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
 OLDEST = (24, 11)
-"""The first release that takes several Prolog= lines; older ones use the last and say nothing."""
+"""The first release that accepts several Prolog= lines; older ones silently use the last."""
 
 
 class Present(Struct, frozen=True):
-    """A site's files as they are."""
+    """A site's files as read."""
 
     slurm: ConfText
     plugstack: ConfText
-    """No lines where there is no such file."""
+    """Without lines if the file does not exist."""
     gres: ConfText
     texts: Mapping[str, str]
-    """The whole text of each file, as `str(path)`; one that is not there is absent."""
+    """Whole text of each existing file by `str(path)`."""
     lua_file: str
     release: tuple[int, int] | None = None
-    """Release of the Slurm on this host; None: there is none, or it did not say."""
+    """Slurm release of this host; None: no Slurm, or unknown."""
     hook_globs: Mapping[str, tuple[str, ...]] = {}
-    """What each value of Prolog= and Epilog= starts on this host: files, what is behind links, what scripts name."""
+    """Files that each value of Prolog= and Epilog= starts on this host, with link targets and files named in
+    scripts."""
     settings: Settings = Settings()
-    """Settings of config.toml, for the time limit of our hooks."""
+    """Settings of config.toml; the time limit of our hooks is needed here."""
     unrunnable: frozenset[str] = frozenset()
-    """Wrappers of ours that are there without a mode to be run."""
+    """Our wrappers that are not executable."""
 
 
 class SiteLines(Struct, frozen=True):
-    """The edits that a site needs."""
+    """The edits that a site needs, and what the administrator has to know."""
 
     edits: tuple[Edit, ...]
     refusals: tuple[str, ...]
-    """Why nothing can be done before somebody has chosen: sentences."""
+    """Sentences; nothing is written until the administrator has settled them."""
     advice: tuple[str, ...]
-    """What is worth a look, and changes nothing by itself."""
+    """Sentences for the administrator to check; none of them blocks writing."""
     choices: tuple[Choice, ...] = ()
-    """What would change other people's jobs, and nobody has said the word for. Of these the needed ones are in `edits`
-    all the same, so that they are seen."""
+    """Open choices that affect other users' jobs. Those that shares need are also in `edits`, so that they are
+    shown."""
 
 
 def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str] = ()) -> SiteLines:
-    """The lines that are missing; none for a site that is complete. `shards_per_gpu` 0: no lines for parts of a GPU.
-    `taken`: words of site_choices that somebody has said."""
+    """Return the missing lines; empty if the site is complete. `shards_per_gpu` 0: no shards. `taken`: values of
+    `--with`."""
     refusals = list(_refusals(present, shards_per_gpu))
     edits: list[Edit] = []
     slurm = str(present.slurm.file)
     folder = slurm.rpartition("/")[0]
-    if PARTIAL in taken:  # before the lines that name them
+    if PARTIAL in taken:  # the scripts are written before the lines that name them
         edits += partial.wrapper_edits(folder, present.texts)
         refusals += partial.foreign_wrappers(folder, present.texts)
     if PARTIAL in taken or _names_a_wrapper(present.slurm):
@@ -82,7 +83,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     for each in wanted:
         try:
             edits += each
-        except Unclear as unclear:  # of this one; the others are shown
+        except Unclear as unclear:  # report this edit and go on with the others
             refusals.append(str(unclear))
     if not any(OBJECT in line.text for line in present.plugstack.lines):
         edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
@@ -104,7 +105,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
 
 
 def _twice(edits: Sequence[Edit]) -> Edit | None:
-    """An edit of a line that another one takes the place of too."""
+    """Return an edit that replaces a line which another edit replaces too; None: there is none."""
     seen = set()
     for edit in edits:
         if edit.instead and (edit.file, edit.at) in seen:
@@ -153,8 +154,9 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
 
 
 def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
-    """Our Epilog runs before the site's own, which could fail and keep it from running; our Prolog after them, when
-    they have made the GPUs ready. Slurm runs several lines in their order, the files of one pattern in reverse."""
+    """Yield the lines for our hooks. Our Epilog runs before the site's, whose failure would skip it; our Prolog runs
+    after the site's, when the GPUs are ready. Slurm runs several lines in order, and the files of one pattern in
+    reverse."""
     for key, hook in (("Prolog", PROLOG), ("Epilog", EPILOG)):
         ours = partial.WRAPPERS[key] if is_partial else hook
         direct = [line for line in present.slurm.lines_of(key) if line.get(key) == hook]
@@ -191,7 +193,7 @@ def _neighbour(present: Present, line: ConfLine, add: str, key: str, marker: str
 
 
 def _list_with(present: Present, key: str, marker: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
-    """A word in a list of words, which is in the last line of that key."""
+    """Yield the edit that adds a value to a list, on the last line of that key."""
     if has(_lower(present.slurm.listed(key))):
         return
     lines = present.slurm.lines_of(key)
@@ -204,7 +206,7 @@ def _list_with(present: Present, key: str, marker: str, has: Callable[[frozenset
 
 
 def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
-    """A comment before the lines at a file's end."""
+    """Insert a comment before the lines that are appended to a file."""
     said = set()
     for edit in edits:
         if edit.file in files and not edit.at and edit.file not in said:
@@ -252,7 +254,7 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
 def _others_gpus(present: Present) -> Iterator[str]:
     try:
         others = shards.of_others(present.slurm, present.gres)
-    except Unclear:  # which is among the refusals
+    except Unclear:  # reported as a refusal already
         return
     if others:
         yield f"NodeName={', NodeName='.join(others)}: these GPUs are not NVIDIA's and get no shards"
@@ -264,8 +266,7 @@ def _is_open(line: ConfLine) -> bool:
 
 
 def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
-    """Whether any node line with GPUs is named by the partition, as far as names can be compared without a list; yes
-    where they cannot be."""
+    """Return whether the partition names a node line with GPUs; True if the names cannot be compared."""
     nodes = (partition.get("Nodes") or "ALL").split(",")
     try:
         return any(

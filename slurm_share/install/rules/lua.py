@@ -1,4 +1,4 @@
-"""How a site's job_submit.lua runs ours: the lines for it, which survive our package, and those that do not."""
+"""How a site's job_submit.lua calls ours: the lines to add, and whether a script works without our package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_MODIFY = (
     "local code = found and share.modify(job, old, partitions, uid) or slurm.SUCCESS",
     "if code ~= slurm.SUCCESS then return code end",
 )
-"""For a script of the site's own. All of it works on without our package."""
+"""Lines for a site's own script; they also work when our package is removed."""
 _PATH = "slurm-share/job_submit.lua"
 _SAFE = re.compile(r"local\s+(\w+)\s*,\s*(\w+)\s*=\s*pcall\s*\(\s*dofile\s*,\s*[\"'][^\"']*" + re.escape(_PATH))
 _LOADS = re.compile(r"(\w+)\s*=\s*dofile\s*\(\s*[\"'][^\"']*" + re.escape(_PATH))
@@ -31,13 +31,12 @@ class Call(Struct, frozen=True):
     """One line of a script that needs our package."""
 
     number: int
-    """From 1."""
+    """Line number, starting at 1."""
     text: str
 
 
 def calls(lua: str) -> tuple[Call, ...]:
-    """The lines by which a script runs ours: the one that loads it and those that use what it gives. None: it does not
-    run ours."""
+    """Return the lines with which a script loads and calls ours; empty: it does not."""
     rows = [(number, line, _code(line)) for number, line in enumerate(_blanked(lua).split("\n"), 1)]
     names: set[str] = set()
     for _, _, code in (row for row in rows if row[1].strip() != submit_script.OWN_LUA):
@@ -55,8 +54,8 @@ def calls(lua: str) -> tuple[Call, ...]:
 
 
 def survives(lua: str) -> bool:
-    """Whether slurmctld takes the script, and each job, when our package is gone: ours is loaded by pcall alone, and
-    what that gives is used only where it was found."""
+    """Return whether slurmctld accepts the script, and each job, without our package: ours is loaded with pcall only,
+    and used only if it was found."""
     text = _blanked(lua).replace(submit_script.OWN_LUA, "")
     rows = [_code(line) for line in text.split("\n")]
     if any(_PATH in code and _SAFE.search(code) is None for code in rows):
@@ -69,7 +68,7 @@ def survives(lua: str) -> bool:
 
 
 def stands_alone(lua: str) -> bool:
-    """Whether a script has both functions that slurmctld wants, and has them from itself."""
+    """Return whether a script defines both functions that slurmctld needs, without ours."""
     code = submit_script.code_of(lua)
     for name, pattern in (("slurm_job_submit", _SUBMIT), ("slurm_job_modify", _MODIFY)):
         defined = re.findall(_DEFINED.format(name), code)
@@ -79,7 +78,7 @@ def stands_alone(lua: str) -> bool:
 
 
 def _blanked(lua: str) -> str:
-    """The script with its long comments as empty lines, so that lines keep their numbers."""
+    """Return the script with long comments replaced by empty lines, so that line numbers stay the same."""
     return re.sub(r"--\[(=*)\[.*?\]\1\]", lambda match: "\n" * match[0].count("\n"), lua, flags=re.DOTALL)
 
 

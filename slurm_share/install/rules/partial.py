@@ -1,4 +1,4 @@
-"""A site in which not every node has the package: hooks that do without it, and who has to have the feature."""
+"""Sites where some nodes lack the package: hook wrappers that work without it, and the node feature."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ from .choices import PARTIAL
 
 MARK = "# slurm-share: starts the hook where the package is, and ends with 0 where it is not"
 WRAPPERS = {"Prolog": "slurm-share-prolog.sh", "Epilog": "slurm-share-epilog.sh"}
-"""Beside slurm.conf, and named without a folder: so it is where slurm.conf is, on a shared file system, as a copy on
-each host, and, from 23.11 on, sent to the nodes with slurm.conf by a configless controller."""
+"""Names of the wrappers. They lie beside slurm.conf and are named without a folder, so they are found on a shared file
+system, in a copy on each host and, from Slurm 23.11 on, among the files that a configless controller sends.
+"""
 MODE = 0o755
 
 
 def wrapper(key: str) -> str:
-    """The text of the wrapper for Prolog or Epilog, without its last newline."""
+    """Return the text of the wrapper for Prolog or Epilog, without the final newline."""
     hook = PROLOG if key == "Prolog" else EPILOG
     return f'#!/bin/sh\n{MARK}\nhook={hook}\n[ ! -x "$hook" ] || exec "$hook" "$@"'
 
 
 def is_wrapper(name: str, text: str) -> bool:
-    """Whether a file is a wrapper of ours, of this release or another."""
+    """Return whether a file is a wrapper of this or another release of ours."""
     return name.rpartition("/")[2] in WRAPPERS.values() and MARK in text.split("\n")
 
 
 def starts_ours(values: Iterable[str]) -> bool:
-    """Whether one of these values of Prolog= and Epilog= starts our hook, by itself or by a wrapper: a node that lacks
-    the file is drained by its next job."""
+    """Return whether one of these values of Prolog= and Epilog= starts our hook, directly or by a wrapper: the next job
+    drains a node that lacks the file."""
     return any(value in (PROLOG, EPILOG) or value.rpartition("/")[2] in WRAPPERS.values() for value in values)
 
 
 def wrapper_edits(folder: str, texts: Mapping[str, str]) -> Iterator[Edit]:
-    """The wrappers that are not there, each a whole file."""
+    """Yield the missing wrappers, each as a whole file."""
     for key, name in WRAPPERS.items():
         if f"{folder}/{name}" not in texts:
             yield Edit(f"{folder}/{name}", wrapper(key))
 
 
 def foreign_wrappers(folder: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """Files in the place of a wrapper that are none: sentences."""
+    """Yield a sentence for each file that has a wrapper's name but is not ours."""
     for name in WRAPPERS.values():
         file = f"{folder}/{name}"
         if file in texts and not is_wrapper(file, texts[file]):
@@ -52,7 +53,7 @@ def foreign_wrappers(folder: str, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def unrunnable_wrappers(files: Iterable[str]) -> Iterator[str]:
-    """Wrappers without a mode to be run: sentences."""
+    """Yield a sentence for each wrapper that is not executable."""
     for file in sorted(files):
         yield (
             f"{file} has no mode to be run, and Slurm drains each node whose Prolog or Epilog it cannot run: "
@@ -61,17 +62,17 @@ def unrunnable_wrappers(files: Iterable[str]) -> Iterator[str]:
 
 
 class NodesSeen(Struct, frozen=True):
-    """Which nodes have the package, as far as they could be asked."""
+    """Which nodes have the package, as far as they answered."""
 
     having: tuple[str, ...] = ()
     lacking: Mapping[str, tuple[str, ...]] = {}
-    """With what is not there."""
+    """Node -> missing files."""
     silent: tuple[str, ...] = ()
-    """Did not answer."""
+    """Nodes that did not answer."""
 
 
 def node_refusals(seen: NodesSeen, taken: Collection[str], feature: str, featured: Sequence[str]) -> Iterator[str]:
-    """Why nothing may be written: sentences. `featured`: the nodes that have the feature."""
+    """Yield the reasons not to write. `featured`: nodes with the feature."""
     if PARTIAL not in taken:
         if seen.lacking:
             what = ", ".join(dict.fromkeys(file for files in seen.lacking.values() for file in files))
@@ -96,7 +97,7 @@ def node_refusals(seen: NodesSeen, taken: Collection[str], feature: str, feature
 
 
 def node_notes(seen: NodesSeen, taken: Collection[str], feature: str, featured: Sequence[str]) -> Iterator[str]:
-    """What is worth a look, and keeps nobody from writing."""
+    """Yield notes for the administrator that do not block writing."""
     if seen.silent:
         yield (
             f"not checked, for they did not answer: {fold(seen.silent)}. A node without the package is drained by its "

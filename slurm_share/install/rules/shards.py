@@ -1,4 +1,4 @@
-"""The lines that make parts of a GPU possible: shards on every node line with GPUs, and as many in gres.conf."""
+"""Edits for shards: `shard` on every node line with NVIDIA GPUs, and the same count in gres.conf."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ...slurm.conf_text import ConfLine, ConfText, Edit
 from .values import Unclear, extended
 
 SHARDS_PER_GPU = 720720
-"""Divides by every share from 1 to 16."""
+"""Divisible by every number of tasks from 1 to 16."""
 _NVIDIA_DETECTED = frozenset({"nvml", "nvidia"})
 _OTHERS_DETECTED = frozenset({"rsmi", "oneapi", "nrt"})
-"""Values of AutoDetect in gres.conf that find the GPUs of AMD, Intel and AWS."""
+"""Values of AutoDetect in gres.conf for GPUs of AMD, Intel and AWS."""
 _NVIDIA_DEVICE = re.compile(r"/dev/nvidia")
 _OTHERS_DEVICE = re.compile(r"/dev/(dri|kfd|accel|neuron|habanalabs|hl)")
 _OTHERS_TYPE = re.compile(
     r"mi\d{2,3}[a-z]*|(amd|instinct|radeon|gfx|intel|pvc|ponte|arc|flex|gaudi|hl\d|max_?1[15])[\w-]*", re.I
 )
-"""Names that sites give such GPUs: mi300x, max1550, gaudi2."""
+"""Type names that sites give to GPUs of other vendors: mi300x, max1550, gaudi2."""
 
 
 def gpu_lines(slurm: ConfText) -> Iterator[tuple[ConfLine, str]]:
-    """(line of nodes, its Gres) for every line whose nodes have GPUs; one without a Gres of its own has that of the
-    last NodeName=DEFAULT before it."""
+    """Yield (node line, Gres) for every line whose nodes have GPUs; a line without Gres inherits that of the last
+    NodeName=DEFAULT before it."""
     default = ""
     for line in slurm.lines:
         if not line.pairs or line.pairs[0][0].lower() != "nodename":
@@ -39,7 +39,7 @@ def gpu_lines(slurm: ConfText) -> Iterator[tuple[ConfLine, str]]:
 
 
 def has_gpus(slurm: ConfText) -> bool:
-    """Whether any node has GPUs; one whose Gres cannot be read has."""
+    """Return whether any node has GPUs; True if a Gres cannot be parsed."""
     try:
         return any(True for _ in gpu_lines(slurm))
     except Unclear:
@@ -47,7 +47,7 @@ def has_gpus(slurm: ConfText) -> bool:
 
 
 def node_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
-    """Shards on every line that has NVIDIA's GPUs and no shards. Raises Unclear."""
+    """Yield shards for every node line with NVIDIA GPUs and no shards. Raises Unclear."""
     for line in slurm.lines_of("NodeName"):
         given = line.get("Gres")
         if given is None or any(one.name == "shard" for one in site.parse_gres(given)):
@@ -60,7 +60,7 @@ def node_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gp
 
 
 def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
-    """The same in gres.conf, for the nodes it has no shards of."""
+    """Yield lines of gres.conf for the nodes that have no shards there."""
     have = [line for line in gres.lines if (line.get("Name") or "").lower() == "shard"]
     if any(line.get("NodeName") is None for line in have):
         return
@@ -75,7 +75,7 @@ def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gp
 
 
 def of_others(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:
-    """The names of node lines with GPUs that are not NVIDIA's, as far as slurm.conf and gres.conf tell. Raises
+    """Return the names of node lines with GPUs of other vendors, as far as slurm.conf and gres.conf tell. Raises
     Unclear."""
     return tuple(
         line.pairs[0][1]
@@ -85,7 +85,7 @@ def of_others(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:
 
 
 def has_nvidia(slurm: ConfText, gres: ConfText) -> bool:
-    """Whether any node has GPUs that may be NVIDIA's; one whose Gres cannot be read has."""
+    """Return whether any node may have NVIDIA GPUs; True if a Gres cannot be parsed."""
     try:
         return any(_nvidia(line.pairs[0][1], given, gres) for line, given in gpu_lines(slurm))
     except Unclear:
@@ -93,13 +93,13 @@ def has_nvidia(slurm: ConfText, gres: ConfText) -> bool:
 
 
 def _nvidia(nodes: str, given: str, gres: ConfText) -> list[tuple[str, int]]:
-    """As `_gpus`, without those that are known to be another vendor's."""
+    """Return the GPUs of a Gres without those known to be of another vendor."""
     return [(kind, count) for kind, count in _gpus(given) if not _is_others(nodes, kind.rstrip(":"), gres)]
 
 
 def _is_others(nodes: str, kind: str, gres: ConfText) -> bool:
-    """Whether GPUs of this type on these nodes are another vendor's: by their type, else by gres.conf's lines for
-    these nodes, else by its lines for all."""
+    """Return whether GPUs of this type on these nodes are another vendor's: by type, else by gres.conf lines for these
+    nodes, else by its lines for all nodes."""
     if _OTHERS_TYPE.fullmatch(kind):
         return True
     lines = [line for line in gres.lines if (line.get("Name") or "gpu").lower() == "gpu"]
@@ -118,7 +118,7 @@ def _is_others(nodes: str, kind: str, gres: ConfText) -> bool:
 
 
 def _vendor_of(line: ConfLine) -> str:
-    """`nvidia`, `other`, or nothing where a line of gres.conf does not tell."""
+    """Return `nvidia`, `other`, or empty if a line of gres.conf does not tell."""
     detected = (line.get("AutoDetect") or "").lower()
     device = line.get("File") or ""
     if detected in _OTHERS_DETECTED or _OTHERS_DEVICE.match(device) or _OTHERS_TYPE.fullmatch(line.get("Type") or ""):
@@ -127,7 +127,7 @@ def _vendor_of(line: ConfLine) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two lists of nodes have one in common. Raises Unclear for what is no list."""
+    """Return whether two node lists overlap. Raises Unclear for an invalid list."""
     try:
         return bool(NodeSet(one, resolver=RESOLVER_NOGROUP).intersection(NodeSet(other, resolver=RESOLVER_NOGROUP)))
     except NodeSetException as error:
@@ -135,7 +135,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _gpus(gres: str) -> list[tuple[str, int]]:
-    """(type with its colon, or nothing; how many) of every `gpu` in a Gres. Raises Unclear."""
+    """Return (type with colon, or empty; count) for every `gpu` in a Gres. Raises Unclear."""
     found = []
     for one in site.parse_gres(gres):
         if one.name != "gpu":

@@ -1,4 +1,4 @@
-"""What `slurm-share install --undo` makes of a site's files: our words go, the site's stay, and Slurm starts."""
+"""Decides what `slurm-share install --undo` writes: our values go, the site's stay, and Slurm still starts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .values import Unclear, without_values
 
 
 class Undone(Struct, frozen=True):
-    """The files without our lines."""
+    """A site's files without our lines."""
 
     texts: Mapping[str, str]
     """New text of each file that had our lines, and of files that depend on them."""
     by_hand: tuple[Edit, ...]
-    """Lines that somebody has changed so that our words are not told from theirs: nothing is to be written then."""
+    """Lines changed so that our values cannot be separated from the site's; nothing is written then."""
     notes: tuple[str, ...]
-    """What stays, and why."""
+    """Sentences about lines that stay, and why."""
 
 
 def undone(
@@ -33,16 +33,16 @@ def undone(
     *,
     force: bool = False,
 ) -> Undone:
-    """Take `done`, which are our edits by file, out of `texts`. `slurm_files`: slurm.conf and what it includes.
+    """Remove the edits `done` (by file) from `texts`. `slurm_files`: slurm.conf and its includes.
 
-    `force`: whole lines of ours go, whatever somebody has added to them.
+    `force`: remove our lines whole, even if they were changed.
     """
     notes: list[str] = []
     kept = dict(done)
     lua_after, changed = take_out(texts.get(lua_file, ""), done.get(lua_file, ()), lua_file)
     is_sites = bool(submit_script.code_of(lua_after).strip())
     if is_sites and lua_file in done and (changed or not rule_lua.stands_alone(lua_after)):
-        # Without our line it would lack a function that slurmctld wants, or one that its own code calls.
+        # without our line the script would lack a function that slurmctld needs or that its own code calls
         kept.pop(lua_file)
         lua_after = texts.get(lua_file, "")
     if is_sites and not force:
@@ -62,7 +62,7 @@ def undone(
         kept = _without(kept, held)
         after, by_hand = _taken(kept, texts, force)
     if lua_file in after and not lua_after.strip():
-        # A copy of the word that somebody has put on a line of their own: it was ours alone to run.
+        # the value was moved to another line by hand; only our script used it
         for file in slurm_files:
             text = after.get(file, texts.get(file, ""))
             fewer = without_values(text, file, "JobSubmitPlugins", "lua")
@@ -85,7 +85,7 @@ def _taken(
 
 
 def _of_the_script(name: str, lua: str) -> Iterator[str]:
-    """What a person has to take out of a script of the site's own."""
+    """Yield what the administrator has to remove from a script of the site's own."""
     found = rule_lua.calls(lua)
     if not found:
         return
@@ -117,7 +117,7 @@ def _lines(texts: Mapping[str, str]) -> Iterator[ConfLine]:
 
 
 def _is_of(edit: Edit, shards: Sequence[ConfLine]) -> bool:
-    """Whether an edit of gres.conf gives shards to nodes that still have some in slurm.conf."""
+    """Return whether an edit of gres.conf gives shards to nodes that still have some in slurm.conf."""
     (line, *_) = parse_named(edit.add) or (None,)
     if line is None or (line.get("Name") or "").lower() != "shard":
         return False
@@ -127,7 +127,7 @@ def _is_of(edit: Edit, shards: Sequence[ConfLine]) -> bool:
             for one in shards
             if one.pairs[0][0].lower() == "nodename" and one.get("Gres")
         )
-    except Unclear:  # what is no list that can be read may be of those nodes
+    except Unclear:  # a list that cannot be parsed may contain those nodes
         return True
 
 

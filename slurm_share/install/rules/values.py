@@ -1,4 +1,4 @@
-"""One value of one line, made longer where it stands: its comment, its blanks and its neighbours stay."""
+"""Edits of one value on one line that keep its comment, blanks and other values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...slurm.conf_text import ConfLine, Edit, parse_named
 
 
 class Unclear(ValueError):
-    """A line that cannot be changed without guessing; the text is a sentence."""
+    """A line that cannot be edited safely; the text is a sentence."""
 
 
 def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, marker: str) -> Edit:
-    """The edit that gives a line's key another value. Raises Unclear where the value is not found as it is read: it
-    goes on in the next line, say."""
+    """Return the edit that sets a line's key to another value. Raises Unclear if the value is not found exactly once on
+    one line, for example because it continues on the next line."""
     file = str(line.file)
     have = line.get(key) or ""
     pattern = _value(key, have)
@@ -33,8 +33,8 @@ def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, mar
 
 
 def shortened(text: str, line: ConfLine, key: str, markers: str, otherwise: str = "") -> str | None:
-    """The text with words, a list at commas, taken out of the value of a line's key; None: it has not all of them, or
-    is not found as it is read. Where no word is left the value is `otherwise`, and without that the key goes, too."""
+    """Return the text with values (comma-separated) removed from a line's key; None: some are missing, or the text
+    differs from what was parsed. If no value is left, write `otherwise`, or remove the key if that is empty."""
     have = next((value for name, value in reversed(line.pairs) if name.lower() == key.lower()), None)
     kept = (have or "").split(",")
     for marker in markers.split(","):
@@ -64,7 +64,7 @@ def shortened(text: str, line: ConfLine, key: str, markers: str, otherwise: str 
 
 
 def without_values(text: str, file: str, key: str, markers: str) -> str | None:
-    """The text with words taken out of every line of that key; None: none has them."""
+    """Return the text with values removed from every line of a key; None: no line has them."""
     left = None
     while True:
         lines = parse_named(text if left is None else left, file)
