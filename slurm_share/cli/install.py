@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 def say(text: str) -> None:
     """Print lines without terminal control characters, which the files shown here may contain."""
     if text:
-        print_lines(install_text.harmless(text).split("\n"))
+        print_lines(install_text.printable(text).split("\n"))
 
 
 def _print_json(report: InstallReport) -> None:
@@ -125,7 +125,7 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
             return names.EXIT_OK
         return EXIT_MISSING if install_apply.check(conf, wanted, report) else names.EXIT_OK
     except (StateError, UsageError) as error:
-        raise UsageError(install_text.harmless(str(error))) from error
+        raise UsageError(install_text.printable(str(error))) from error
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:

@@ -18,7 +18,7 @@ from . import files as install_files
 from . import text as install_text
 from .config_file import write_lua_settings
 from .journal import NAME, Change, copy_of
-from .nodes import nodes_with, see_controllers, see_nodes
+from .nodes import check_controllers, check_nodes, nodes_with
 from .present import known_files, read_present, read_shares, without_lua
 from .report import Report
 from .rules.controllers import controller_notes, controller_refusals
@@ -42,17 +42,17 @@ def check(conf: Path, wanted: Wanted, report: Report) -> bool:
     if journal is not None and journal.state != "applied":
         raise UsageError(
             f"an --{'apply' if journal.state == 'applying' else 'undo'} was interrupted here on {journal.date}; "
-            "write --apply or --undo, either sets right what it left"
+            "run --apply or --undo: either repairs it"
         )
     present = read_present(conf)
     lines = wanted.lines(present)
     _show(present, lines, _after(present, lines.edits), report)
     # only root may use the site's remote command, and a check starts no job
-    refusals = [*lines.refusals, *(_others(present, lines, wanted, report) if os.geteuid() == 0 else [])]
+    refusals = [*lines.refusals, *(_check_other_hosts(present, lines, wanted, report) if os.geteuid() == 0 else [])]
     if refusals:
         raise report.refuse("nothing can be written before this is settled:", refusals)
     if journal is not None:
-        report.say(install_text.shares_now(read_shares()))
+        report.say(install_text.running_shares(read_shares()))
     outdated = lua_settings.problem(CONFIG_FILE)
     if outdated:
         report.note(f"{outdated}: --apply writes it, and so does `{lua_settings.COMMAND}`")
@@ -67,17 +67,17 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
     """Write the missing lines. Raises UsageError where the administrator must decide first, StateError for a file that
     cannot be written."""
     _refuse_a_copy(conf)
-    with install_files.alone(conf.parent):
+    with install_files.locked(conf.parent):
         known = known_files(conf)
-        say_settled(conf.parent, known, report)
+        settle_and_report(conf.parent, known, report)
         present = read_present(conf)
         lines = wanted.lines(present)
         after = _after(present, lines.edits)
         _show(present, lines, after, report)
         refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
-        refusals += _others(present, lines, wanted, report, by_jobs=True)
+        refusals += _check_other_hosts(present, lines, wanted, report, by_jobs=True)
         if any(choice.is_needed for choice in lines.choices):
-            refusals.append(f"this is for you to choose, see above; if it may:  {wanted.command(lines)}")
+            refusals.append(f"you have to choose first, see above; to accept the lines:  {wanted.command(lines)}")
         if refusals:
             raise report.refuse("nothing was written:", refusals)
         _write_lua_settings(report)
@@ -89,9 +89,9 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> None:
         changes = tuple(_change(present, name, text, lines.edits, number) for name, text in after.items())
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         install_files.apply(conf.parent, changes, date, known | after.keys())
-    report.wrote({change.file: change.copies[0] for change in changes if change.copies})
+    report.record_written({change.file: change.copies[0] for change in changes if change.copies})
     for change in changes:
-        report.say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
+        report.say(f"wrote {change.file}" + (f"; copy of the old file: {change.copies[0]}" if change.copies else ""))
     does_without = WRAPPERS["Prolog"] in read_conf(conf).values("Prolog")
     report.say(install_text.done(does_without=does_without))
 
@@ -117,7 +117,7 @@ def _refuse_a_copy(conf: Path) -> None:
         )
 
 
-def say_settled(folder: Path, known: frozenset[str], report: Report) -> bool:
+def settle_and_report(folder: Path, known: frozenset[str], report: Report) -> bool:
     """Roll back or finish an interrupted action and report it; return whether there was one."""
     said = install_files.settle(folder, known)
     if said is not None:
@@ -141,19 +141,21 @@ def _absent() -> list[str]:
 
 def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
     """Print the missing lines and record them in the report."""
-    report.lacks(present.texts, after, lines.edits)
+    report.record_missing(present.texts, after, lines.edits)
     report.choices = lines.choices
     for text in install_text.missing(present, lines, after):
         report.say(text)
-    for note in install_text.worth_checking(lines):
+    for note in install_text.notes_for(lines):
         report.note(note)
 
 
-def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False) -> list[str]:
+def _check_other_hosts(
+    present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False
+) -> list[str]:
     """Report which other hosts lack the files that the lines name; return the reasons not to write."""
     if not lines.edits:
         return []
-    controllers = see_controllers(present)
+    controllers = check_controllers(present)
     for note in controller_notes(controllers, list(dict.fromkeys(edit.file for edit in lines.edits))):
         report.note(note)
     refusals = list(controller_refusals(controllers))
@@ -161,8 +163,8 @@ def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, 
         return refusals
     feature = present.settings.node_feature
     featured = nodes_with(present.slurm, feature) if feature else []
-    seen = see_nodes(present, by_jobs=by_jobs)
-    report.saw(seen)
+    seen = check_nodes(present, by_jobs=by_jobs)
+    report.record_nodes(seen)
     for note in node_notes(seen, wanted.taken, feature, featured):
         report.note(note)
     return [*refusals, *node_refusals(seen, wanted.taken, feature, featured)]

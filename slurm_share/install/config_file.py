@@ -24,9 +24,7 @@ def write_switched_off(before: Configuration, *, off: bool) -> Configuration:
         old = None
     new = switch.switched((old or b"").decode("utf-8"), off=off)
     if new is None:
-        raise UsageError(
-            f"{file}: write `switched_off = {str(off).lower()}` there by hand: it stands in no usual place"
-        )
+        raise UsageError(f"{file}: write `switched_off = {str(off).lower()}` there by hand: the line cannot be found")
     files.replace(str(file), old, new.encode())
     return config.load()
 

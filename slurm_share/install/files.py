@@ -32,7 +32,7 @@ _WAYS_OUT = {
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock the files of a folder. Raises StateError if another process holds the lock.
 
     The lock is on a file that only root can open: any user who can read the folder could lock the folder itself.
@@ -60,7 +60,7 @@ def _locked(file: Path) -> int:
         except BlockingIOError as error:
             os.close(fd)
             raise StateError(
-                str(file.parent), "another slurm-share is at work there: wait for it (`lslocks` names it)"
+                str(file.parent), "another slurm-share is changing files there: wait for it (`lslocks` names it)"
             ) from error
         except FileNotFoundError:
             pass  # the previous holder ended meanwhile and removed the file
@@ -97,7 +97,7 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
     whole = install_journal.merged(earlier, changes)
     kept = _copies(earlier)
     # a file that only an earlier apply changed has its present content before and after, so nothing is written
-    going = tuple(_still(change, changes) for change in whole)
+    going = tuple(_for_this_apply(change, changes) for change in whole)
     _write_journal(folder, Journal("applying", date, going, earlier))
     try:
         for change in going:
@@ -111,7 +111,7 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
         raise StateError(error.file, f"{error.why}; every file is as it was before") from error
 
 
-def _still(change: Change, changes: tuple[Change, ...]) -> Change:
+def _for_this_apply(change: Change, changes: tuple[Change, ...]) -> Change:
     """Return a change of the journal; for a file that this apply does not touch, with the present content before and
     after."""
     if any(one.file == change.file for one in changes):
@@ -145,11 +145,11 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
     back = journal.state == "applying"
     for change in journal.changes:
         if _read(Path(change.file)) not in (change.before, change.after):
-            copy = change.copies[-1] if change.copies else "none, it is new"
+            copy = change.copies[-1] if change.copies else "none, the file is new"
             raise StateError(
                 change.file,
-                "was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy of "
-                f"the old one: {copy}), and then remove {folder / install_journal.NAME}",
+                "was changed while a slurm-share install was interrupted; correct it by hand (copy of "
+                f"the old file: {copy}), then remove {folder / install_journal.NAME}",
             )
     # a hook script must exist as long as slurm.conf names it
     for change in reversed(journal.changes) if back else journal.changes:
@@ -189,7 +189,7 @@ def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
 def replace(name: str, before: bytes | None, after: bytes | None) -> None:
     """Replace the content of one file atomically and keep its owner and mode; None stands for a missing file. Raises
     StateError if it cannot be written, differs from `before`, or is locked by another process."""
-    with alone(_target(name).parent):
+    with locked(_target(name).parent):
         _expect(name, before)
         _put(name, after)
 
@@ -198,13 +198,13 @@ def write(name: str, data: bytes) -> None:
     """Write one world-readable file atomically. Raises StateError if it cannot be written or is locked by another
     process."""
     file = _target(name)
-    with alone(file.parent):
+    with locked(file.parent):
         _write_whole(file, data)
 
 
 def _expect(name: str, data: bytes | None) -> None:
     if _read(Path(name)) != data:
-        raise StateError(name, "was changed by somebody else at this moment; nothing was done, write this again")
+        raise StateError(name, "was changed by another process meanwhile; nothing was done; run this again")
 
 
 def _target(name: str) -> Path:
@@ -238,7 +238,7 @@ def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as out:
             out.write(data)
-            _take_after(fd, like, mode)
+            _copy_attributes(fd, like, mode)
             out.flush()
             os.fsync(fd)
         os.replace(part, file)  # noqa: PTH105 - one name for a test to stop at
@@ -249,7 +249,7 @@ def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int
         raise StateError(str(file), _why("written", error)) from error
 
 
-def _take_after(fd: int, like: Path | None, mode: int) -> None:
+def _copy_attributes(fd: int, like: Path | None, mode: int) -> None:
     try:
         model = like.stat() if like is not None else None
     except FileNotFoundError:

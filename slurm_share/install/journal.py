@@ -91,11 +91,11 @@ def decode(data: bytes, file: str) -> Journal:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(
             file,
-            f"is no journal of slurm-share install ({error}); {BY_HAND}",
+            f"is not a journal of slurm-share install ({error}); {BY_HAND}",
         ) from error
     if journal.version != _FORMAT:
         raise StateError(
-            file, f"was written by another slurm-share (format {journal.version}): use that one; or {BY_HAND}"
+            file, f"was written by another slurm-share (format {journal.version}): use that release; or {BY_HAND}"
         )
     return journal
 
@@ -113,7 +113,7 @@ def foreign(journal: Journal, known: Collection[str]) -> str | None:
             if name not in known:
                 return (
                     f"names {shown(name)}, which is none of Slurm's files here: it is not believed. Where slurm.conf "
-                    f"included that file then, include it again and write this again; else {BY_HAND}"
+                    f"included that file then, include it again and run this again; else {BY_HAND}"
                 )
         for copy in change.copies:
             if not re.fullmatch(re.escape(change.file + _COPY) + r"[0-9]{1,6}", copy):

@@ -25,7 +25,7 @@ SHOW_S = 30.0
 _NEEDED = (PROLOG, EPILOG, PLUGIN)
 
 
-def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
+def check_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     """Return which nodes have the package. Ask through the site's remote command and, with `by_jobs`, where that does
     not answer, through a short job on each node that can start one at once."""
     partitions = _read_partitions()
@@ -62,7 +62,7 @@ def _read_partitions() -> dict[str, str | None]:
         return {}
 
 
-def see_controllers(present: Present) -> ControllersSeen:
+def check_controllers(present: Present) -> ControllersSeen:
     """Check, through the site's remote command, whether the other controllers have job_submit.lua and the same
     files."""
     all_of_them = controllers.named_in(present.slurm)

@@ -99,7 +99,7 @@ class Report:
         self.say(f"note: {text}")
         self.notes.append(text)
 
-    def lacks(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
+    def record_missing(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
         """Record the missing lines."""
         self.files = [
             FileReport(
@@ -111,12 +111,12 @@ class Report:
             for file, text in after.items()
         ]
 
-    def wrote(self, copies: Mapping[str, str]) -> None:
+    def record_written(self, copies: Mapping[str, str]) -> None:
         """Record that the files were written; `copies`: file -> copy of the old one."""
         self.changed = True
         self.files = [msgspec.structs.replace(one, copy=copies.get(one.file, "")) for one in self.files]
 
-    def saw(self, seen: NodesSeen) -> None:
+    def record_nodes(self, seen: NodesSeen) -> None:
         """Record which nodes have the package."""
         self.nodes = NodesReport(seen.having, seen.lacking, seen.silent)
 

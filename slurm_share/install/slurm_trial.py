@@ -16,9 +16,9 @@ from ..slurm.conf_text import ConfText
 
 _TIMEOUT_S = 30.0
 _MOST_DEVICES = 1024
-_STAND_IN = "is not a valid character or block device"
+_NO_DEVICE = "is not a valid character or block device"
 """slurmd's message about a regular file used in place of a device."""
-_SAID = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
+_ERROR = re.compile(r"^(?:\[[^]]*\] )?(?:[\w.-]+: )?(?:(?:error|fatal|warning)|plugin_load_from_file): ")
 """Prefix of an error message. srun does not count a plugin built for another release as an error: it goes on without
 it.
 """
@@ -40,14 +40,14 @@ def read_objection(conf: ConfText) -> str | None:
 def read_plugstack_objection(slurm: ConfText, before: ConfText, after: ConfText) -> str | None:
     """Return what `srun --help`, which loads every plugin of plugstack.conf, reports about the new file but not about
     the old; None: nothing. Raises CommandError if there is no srun."""
-    return _news(*(_help(slurm, stack) for stack in (before, after)))
+    return _new_messages(*(_help(slurm, stack) for stack in (before, after)))
 
 
 def read_gres_objection(before: tuple[ConfText, ConfText], after: tuple[ConfText, ConfText], node: str) -> str | None:
     """Return what `slurmd -G`, which combines a node's slurm.conf and gres.conf and exits, reports about the new pair
     but not about the old; None: nothing, or the old pair fails here already. Regular files replace the node's devices.
     Raises CommandError if there is no slurmd."""
-    return _news(*(_gres(slurm, gres, node) for slurm, gres in (before, after)))
+    return _new_messages(*(_gres(slurm, gres, node) for slurm, gres in (before, after)))
 
 
 def read_gres_fault(slurm: ConfText, gres: ConfText, node: str) -> str | None:
@@ -92,9 +92,9 @@ def _paths(names: Iterable[str]) -> list[str]:
 def _try(argv: Sequence[str], files: Mapping[str, str], devices: Sequence[str] = ()) -> Finished:
     with tempfile.TemporaryDirectory(prefix="slurm-share-") as folder:
         for path in devices:
-            stand_in = Path(f"{folder}/files{path}")
-            stand_in.parent.mkdir(parents=True, exist_ok=True)
-            stand_in.touch()
+            replacement = Path(f"{folder}/files{path}")
+            replacement.parent.mkdir(parents=True, exist_ok=True)
+            replacement.touch()
         for name, text in files.items():
             whole = text.replace("{folder}", folder)
             Path(folder, name).write_bytes(whole.encode("utf-8", "surrogateescape"))
@@ -104,7 +104,7 @@ def _try(argv: Sequence[str], files: Mapping[str, str], devices: Sequence[str] =
         return Finished(done.code, done.stdout, done.stderr.replace(folder, ""))
 
 
-def _news(before: Finished, after: Finished) -> str | None:
+def _new_messages(before: Finished, after: Finished) -> str | None:
     """Return the messages of the second run that the first does not have; None: nothing new, or the first failed
     already."""
     if before.code != 0:
@@ -118,10 +118,10 @@ def _news(before: Finished, after: Finished) -> str | None:
 
 def _complaints(done: Finished) -> list[str]:
     """Return the messages without time, program name and severity."""
-    lines = [line.strip() for line in done.stderr.splitlines() if _SAID.match(line) and _STAND_IN not in line]
+    lines = [line.strip() for line in done.stderr.splitlines() if _ERROR.match(line) and _NO_DEVICE not in line]
     if not lines and done.code != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return [_SAID.sub("", line) for line in lines]
+    return [_ERROR.sub("", line) for line in lines]
 
 
 def _flat(conf: ConfText) -> str:

@@ -20,14 +20,14 @@ _CHECK_FIRST = """\
 """
 _DONE = """\
   1. where Slurm's files are neither on a shared file system nor sent by the controller: copy them to every host
-  2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, nothing need be restarted)
+  2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, no restart is needed)
      where it answers with an error the old configuration stays in force, slurmctld's log says why, and
      `slurm-share install --undo` takes these lines back
   3. on controller, login and compute nodes:  slurm-share doctor"""
 UNDONE = """\
 next:
   1. where every host has its own files: copy these
-  2. let shared jobs end, if that can wait (slurm-share off --cluster: no further one begins): from the reconfigure on
+  2. let shared jobs end, if that can wait (slurm-share off --cluster: no more begin): from the reconfigure on
      their tasks run on as they are, but a later srun of theirs has no share, its tasks see all GPUs of the job, and no
      Epilog ends their MPS daemons
   3. on the controller:  scontrol reconfigure
@@ -64,12 +64,12 @@ class Wanted(Struct, frozen=True):
         return " ".join(["slurm-share install --apply", *options, *named])
 
 
-def harmless(text: str) -> str:
+def printable(text: str) -> str:
     """Return text with newlines and tabs kept and every other control character escaped."""
     return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
 
 
-def one_by_one(heading: str, sentences: Sequence[str]) -> str:
+def as_list(heading: str, sentences: Sequence[str]) -> str:
     """Return sentences as the text of an error."""
     return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
 
@@ -81,22 +81,22 @@ def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Ite
     for choice in lines.choices:
         yield (
             f"\nfor you to choose:  --with {choice.word}  "
-            f"({'needed' if choice.is_needed else 'not needed, and not written without the word'})\n"
+            f"({'needed' if choice.is_needed else 'not needed, and not written without this option'})\n"
             f"  {choice.line}: {choice.consequence}"
         )
 
 
-def worth_checking(lines: SiteLines) -> list[str]:
+def notes_for(lines: SiteLines) -> list[str]:
     """Return what the administrator should check; none of it blocks writing."""
     here = Path(PLUGIN).exists()
     missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"
     return [*lines.advice, *([] if here else [missing])]
 
 
-def shares_now(jobs: Sequence[QueuedJob] | None) -> str:
+def running_shares(jobs: Sequence[QueuedJob] | None) -> str:
     """Return a sentence about the shared jobs that would lose their Epilog after --undo. None: Slurm did not answer."""
     if jobs is None:
-        return "note: Slurm does not answer, so nobody can say whether shared jobs run"
+        return "note: Slurm does not answer, so it is unknown whether shared jobs run"
     if not jobs:
         return "no shared job runs"
     which = ", ".join(f"{job.job_id} of {job.user}" for job in jobs[:_SHARES_NAMED])

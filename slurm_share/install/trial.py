@@ -13,7 +13,7 @@ from ..slurm.conf_text import ConfText, Edit, parse
 from . import slurm_trial
 from .report import Report
 from .rules.lines import Present
-from .text import Wanted, one_by_one
+from .text import Wanted, as_list
 
 _NODES = 8
 """Largest number of nodes tested, of those with new lines in gres.conf."""
@@ -31,15 +31,15 @@ def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], 
     )
     try:
         if before := slurm_trial.read_objection(present.slurm):
-            raise UsageError(f"Slurm does not take {present.slurm.file} as it is ({before}); put that right first")
+            raise UsageError(f"Slurm rejects {present.slurm.file} as it is ({before}); correct that first")
         if objection := slurm_trial.read_objection(slurm):
-            raise UsageError(f"nothing was written: Slurm would not take the new lines ({objection})")
+            raise UsageError(f"nothing was written: Slurm would reject the new lines ({objection})")
     except CommandError:
         report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
     if objections := [*_plugstack(present, again, after, report), *_gres(present, again, edits, report)]:
-        raise UsageError(one_by_one("nothing was written: Slurm would not take the new lines:", objections))
+        raise UsageError(as_list("nothing was written: Slurm would reject the new lines:", objections))
     if left := wanted.lines(again).edits:
-        raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; put it there by hand")
+        raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; add it by hand")
 
 
 def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> None:
@@ -51,8 +51,8 @@ def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> 
             objection := slurm_trial.read_objection(read_conf(slurm.file, after))
         ):
             raise UsageError(
-                f"nothing was taken back: Slurm would not take {slurm.file} without our lines ({objection}); change "
-                "that, then write --undo again"
+                f"nothing was taken back: Slurm would reject {slurm.file} without our lines ({objection}); change "
+                "that, then run --undo again"
             )
     except CommandError:
         report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
@@ -77,9 +77,9 @@ def _gres(before: Present, after: Present, edits: Sequence[Edit], report: Report
         try:
             if fault := slurm_trial.read_gres_fault(before.slurm, before.gres, node):
                 report.note(
-                    f"slurmd on this host does not take {before.gres.file} as it is ({fault}), so the new lines "
-                    f"cannot be tried here. Where {node} does not take it either (slurmd -G there), put that right "
-                    "before the reconfigure: a slurmd that knows of no shards is drained"
+                    f"slurmd on this host rejects {before.gres.file} as it is ({fault}), so the new lines "
+                    f"cannot be tried here. If {node} rejects it too (slurmd -G there), correct that "
+                    "before the reconfigure: a node whose slurmd has no shards is drained"
                 )
                 return
             said = slurm_trial.read_gres_objection((before.slurm, before.gres), (after.slurm, after.gres), node)

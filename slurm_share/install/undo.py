@@ -11,7 +11,7 @@ from ..slurm.conf_text import ConfText, Edit
 from ..slurm.remote_hosts import read_hooks_in_force
 from . import files as install_files
 from . import text as install_text
-from .apply import as_bytes, say_settled
+from .apply import as_bytes, settle_and_report
 from .journal import NAME, Change
 from .present import known_files, read_shares
 from .report import FileReport, Report
@@ -24,9 +24,9 @@ from .trial import validate_undo
 def undo(conf: Path, report: Report, *, force: bool = False) -> None:
     """Revert what --apply wrote. Raises UsageError if a line of ours was changed by hand, StateError for a file that
     cannot be written."""
-    with install_files.alone(conf.parent):
+    with install_files.locked(conf.parent):
         known = known_files(conf)
-        settled = say_settled(conf.parent, known, report)
+        settled = settle_and_report(conf.parent, known, report)
         journal = install_files.read_journal(conf.parent, known)
         if journal is None:
             if not _remove_wrappers(conf, report, force=force):
@@ -42,11 +42,11 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
         without = undone(edits, texts, files, str(conf.with_name("job_submit.lua")), force=force)
         if without.by_hand:
             for edit in without.by_hand:
-                report.say(_as_changed(edit, texts.get(edit.file, "")))
+                report.say(_changed_lines(edit, texts.get(edit.file, "")))
             raise UsageError(
-                "nothing was taken back: the lines above are ours and were changed by hand since, so that our words "
-                "are not told from yours. Make each what the + says, or take it out, then write --undo again; "
-                "--undo --force takes out each of them whole"
+                "nothing was taken back: the lines above are ours and were changed by hand since, so that our values "
+                "cannot be told from yours. Make each what the + line says, or remove it, then run --undo again; "
+                "--undo --force removes them whole"
             )
         validate_undo(slurm, without.texts, report)
         first = {change.file: change.first for change in journal.changes}
@@ -55,7 +55,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
             Change(
                 file,
                 as_bytes(now),
-                None if now is None else _like_first(without.texts.get(file, now), first.get(file, as_bytes(now))),
+                None if now is None else _as_before_us(without.texts.get(file, now), first.get(file, as_bytes(now))),
             )
             for file in dict.fromkeys([*edits, *without.texts])
             for now in (texts.get(file),)
@@ -70,7 +70,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> None:
     _remove_wrappers(conf, report, force=force)
     for note in without.notes:
         report.note(note)
-    report.say(install_text.shares_now(read_shares()))
+    report.say(install_text.running_shares(read_shares()))
     report.say(install_text.UNDONE)
 
 
@@ -87,12 +87,12 @@ def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
         if file.name in named or in_force is None or file.name in _names(in_force):
             why = "Slurm does not answer, and " if in_force is None else ""
             report.note(
-                f"{file} stays, for {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
+                f"{file} stays: {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
                 "removes it"
             )
         elif not force and read_text(file).strip() != ours[file]:
             report.note(
-                f"{file} stays, for it is not as slurm-share wrote it; `slurm-share install --undo --force` removes it"
+                f"{file} stays: it is not as slurm-share wrote it; `slurm-share install --undo --force` removes it"
             )
         else:
             install_files.remove(file)
@@ -106,7 +106,7 @@ def _names(values: Iterable[str]) -> set[str]:
     return {value.rpartition("/")[2] for value in values}
 
 
-def _like_first(text: str, first: bytes | None) -> bytes | None:
+def _as_before_us(text: str, first: bytes | None) -> bytes | None:
     """Return a file's content after undo: None if the file was new and is empty now, and without a final newline if it
     had none before."""
     data = text.encode("utf-8", "surrogateescape")
@@ -115,6 +115,6 @@ def _like_first(text: str, first: bytes | None) -> bytes | None:
     return first if data.rstrip(b"\n") == first.rstrip(b"\n") else data
 
 
-def _as_changed(edit: Edit, now: str) -> str:
+def _changed_lines(edit: Edit, now: str) -> str:
     like = [line for line in now.splitlines() if edit.word in line]
     return difference(edit.file, "\n".join(like), edit.add)

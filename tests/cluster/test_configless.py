@@ -120,7 +120,7 @@ def test_a_node_without_the_package_is_found_before_it_is_drained(partly: Cluste
     with (partly.conf / "slurm.conf").open("a") as file:
         file.write(f"PrologFlags=Alloc\nProlog={PROLOG}\n")
     reconfigure(partly)
-    assert "not checked, for they did not answer: n[1-2]" in install(partly, "--apply", "--with", "partial", code=2)
+    assert "not checked, since they did not answer: n[1-2]" in install(partly, "--apply", "--with", "partial", code=2)
     assert set(partly.status().nodes.values()) == {"idle"}  # what asks is no job then: it would drain the node itself
     partly.sbatch("alice", "srun true", "-wn2")
     until(lambda: partly.status().nodes["n2"].startswith("drain"), "the node's drain")

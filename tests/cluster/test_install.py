@@ -157,7 +157,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
         said = install(site, "--apply", code=2)
     finally:
         plugin.write_bytes(good)
-    assert "nothing was written: Slurm would not take the new lines" in said
+    assert "nothing was written: Slurm would reject the new lines" in said
     assert "ncompatible Slurm plugin" in said
     assert files(site) == mine
     assert not list((site.root("ctl") / "var/log/slurm").glob("slurmd.log"))
@@ -383,15 +383,15 @@ def test_another_controller_has_the_package_and_the_same_files(site: Cluster, be
     site.exec("n1", ["bash", "-ec", f"mv {lua} {lua}.away || true"], check=True)
     try:
         said = install(site, "--apply", code=2)
-        assert f"n1: a controller, and without {lua}" in said
+        assert f"n1: a controller that lacks {lua}" in said
         assert files(site) == mine
         site.exec("n1", ["install", "-D", "-m644", "/dev/stdin", lua], input=SCRIPT.read_text(), check=True)
         site.exec("n1", ["bash", "-ec", f"{apart} && mount --bind /run/apart /etc/slurm"], check=True)
         said = install(site, "--check", code=1)
-        assert "on n1 /etc/slurm/slurm.conf is another than here" in said
+        assert "on n1 /etc/slurm/slurm.conf differs from this host's" in said
         site.exec("n1", ["bash", "-ec", "umount /etc/slurm; rm -r /run/apart"], check=True)
         said = install(site, "--apply")
-        assert "is another than here" not in said
+        assert "differs from this host's" not in said
         assert "other controllers: n1. Each needs the package slurm-share-spank" in said
         install(site, "--undo")
     finally:

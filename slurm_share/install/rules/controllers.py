@@ -26,8 +26,8 @@ def controller_refusals(seen: ControllersSeen) -> Iterator[str]:
     """Yield the reasons not to write."""
     if seen.without_lua:
         yield (
-            f"{', '.join(seen.without_lua)}: a controller, and without {LUA}: when it takes over, jobs that ask to "
-            "share are taken as ordinary ones; install slurm-share-spank there first"
+            f"{', '.join(seen.without_lua)}: a controller that lacks {LUA}: when it takes over, jobs that ask to "
+            "share run as ordinary ones; install slurm-share-spank there first"
         )
 
 
@@ -36,13 +36,13 @@ def controller_notes(seen: ControllersSeen, files: Sequence[str]) -> Iterator[st
     if not seen.others:
         return
     if not seen.is_one_here:
-        yield "this host is none of SlurmctldHost's: what is written here has to come to the controllers"
+        yield "this host is not in SlurmctldHost: copy what is written here to the controllers"
     if files:
         yield (
             f"other controllers: {', '.join(seen.others)}. Each needs the package slurm-share-spank and, before the "
             f"reconfigure, the same {', '.join(files)} (on a shared file system they are)"
         )
     for host, others in seen.differing.items():
-        yield f"on {host} {', '.join(others)} is another than here: which of them is right, and copy that to the other"
+        yield f"on {host} {', '.join(others)} differs from this host's: copy the right one to the other host"
     if seen.silent:
         yield f"other controllers that did not answer, and were not checked: {', '.join(seen.silent)}"

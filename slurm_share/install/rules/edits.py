@@ -43,9 +43,9 @@ def take_out(text: str, edits: Sequence[Edit], file: str, *, force: bool = False
     left = "\n".join(lines)
     by_hand = []
     for edit in others:
-        if not (said := _saying(parse_named(left, file), edit)):
+        if not (said := _lines_with(parse_named(left, file), edit)):
             continue
-        without = _whole_line(left, said[-1], edit) if force else _values_out(left, said[-1], edit)
+        without = _whole_line(left, said[-1], edit) if force else _without_values(left, said[-1], edit)
         if without is None:
             by_hand.append(edit)
         else:
@@ -53,7 +53,7 @@ def take_out(text: str, edits: Sequence[Edit], file: str, *, force: bool = False
     return left, tuple(reversed(by_hand))
 
 
-def _saying(lines: Sequence[ConfLine], edit: Edit) -> list[ConfLine]:
+def _lines_with(lines: Sequence[ConfLine], edit: Edit) -> list[ConfLine]:
     """Return the lines that contain an edit's value."""
     if not edit.word:
         return []
@@ -72,7 +72,7 @@ def _whole_line(text: str, line: ConfLine, edit: Edit) -> str:
     return "\n".join(lines)
 
 
-def _values_out(text: str, line: ConfLine, edit: Edit) -> str | None:
+def _without_values(text: str, line: ConfLine, edit: Edit) -> str | None:
     """Return the text without our values on a line; None: they cannot be separated from others."""
     if edit.key:
         (old, *_) = parse_named("\n".join(edit.instead)) or (None,)

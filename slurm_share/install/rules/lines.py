@@ -90,12 +90,12 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     lua = present.texts.get(present.lua_file)
     if lua is None:
         edits.append(Edit(present.lua_file, submit_script.OWN_LUA, word=LUA))
-    if twice := _twice(edits):
+    if twice := _replaced_twice(edits):
         refusals.append(
             f"{twice.file}, line {twice.at}, holds several values that have to change; put each on a line of its own, "
-            "then write this again"
+            "then run this again"
         )
-    edits = [*_marked(edits, slurm, str(present.gres.file))]
+    edits = [*_with_comment(edits, slurm, str(present.gres.file))]
     return SiteLines(
         tuple(edits),
         tuple(dict.fromkeys(refusals)),
@@ -104,7 +104,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     )
 
 
-def _twice(edits: Sequence[Edit]) -> Edit | None:
+def _replaced_twice(edits: Sequence[Edit]) -> Edit | None:
     """Return an edit that replaces a line which another edit replaces too; None: there is none."""
     seen = set()
     for edit in edits:
@@ -128,18 +128,18 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
     if shards_per_gpu and not shards.has_gpus(present.slurm):
         yield (
             f"--shards: no node of {present.slurm.file} has GPUs, so there are no parts of one to write; give the "
-            "nodes that have GPUs Gres=gpu:NUMBER on their NodeName line first, or leave --shards away"
+            "nodes that have GPUs Gres=gpu:NUMBER on their NodeName line first, or omit --shards"
         )
     elif shards_per_gpu and not shards.has_nvidia(present.slurm, present.gres):
         yield (
             f"--shards: no GPU of {present.slurm.file} is NVIDIA's, as far as it and {present.gres.file} tell, and "
-            "only those can be shared; leave --shards away"
+            "only those can be shared: omit --shards"
         )
     what = submit_script.judge(present.texts.get(present.lua_file))
     if what == "tells no mode":
         yield (
-            f"{present.lua_file} is a copy of ours from a release that tells the nodes no mode, so that jobs which ask "
-            f"to share would run unshared; copy {LUA} over it, then write this again"
+            f"{present.lua_file} is a copy of ours from a release that does not tell the nodes the mode: jobs that ask "
+            f"to share would run unshared; copy {LUA} over it, then run this again"
         )
     if what == "the site's own":
         yield (
@@ -149,7 +149,7 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
             + "".join(f"    {line}\n" for line in rule_lua.IN_SUBMIT)
             + "and these at the top of its slurm_job_modify(job, old, partitions, uid)\n"
             + "".join(f"    {line}\n" for line in rule_lua.IN_MODIFY)
-            + "then write this again. They work without our package, too: the script then runs as before"
+            + "then run this again. They work without our package, too: the script then runs as before"
         )
 
 
@@ -205,7 +205,7 @@ def _list_with(present: Present, key: str, marker: str, has: Callable[[frozenset
     yield extended(present.texts, lines[-1], key, marker if nothing else f"{value},{marker}", marker)
 
 
-def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
+def _with_comment(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
     """Insert a comment before the lines that are appended to a file."""
     said = set()
     for edit in edits:
@@ -253,7 +253,7 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
 
 def _others_gpus(present: Present) -> Iterator[str]:
     try:
-        others = shards.of_others(present.slurm, present.gres)
+        others = shards.other_vendors(present.slurm, present.gres)
     except Unclear:  # reported as a refusal already
         return
     if others:

@@ -95,8 +95,8 @@ def choices(edits: Sequence[Edit], texts: Mapping[str, str], taken: Collection[s
             yield Choice(
                 MANAGED,
                 where,
-                f"{part.tool} writes that, and its next run takes out what stands there by hand. Put these lines into "
-                "what it writes it from, and write this again; or have them written here all the same:\n"
+                f"{part.tool} writes these lines, and its next run removes manual edits. Put the lines below into "
+                "its source, and run this again; or have them written here anyway:\n"
                 + "\n".join(_place(edit) for edit in inside if edit.word),
                 is_needed=True,
             )

@@ -49,15 +49,15 @@ def foreign_wrappers(folder: str, texts: Mapping[str, str]) -> Iterator[str]:
     for name in WRAPPERS.values():
         file = f"{folder}/{name}"
         if file in texts and not is_wrapper(file, texts[file]):
-            yield f"{file} is not the wrapper that slurm-share writes; move it away, then write this again"
+            yield f"{file} is not the wrapper that slurm-share writes; move it away, then run this again"
 
 
 def unrunnable_wrappers(files: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each wrapper that is not executable."""
     for file in sorted(files):
         yield (
-            f"{file} has no mode to be run, and Slurm drains each node whose Prolog or Epilog it cannot run: "
-            f"chmod 755 {shlex.quote(file)}, then write this again"
+            f"{file} is not executable, and Slurm drains each node whose Prolog or Epilog it cannot run: "
+            f"chmod 755 {shlex.quote(file)}, then run this again"
         )
 
 
@@ -100,14 +100,14 @@ def node_notes(seen: NodesSeen, taken: Collection[str], feature: str, featured: 
     """Yield notes for the administrator that do not block writing."""
     if seen.silent:
         yield (
-            f"not checked, for they did not answer: {fold(seen.silent)}. A node without the package is drained by its "
-            "next job"
+            f"not checked, since they did not answer: {fold(seen.silent)}. The next job on a node without the package "
+            "drains it"
             if PARTIAL not in taken
-            else f"not checked, for they did not answer: {fold(seen.silent)}"
+            else f"not checked, since they did not answer: {fold(seen.silent)}"
         )
     if PARTIAL in taken:
         yield (
-            f"{' and '.join(WRAPPERS.values())} have to be beside slurm.conf on each node before the reconfigure, with "
+            f"{' and '.join(WRAPPERS.values())} must be beside slurm.conf on each node before the reconfigure, with "
             "mode 0755: a configless controller sends them, on a shared file system they are there; elsewhere copy "
             "them with slurm.conf, or put the text above into the nodes' image"
         )

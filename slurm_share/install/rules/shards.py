@@ -74,7 +74,7 @@ def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gp
             yield Edit(str(gres.file), text, word=f"NodeName={nodes} Name=shard")
 
 
-def of_others(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:
+def other_vendors(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:
     """Return the names of node lines with GPUs of other vendors, as far as slurm.conf and gres.conf tell. Raises
     Unclear."""
     return tuple(
@@ -141,6 +141,6 @@ def _gpus(gres: str) -> list[tuple[str, int]]:
         if one.name != "gpu":
             continue
         if one.count is None:
-            raise Unclear(f"Gres={gres} is not gpu[:TYPE][:COUNT]; write it so, then write this again")
+            raise Unclear(f"Gres={gres} is not gpu[:TYPE][:COUNT]; write it so, then run this again")
         found.append((f"{one.kind}:" if one.kind else "", one.count))
     return found

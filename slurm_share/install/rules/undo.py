@@ -48,10 +48,10 @@ def undone(
     if is_sites and not force:
         keeps = [edit for edit in _all(kept) if edit.key == "JobSubmitPlugins"]
         if keeps:
-            notes.append(f"JobSubmitPlugins keeps lua: {lua_file} has code of the site's own; --force takes it out")
+            notes.append(f"JobSubmitPlugins keeps lua: {lua_file} has code of the site's own; --force removes it")
         kept = _without(kept, keeps)
     after, by_hand = _taken(kept, texts, force)
-    shards = [line for line in _lines({**texts, **after}) if _has_shards(line)]
+    shards = [line for line in _lines({**texts, **after}) if _names_shards(line)]
     held = [edit for edit in _all(kept) if shards and (edit.key == "GresTypes" or _is_of(edit, shards))]
     if held:
         where = f"{shards[0].file}, line {shards[0].number}"
@@ -68,8 +68,10 @@ def undone(
             fewer = without_values(text, file, "JobSubmitPlugins", "lua")
             if fewer is not None:
                 after[file] = fewer
-                notes.append(f"{file}: lua is taken out of JobSubmitPlugins, for {lua_file} goes, which was ours alone")
-    notes += _of_the_script(lua_file, lua_after)
+                notes.append(
+                    f"{file}: lua is removed from JobSubmitPlugins, because {lua_file} was entirely ours and is removed"
+                )
+    notes += _script_notes(lua_file, lua_after)
     return Undone(after, tuple(by_hand), tuple(notes))
 
 
@@ -84,7 +86,7 @@ def _taken(
     return after, by_hand
 
 
-def _of_the_script(name: str, lua: str) -> Iterator[str]:
+def _script_notes(name: str, lua: str) -> Iterator[str]:
     """Yield what the administrator has to remove from a script of the site's own."""
     found = rule_lua.calls(lua)
     if not found:
@@ -131,7 +133,7 @@ def _is_of(edit: Edit, shards: Sequence[ConfLine]) -> bool:
         return True
 
 
-def _has_shards(line: ConfLine) -> bool:
+def _names_shards(line: ConfLine) -> bool:
     if (line.get("Name") or "").lower() == "shard":
         return True
     return any(one.name == "shard" for one in site.parse_gres(line.get("Gres") or ""))

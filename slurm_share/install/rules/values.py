@@ -23,7 +23,7 @@ def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, mar
     if len(places) != 1:
         raise Unclear(
             f"{file}, line {line.number}: {key}={have} is not on one line, once; write it so, or make it "
-            f"{key}={value} by hand, then write this again"
+            f"{key}={value} by hand, then run this again"
         )
     row, match = places[0]
     text = written[row]

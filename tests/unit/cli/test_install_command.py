@@ -148,7 +148,7 @@ def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
     assert main(["install", "--check", "--conf", str(conf)]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "--with alloc (not needed, and not written without the word) PrologFlags=Alloc: the Prolog of every job" in said
+        "--with alloc (not needed, and not written without this option) PrologFlags=Alloc: the Prolog of every job" in said
     )
     assert "0.1 s more each" in said
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
@@ -202,7 +202,7 @@ def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsy
 @pytest.mark.parametrize(
     ("count", "says"),
     [
-        (None, "nobody can say"),
+        (None, "it is unknown whether"),
         (0, "no shared job runs"),
         (2, "run now: 2 (1 of alice, 2 of alice)"),
         (12, ", 10 of alice and 2 more)"),
@@ -373,7 +373,7 @@ def test_what_is_missing_refused_chosen_and_written_as_a_record(conf, capsys):
     assert (prolog.line, prolog.at) == ("Prolog=/opt/slurm-share/bin/slurm-share-prolog", 3)
     assert "+JobSubmitPlugins=lua" in slurm.diff
     assert [choice.word for choice in found.choices if choice.is_needed] == ["managed"]
-    assert "not checked, for they did not answer: n1" in " ".join(found.notes)
+    assert "not checked, since they did not answer: n1" in " ".join(found.notes)
     assert found.nodes.not_checked == ("n1",)
 
     found, code, err = as_json(capsys, "--apply", "--conf", str(conf))
@@ -432,7 +432,7 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
     assert main(["install", "--check", "--conf", str(conf)]) == 0
     assert main(["install", "--names-hooks", "--conf", str(conf)]) == 0
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
-    assert "slurm-share-prolog.sh stays, for Slurm does not answer" in capsys.readouterr().out
+    assert "slurm-share-prolog.sh stays: Slurm does not answer" in capsys.readouterr().out
     monkeypatch.setattr(undo, "read_hooks_in_force", lambda: frozenset({"/etc/slurm/slurm-share-epilog.sh"}))
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert content(conf).keys() == {"slurm.conf", "slurm-share-epilog.sh"}
@@ -454,7 +454,7 @@ def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monk
     for _ in range(2):
         capsys.readouterr()
         assert main(["install", "--undo", "--conf", str(conf)]) == 0
-        assert "slurm-share-prolog.sh stays, for it is not as slurm-share wrote it" in capsys.readouterr().out
+        assert "slurm-share-prolog.sh stays: it is not as slurm-share wrote it" in capsys.readouterr().out
         assert content(conf).keys() == {"slurm.conf", "slurm-share-prolog.sh"}
     assert wrapper.read_text() == theirs
     assert main(["install", "--undo", "--force", "--conf", str(conf)]) == 0
@@ -473,7 +473,7 @@ def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
         capsys.readouterr()
         assert main(["install", *words, "--conf", str(conf)]) == 2
         said = capsys.readouterr()
-        assert f"chmod 755 {wrapper}, then write this again" in said.err
+        assert f"chmod 755 {wrapper}, then run this again" in said.err
         assert "slurm-share-prolog.sh has no mode" not in said.err
         assert "no line is missing" not in said.out
     wrapper.chmod(0o755)
@@ -517,7 +517,7 @@ def test_a_managed_file_is_not_written_without_the_word(conf, capsys):
     conf.write_text(f"# Ansible managed\n{PLAIN}")
     assert main(["install", "--apply", "--conf", str(conf)]) == 2
     said = "".join(capsys.readouterr())
-    assert "Ansible writes that, and its next run takes out" in said
+    assert "Ansible writes these lines, and its next run removes" in said
     assert "    at the end:  Prolog=/opt/slurm-share/bin/slurm-share-prolog\n" in said
     assert "slurm-share install --apply --with managed" in said
     assert conf.read_text() == f"# Ansible managed\n{PLAIN}"

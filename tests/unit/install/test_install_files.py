@@ -227,7 +227,7 @@ def test_a_file_that_changed_meanwhile_is_not_written(folder):
     """Neither it nor any other."""
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     before = content(folder)
-    with pytest.raises(StateError, match="changed by somebody else"):
+    with pytest.raises(StateError, match="changed by another process"):
         files.apply(folder, changes(folder), "d", known(folder))
     assert content(folder) == before
 
@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
 
 def test_two_at_once_are_one_too_many(folder):
     """The second is told."""
-    with files.alone(folder), pytest.raises(StateError, match="at work"), files.alone(folder):
+    with files.locked(folder), pytest.raises(StateError, match="at work"), files.alone(folder):
         pass
     assert not (folder / ".slurm-share-lock").exists()
 
@@ -273,7 +273,7 @@ def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
     (folder / ".slurm-share-lock").touch()
     fd = os.open(folder, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    with files.alone(folder):
+    with files.locked(folder):
         assert (folder / ".slurm-share-lock").exists()
     os.close(fd)
     assert not (folder / ".slurm-share-lock").exists()
@@ -282,7 +282,7 @@ def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
 def test_a_journal_that_is_none_is_named(folder):
     """Torn, or by a newer release."""
     (folder / NAME).write_text("{")
-    with pytest.raises(StateError, match="is no journal"):
+    with pytest.raises(StateError, match="is not a journal"):
         files.read_journal(folder, known(folder))
     (folder / NAME).write_text('{"state":"applied","date":"d","changes":[],"version":99}')
     with pytest.raises(StateError, match=r"another slurm-share.*remove it"):
@@ -397,7 +397,7 @@ def test_a_file_that_two_write_at_once_is_whole(tmp_path, monkeypatch):
     rename, said = os.replace, []
 
     def meanwhile(part, place):
-        with pytest.raises(StateError, match="another slurm-share is at work there") as found:
+        with pytest.raises(StateError, match="another slurm-share is changing files there") as found:
             files.replace(str(file), b"old", b"another")
         said.append(found.value)
         rename(part, place)

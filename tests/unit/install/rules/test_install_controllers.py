@@ -15,11 +15,11 @@ def test_what_another_one_lacks_is_said():
     """And who was not asked."""
     seen = ControllersSeen(("ctl2", "ctl3"), False, ("ctl2",), {"ctl2": ("/e/gres.conf",)}, ("ctl3",))
     (refusal,) = controller_refusals(seen)
-    assert refusal.startswith("ctl2: a controller, and without /usr/lib/slurm-share/job_submit.lua")
+    assert refusal.startswith("ctl2: a controller that lacks /usr/lib/slurm-share/job_submit.lua")
     said = list(controller_notes(seen, ["/e/slurm.conf"]))
     assert len(said) == 4
     for words in (
-        "none of SlurmctldHost's",
+        "not in SlurmctldHost",
         "the same /e/slurm.conf",
         "on ctl2 /e/gres.conf is another",
         "checked: ctl3",

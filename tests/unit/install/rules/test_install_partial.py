@@ -45,9 +45,9 @@ def test_who_was_not_asked_and_who_is_left_out_is_said():
     """Whatever was asked for."""
     assert list(node_notes(ALL, (), "", [])) == []
     (said,) = node_notes(SOME, (), "", [])
-    assert said == ("not checked, for they did not answer: n5. A node without the package is drained by its next job")
+    assert said == ("not checked, since they did not answer: n5. The next job on a node without the package drains it")
     said = list(node_notes(SOME, (PARTIAL,), "here", ["n1"]))
-    assert said[0] == "not checked, for they did not answer: n5"
+    assert said[0] == "not checked, since they did not answer: n5"
     assert "before the reconfigure, with mode 0755" in said[1]
     assert said[2] == "without the package, and left alone: n[3-4]"
     assert said[3] == "n2 have the package and not the feature here: no shared job comes there"

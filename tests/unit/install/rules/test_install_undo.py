@@ -96,7 +96,7 @@ def test_lua_goes_with_the_script_from_a_line_that_somebody_copied():
     """slurmctld does not start with `lua` and no script."""
     found = after_undo("JobSubmitPlugins=lua\nJobSubmitPlugins=lua,all_partitions\n", f"{OWN_LUA}\n")
     assert dict(found.texts) == {SLURM: "JobSubmitPlugins=all_partitions\n", SCRIPT: ""}
-    assert "which was ours alone" in found.notes[0]
+    assert "was entirely ours" in found.notes[0]
 
 
 @pytest.mark.parametrize(
