@@ -27,10 +27,10 @@ from localcluster import (
     CommandFailed,
     Misuse,
     NotDone,
-    building,
     conf,
     layers,
     modes,
+    namespaces,
     process,
     progress,
     rootfs,
@@ -47,9 +47,9 @@ BARE = ("python", "plugin", "simgpu")
 def traces(name: str) -> dict[str, object]:
     """What a cluster could leave on the machine. A namespace lives by its processes, and by mounts of it."""
     return {
-        "processes": sorted(building.processes(name)),
+        "processes": sorted(namespaces.processes(name)),
         "mounts": Path("/proc/self/mounts").read_text(),
-        "cgroups": sorted(map(str, building.cgroups(name))),
+        "cgroups": sorted(map(str, namespaces.cgroups(name))),
         "links": subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout,
         "run": sorted(str(path) for path in cluster_paths.RUN_ROOT.glob(f"{name}*")),
         "half-made": sorted(str(path) for path in cluster_paths.cache().glob(f".making-*-{os.getpid()}")),
@@ -163,11 +163,11 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(rootfs, "inside", inside)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    assert layers.stack(root, (), progress.to_nobody) == "/the/root"
+    assert layers.stack(root, (), progress.say_nothing) == "/the/root"
     with pytest.raises(ClusterError, match=r"(?s)'slurmdbd' was not found.*delete .*/\*-24\.11-\* and try again"):
-        layers.stack(root, (), progress.to_nobody, accounting=True)
+        layers.stack(root, (), progress.say_nothing, accounting=True)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
-    first, second = (layers.stack(root, (), progress.to_nobody, accounting=True) for _ in range(2))
+    first, second = (layers.stack(root, (), progress.say_nothing, accounting=True) for _ in range(2))
     assert first == second
     assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
     assert len(made) == 2
@@ -188,8 +188,8 @@ def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
     monkeypatch.setattr(rootfs, "inside", inside)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     root = Root("24.11", "24.11.5", "3.13", "/the/root")
-    alone = layers.stack(root, (), progress.to_nobody, prometheus=True)
-    both = layers.stack(root, (), progress.to_nobody, accounting=True, prometheus=True)
+    alone = layers.stack(root, (), progress.say_nothing, prometheus=True)
+    both = layers.stack(root, (), progress.say_nothing, accounting=True, prometheus=True)
     assert re.sub(r"-[0-9a-f]{16}/upper", "", both.replace(f"{tmp_path}/", "")).split(":") == [
         "layer-24.11-prometheus",
         "layer-24.11-accounting",
@@ -203,7 +203,7 @@ def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before anything is made."""
     monkeypatch.setattr(tools, "require_root", lambda: None)
     with pytest.raises(Misuse, match="leave --without python out"):
-        Cluster.up("none", prometheus=True, without=("python",), say=progress.to_nobody)
+        Cluster.up("none", prometheus=True, without=("python",), say=progress.say_nothing)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch
     installed: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda program, path: None if program == "column" else f"/usr/bin/{program}")
     monkeypatch.setattr(tools, "_install", lambda packages, say: installed.extend(packages))
-    tools.need_run_tools(progress.to_nobody)
+    tools.need_run_tools(progress.say_nothing)
     assert installed == ["bsdextrautils"]
 
 
@@ -374,12 +374,12 @@ def test_a_root_appears_whole_under_its_name_or_not_at_all(
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
     monkeypatch.setattr(process, "run", lambda argv: None)
     if version == "24.11.5":
-        root = rootfs.root_for("24.11", progress.to_nobody)
+        root = rootfs.root_for("24.11", progress.say_nothing)
         assert (root.slurm_version, root.python_version) == ("24.11.5", "3.13")
         assert Path(root.path).parent.parent == tmp_path
     else:
         with pytest.raises(ClusterError, match=r"trixie carries Slurm 25\.05\.1 today, not 24\.11"):
-            rootfs.root_for("24.11", progress.to_nobody)
+            rootfs.root_for("24.11", progress.say_nothing)
     made = [path.name for path in tmp_path.iterdir() if path.is_dir()]
     assert len(made) == (version == "24.11.5")
 
@@ -670,7 +670,7 @@ def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
     with Cluster.up(own_name, release, without=BARE) as made:
         made.wait_running(made.sbatch("alice", "setsid sleep 300 & sleep 300", "-N2"))
         made.exec("n1", ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"])
-        inhabitants = building.processes(own_name)
+        inhabitants = namespaces.processes(own_name)
         spaces = namespaces_of(inhabitants)
         assert len(inhabitants) > 15
         assert len(spaces) > 20
@@ -682,19 +682,19 @@ def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("victim", ["building", "n1", "every process"])
+@pytest.mark.parametrize("victim", ["first process", "n1", "every process"])
 def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> None:
     """kill -9 of the first process, of a host, or of all there is."""
     before = traces(own_name)
     made = Cluster.up(own_name, "24.11", without=BARE)
     run = cluster_paths.run_dir(own_name)
     if victim == "every process":
-        targets = building.processes(own_name)
+        targets = namespaces.processes(own_name)
     else:
-        path = run / "building" if victim == "building" else run / "hosts" / victim / "pid"
+        path = run / "first-process" if victim == "first process" else run / "hosts" / victim / "pid"
         targets = [int(path.read_text().split()[0])]
-    for pid, ticks in [(pid, building.start_ticks(pid)) for pid in targets]:
-        if ticks is not None and ticks == building.start_ticks(pid):  # else it fell with one before it
+    for pid, ticks in [(pid, namespaces.start_ticks(pid)) for pid in targets]:
+        if ticks is not None and ticks == namespaces.start_ticks(pid):  # else it fell with one before it
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     made.down()

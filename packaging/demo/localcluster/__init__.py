@@ -1,6 +1,7 @@
-"""A real Slurm cluster on one machine, in namespaces, for the demo and the tests.
+"""A real Slurm cluster on one machine, in namespaces, for the demonstration and the tests.
 
-`Cluster.up()` brings one up, `Cluster.attach()` finds one that is up; `cluster` beside this folder is the command line.
+`Cluster.up()` brings one up, `Cluster.attach()` connects to a running one; the program `cluster` in the parent folder
+is the command line.
 """
 
 from .cluster import Cluster as Cluster

@@ -1,4 +1,4 @@
-"""The command line: words in; text and exit codes out."""
+"""Command line of local clusters: parse arguments, print text, return exit codes."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ examples
   cluster down                                nothing is left
 
 exit codes
-  exec and as: that of the program. Otherwise 0 done, 1 it failed, 2 it cannot be as asked, 130 interrupted.
+  exec and as: that of the program. Otherwise 0 done, 1 failed, 2 impossible request, 130 interrupted.
 """
 
 
 @modes.usual_umask()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; every error a person can cause or meet ends as a sentence."""
+    """Run one command; print each expected error as a sentence."""
     process.open_missing_streams()
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _stop)
     args = _parser().parse_args(argv)
     try:
-        # whatever the command: who takes a cluster down on the way to a new one hears of the slip before
+        # checked for every command, so that a typing mistake shows before `down` takes a cluster away
         clusters.check_request(args.name, args.slurm, args.nodes, args.without)
         return int(args.run(args))
     except ClusterError as error:
@@ -54,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("cluster: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        return 141  # as a program that SIGPIPE ended
+        return 141  # the exit code of a program that SIGPIPE ended
     except OSError as error:
-        print(f"cluster: the machine refused: {error}", file=sys.stderr)
+        print(f"cluster: the system refused: {error}", file=sys.stderr)
         return 1
 
 
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
-    """The options of `up`, taken before the command and after it alike."""
+    """Add the options of `up`, accepted before and after the command."""
 
     def default(value: object) -> object:
         return value if top else argparse.SUPPRESS
@@ -130,13 +130,13 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         "--cgroup-v2",
         action="store_true",
         default=default(False),
-        help="confine devices in cgroup v2 (where the kernel has v1 beside it)",
+        help="confine devices in cgroup v2 (on a kernel that has v1 too)",
     )
     group.add_argument(
         "--accounting",
         action="store_true",
         default=default(False),
-        help="keep what jobs used: slurmdbd and MariaDB on ctl, account lab with both users",
+        help="accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users",
     )
     group.add_argument(
         "--agents", action="store_true", default=default(False), help="slurm-share agent on every compute node"
@@ -152,7 +152,7 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         metavar="HOW",
         choices=("munge", "slurm"),
         default=default("munge"),
-        help="what proves who asks: munge (default), or Slurm's own key (auth/slurm)",
+        help="authentication: munge (default), or Slurm's own key (auth/slurm)",
     )
     group.add_argument(
         "--uuids", action="store_true", default=default(False), help="slurmd finds the GPUs itself: AutoDetect=nvidia"
@@ -173,7 +173,7 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         "--packages",
         action="store_true",
         default=default(False),
-        help="library and plugin from our .deb files (built where need be), as a site installs them",
+        help="library and plugin from our .deb files (built if necessary), as a site installs them",
     )
     group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
     group.add_argument(
@@ -181,13 +181,13 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         action="append",
         metavar="PART",
         default=default([]),
-        help=f"leave a part of our software out ({', '.join(PARTS)}); may be repeated",
+        help=f"omit a part of our software ({', '.join(PARTS)}); may be repeated",
     )
 
 
 def _up(args: argparse.Namespace) -> int:
     start = time.monotonic()
-    # a list of the top parser's default is shared with argparse: never changed here
+    # argparse shares the default list of the top parser: do not modify it here
     made = Cluster.up(
         args.name,
         args.slurm,
@@ -205,7 +205,7 @@ def _up(args: argparse.Namespace) -> int:
         without=tuple(args.without),
     )
     for late in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(late, signal.SIG_IGN)  # it is up: say so, and do not end as if it were not
+        signal.signal(late, signal.SIG_IGN)  # the cluster is up: finish the report and ignore late signals
     named = "" if made.name == clusters.DEFAULT_NAME else f"--name {made.name} "
     hosts = " ".join(made.hosts)
     print(f"cluster {made.name} is up in {time.monotonic() - start:.1f} s: Slurm {made.slurm_version}, hosts {hosts}")

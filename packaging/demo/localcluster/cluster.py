@@ -15,7 +15,7 @@ from subprocess import CompletedProcess
 from types import TracebackType
 from typing import NoReturn
 
-from . import building, conf, layers, locks, modes, packaged, paths, process, progress, rootfs, start, tools, upgrade
+from . import conf, layers, locks, modes, namespaces, packaged, paths, process, progress, rootfs, start, tools, upgrade
 from .errors import ClusterError, CommandFailed, Misuse, NotDone
 from .records import CURRENT, PARTS, RELEASES, USERS, Host, Identity, Root, User, make_hosts
 
@@ -25,7 +25,7 @@ _UNFINISHED = {
     *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED", "RESIZING"),
     *("SIGNALING", "STAGE_OUT", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE"),
 }
-"""Job states, as scontrol writes them, after which something else still comes."""
+"""Job states, as scontrol writes them, that another state follows."""
 _MAX_COMPUTE_NODES = 200
 _START = """\
 exec </dev/null >/var/log/daemons.start 2>&1
@@ -87,13 +87,13 @@ sacctmgr -i add user "$2" account="$1"
 _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log", "slurm-share-agent.log")
 _DAEMONS_S = 60.0
 _PATIENCE_S = 120.0
-"""What a program on a host gets where the caller names no time: an srun that no node will ever take ends then."""
+"""Default timeout of a program on a host, for example of an srun that no node will ever accept."""
 _KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
 
 
 @dataclass(frozen=True)
 class Status:
-    """One look at a cluster."""
+    """State of a cluster at one moment."""
 
     name: str
     slurm_version: str
@@ -101,11 +101,11 @@ class Status:
     accounting: bool
     hosts_up: Mapping[str, bool]
     nodes: Mapping[str, str]
-    """Slurm's own word for each compute node's state; empty: the controller did not answer."""
+    """Slurm's state of each compute node; empty: the controller did not answer."""
 
 
 class Cluster:
-    """One cluster that is up, from `Cluster.up` or `Cluster.attach`; as a context manager it goes down at the end."""
+    """A cluster that is up, from `Cluster.up` or `Cluster.attach`; as a context manager it is taken down at the end."""
 
     def __init__(
         self,
@@ -164,39 +164,37 @@ class Cluster:
         without: Collection[str] = (),
         say: progress.Say = progress.to_stderr,
     ) -> Cluster:
-        """Bring up a cluster of ctl, login and `nodes` compute nodes, and return it once Slurm calls every node idle.
+        """Bring up a cluster of ctl, login and `nodes` compute nodes; return it when Slurm reports every node idle.
 
-        With `cgroup`, jobs are in cgroup v1, their memory and devices confined; with `cgroup_v2`, in v2, their devices.
-        With `accounting`, slurmdbd keeps what every job used in a MariaDB on ctl; both users are in the account `lab`.
-        With `agents`, every compute node runs `slurm-share agent`; with `prometheus` too, and Prometheus on ctl
-        scrapes them. Members of the group `gpu-operators`, whom nobody is in, may ask both.
-        With `auth="slurm"`, who asks is proved by Slurm's own key and not by munge. With `uuids`, slurmd finds the GPUs
-        by itself (AutoDetect=nvidia), and since 25.11 calls them by their UUIDs in Prolog and Epilog. With
-        `pyslurm`, our commands find a pyslurm that was built for the release. `upgrade_to`
-        names the release that `upgrade` brings a host to; both plugin objects are then on every host.
-        With `alike`, every compute node has the four GPUs of n1; else the others have two.
-        With `packages`, library and plugin come from our .deb files, which are built where need be.
-        `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
-        partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
-        that really runs. Raises Misuse when it cannot be as asked, ClusterError when it does not come up; then
-        nothing of it is left.
+        `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` their devices in v2. `accounting`
+        adds slurmdbd and MariaDB on ctl; both users are in the account `lab`. `agents` runs `slurm-share agent` on
+        every compute node; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has no
+        members, may query both. `auth="slurm"` uses Slurm's own key instead of munge. `uuids` makes slurmd find the
+        GPUs (AutoDetect=nvidia), which since 25.11 are named by UUID in Prolog and Epilog. `pyslurm` installs a pyslurm
+        built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin objects are
+        then on every host. `alike` gives every compute node the four GPUs of n1; otherwise the others have two.
+        `packages` installs library and plugin from our .deb files, which are built if necessary.
+
+        `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours with the same keyword (and node or
+        partition name). `without` names parts of our software to omit. `slurm_release` is the release that really runs.
+        Raises Misuse for an impossible request, ClusterError if the cluster does not come up; nothing is left then.
         """
         tools.require_root()
         check_request(name, slurm, nodes, without)
         _check_kinds(auth, accounting, uuids, upgrade_to, slurm, without)
         agents = agents or prometheus
         if packages and (agents or upgrade_to or {"python", "plugin"} & set(without)):
-            raise Misuse("--packages install library and plugin, and nothing else; leave the other options out")
+            raise Misuse("--packages installs library and plugin only; omit the other options")
         if agents and "python" in without:
-            raise Misuse("agents are of the part `python` of our software; leave --without python out")
+            raise Misuse("agents need the part `python` of our software; omit --without python")
         parts = [part for part in PARTS if part not in without]
         layers.require(parts)
         if cgroup and cgroup_v2:
-            raise Misuse("--cgroup and --cgroup-v2 are two ways for one thing; choose one")
-        for kind in [building.V1] * cgroup + [building.V2] * cgroup_v2:
-            building.require_cgroup(kind)
+            raise Misuse("--cgroup and --cgroup-v2 exclude each other; choose one")
+        for kind in [namespaces.V1] * cgroup + [namespaces.V2] * cgroup_v2:
+            namespaces.require_cgroup(kind)
         busy = f"cluster {name} is being brought up or down by another process; wait for it, or choose another --name"
-        with locks.at_once(paths.lock_file(name), busy):
+        with locks.exclusively(paths.lock_file(name), busy):
             _clear_remains(name, say)
             tools.need_run_tools(say)
             root = rootfs.root_for(slurm, say)
@@ -225,30 +223,30 @@ class Cluster:
             hosts = make_hosts(nodes, alike=alike)
             cluster = cls(name, root, hosts, stack, **kinds, auth=auth, uuids=uuids, pyslurm=pyslurm, ahead=ahead)
             try:
-                cluster._raise(parts, slurm_conf_extra, shards_per_gpu)
+                cluster._start(parts, slurm_conf_extra, shards_per_gpu)
             except BaseException:
-                building.demolish(name)
+                namespaces.end_cluster(name)
                 raise
             return cluster
 
     @classmethod
     def attach(cls, name: str = DEFAULT_NAME) -> Cluster:
-        """The cluster of that name, which is up already. Raises Misuse when it is not."""
+        """Return the running cluster of that name. Raises Misuse if it is not up."""
         _check_name(name)
         tools.require_root()
         state = _read_state(name)
-        if state is None or not state["ready"] or not building.alive(name):
+        if state is None or not state["ready"] or not namespaces.alive(name):
             others = f" (up: {', '.join(running())})" if running() else ""
             raise Misuse(f"cluster {name} is not up{others}; bring it up with: cluster --name {name} up")
         hosts = [Host(**fields) for fields in state["hosts"]]
-        # not there: brought up by an older checkout
+        # a key that is missing: an older checkout brought the cluster up
         kinds = {kind: state.get(kind, False) for kind in _KINDS}
         kinds["auth"] = kinds["auth"] or "munge"
         ahead = upgrade.Ahead.of_state(state.get("ahead"))
         return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds, ahead=ahead)
 
     def down(self) -> None:
-        """Take the cluster down; nothing of it is left. Doing so twice is fine."""
+        """Take the cluster down and remove everything; can be repeated."""
         take_down(self.name)
 
     def __enter__(self) -> Cluster:
@@ -263,7 +261,7 @@ class Cluster:
 
     @property
     def slurm_release(self) -> str:
-        """The release that runs, 26.05 or 24.11, whatever was asked for."""
+        """The release that runs, 26.05 or 24.11, whichever was requested."""
         return self.root_facts.release
 
     @property
@@ -273,36 +271,37 @@ class Cluster:
 
     @property
     def compute_nodes(self) -> tuple[str, ...]:
-        """The names of the nodes with a slurmd."""
+        """Names of the nodes with a slurmd."""
         return tuple(host.name for host in self.hosts.values() if host.is_compute)
 
     @property
     def conf(self) -> Path:
-        """What every host sees as /etc/slurm, from outside."""
+        """Folder that every host sees as /etc/slurm, as seen from outside."""
         return self._tree / "conf"
 
     @property
     def site(self) -> Path:
-        """What every host sees as /etc/slurm-share, from outside."""
+        """Folder that every host sees as /etc/slurm-share, as seen from outside."""
         return self._tree / "site"
 
     @property
     def home(self) -> Path:
-        """What every host sees as /home, from outside."""
+        """Folder that every host sees as /home, as seen from outside."""
         return self._tree / "home"
 
     def root(self, node: str) -> Path:
-        """The root folder of a host, from outside; its absolute symbolic links point to the machine's own files."""
+        """Return a host's root folder as seen from outside; its absolute symbolic links lead to the machine's own
+        files."""
         return Path(f"/proc/{self._pid(node)}/root")
 
     def is_up(self, node: str) -> bool:
-        """Whether the host has power."""
-        return building.alive(self.name, self._host(node).name) is not None
+        """Return whether a host is running."""
+        return namespaces.alive(self.name, self._host(node).name) is not None
 
     def status(self) -> Status:
-        """One look at hosts and nodes; a controller that does not answer within 5 s shows as no nodes.
+        """Return the state of hosts and nodes; without nodes if the controller does not answer within 5 s.
 
-        A node is called idle also where Slurm calls it planned: so it does for a moment after a job has waited.
+        A node that Slurm calls planned is shown as idle: Slurm uses that state for a moment after a job has waited.
         """
         nodes: dict[str, str] = {}
         if self.is_up("ctl"):
@@ -310,7 +309,7 @@ class Cluster:
                 said = self.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], timeout=5.0).stdout
                 nodes = dict(line.replace(" planned", " idle").split() for line in said.splitlines())
             except NotDone:
-                pass  # unknown is shown as unknown
+                pass  # leave the nodes empty
         up = {name: self.is_up(name) for name in self.hosts}
         return Status(self.name, self.slurm_version, self.cgroup, self.accounting, up, nodes)
 
@@ -326,13 +325,13 @@ class Cluster:
         check: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> CompletedProcess[str]:
-        """Run a program on a host as root, in /root, and return its code and what it said.
+        """Run a program on a host as root, in /root, and return its exit code and output.
 
-        Raises NotDone past `timeout` seconds (the program is then ended), Misuse when the host is down, CommandFailed
-        with `check` on a code other than 0.
+        Raises NotDone after `timeout` seconds, when the program is killed, Misuse if the host is down, and with `check`
+        CommandFailed for a code other than 0.
         """
         command = self._enter(node, argv, cwd="/root")
-        whole = {**building.INSIDE_ENV, "HOME": "/root", "USER": "root", "LOGNAME": "root", **(env or {})}
+        whole = {**namespaces.INSIDE_ENV, "HOME": "/root", "USER": "root", "LOGNAME": "root", **(env or {})}
         return process.run(command, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
     def as_user(
@@ -346,7 +345,7 @@ class Cluster:
         check: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> CompletedProcess[str]:
-        """Run a program, or a piece of bash, as a user in the home folder; else like `exec`."""
+        """Run a program, or a piece of bash, as a user in the home folder; otherwise like `exec`."""
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else command
         person = _user(user)
         entered = self._enter(node, argv, cwd=f"/home/{user}", uid=person.uid)
@@ -354,37 +353,39 @@ class Cluster:
         return process.run(entered, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
     def become(self, node: str, argv: Sequence[str], *, user: str | None = None) -> NoReturn:
-        """Replace this process with a program on a host: same exit code, same streams, a terminal where we have one."""
-        terminal = os.isatty(0) and os.isatty(1)  # the program's own; Python's sys.stdin may be anything, or None
+        """Replace this process with a program on a host: the same exit code and streams, and a terminal if there is
+        one."""
+        # the file descriptors, since Python's sys.stdin may be replaced or None
+        terminal = os.isatty(0) and os.isatty(1)
         if terminal:
-            # Our terminal does not exist in the host's /dev/pts: script(1) makes one there, and passes codes on (-e).
+            # Our terminal is not in the host's /dev/pts: script(1) makes one there and passes exit codes on (-e).
             argv = ["/usr/bin/script", "-qefc", shlex.join(argv), "/dev/null"]
         keep = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
         if user is None:
             root_env = {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash"}
-            process.become(self._enter(node, argv, cwd="/root"), {**building.INSIDE_ENV, **root_env, **keep})
+            process.become(self._enter(node, argv, cwd="/root"), {**namespaces.INSIDE_ENV, **root_env, **keep})
         entered = self._enter(node, argv, cwd=f"/home/{user}", uid=_user(user).uid)
         process.become(entered, {**_user_env(user), **keep})
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
     def sbatch(self, user: str, script: str, *options: str, node: str = "login") -> int:
-        """Submit a batch script (its text; `#!/bin/bash` is added where missing) and return the job id.
+        """Submit a batch script (its text; `#!/bin/bash` is added if missing) and return the job id.
 
-        Raises CommandFailed, with sbatch's own words, when Slurm refuses it.
+        Raises CommandFailed, with sbatch's message, if Slurm refuses it.
         """
         text = script if script.startswith("#!") else "#!/bin/bash\n" + script
         done = self.as_user(user, ["sbatch", "--parsable", *options], node=node, input=text, check=True)
         return int(done.stdout.strip().split(";")[0])
 
     def job(self, job_id: int) -> str:
-        """What `scontrol show job` says about a job, one line per record. Raises CommandFailed for an unknown one."""
+        """Return the output of `scontrol show job`, one line per record. Raises CommandFailed for an unknown job."""
         return self.exec("ctl", ["scontrol", "-o", "show", "job", str(job_id)], check=True).stdout
 
     def wait(self, job_id: int, timeout: float = _PATIENCE_S) -> str:
-        """Wait until a job (or every task of an array) has ended and its epilog is done; return its state.
+        """Wait until a job (or every task of an array) has ended and its Epilog is done; return its state.
 
-        For an array with different ends: the first that is not COMPLETED. Raises NotDone past `timeout` seconds.
+        For an array, the first state that is not COMPLETED. Raises NotDone after `timeout` seconds.
         """
         states: list[str] = []
 
@@ -396,7 +397,8 @@ class Cluster:
         return next((state for state in states if state != "COMPLETED"), "COMPLETED")
 
     def wait_running(self, job_id: int, timeout: float = _PATIENCE_S) -> None:
-        """Wait until a job (or a task of an array) runs. Raises NotDone past `timeout` s or when it ended before."""
+        """Wait until a job (or a task of an array) runs. Raises NotDone after `timeout` seconds, or if it ended
+        before."""
         states: list[str] = []
 
         def running_or_ended() -> bool:
@@ -409,16 +411,16 @@ class Cluster:
             raise NotDone(what, timeout, ", ".join(states))
 
     def output(self, job_id: int) -> str:
-        """What a batch job wrote on its stdout (for an array: all tasks, in the order of their files)."""
+        """Return a batch job's stdout (for an array: that of all tasks, in the order of their files)."""
         files = sorted(set(re.findall(r"\bStdOut=(\S+)", self.job(job_id))))
         return "".join(self.exec("login", ["cat", "--", path], check=True).stdout for path in files)
 
     def jobs(self) -> list[str]:
-        """The ids of the jobs that are pending, running or completing."""
+        """Return the ids of the jobs that are pending, running or completing."""
         return self.exec("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split()
 
     def settle(self, timeout: float = _PATIENCE_S) -> list[str]:
-        """Wait until no job is completing (its epilog runs) any more; return the ids of those pending or running."""
+        """Wait until no job is completing (in its Epilog); return the ids of those pending or running."""
         rows: list[list[str]] = []
 
         def settled() -> bool:
@@ -430,7 +432,7 @@ class Cluster:
         return [job for job, _ in rows]
 
     def cancel_all(self, timeout: float = _PATIENCE_S) -> None:
-        """Cancel every job and wait until none is left. Raises NotDone past `timeout` seconds."""
+        """Cancel every job and wait until none is left. Raises NotDone after `timeout` seconds."""
         for user in USERS:
             self.exec("ctl", ["scancel", "-f", "-u", user.name])
         self.exec("ctl", ["scancel", "-f", "-u", "root"])
@@ -439,16 +441,16 @@ class Cluster:
     # ---- power --------------------------------------------------------------------------------------------------
 
     def kill(self, node: str) -> None:
-        """Cut a host's power: everything on it ends at once, it stays down, its disk keeps what was on it."""
+        """Cut a host's power: all its processes end at once and it stays down; its disk keeps its content."""
         self._pid(node)
-        building.power_off(self.name, node)
+        namespaces.power_off(self.name, node)
 
     @modes.usual_umask()
     def reboot(self, node: str) -> None:
-        """Cut a host's power (where it has any), boot it again and start its daemons; /run and /tmp are empty then."""
+        """Cut a host's power if it runs, boot it and start its daemons; /run and /tmp are empty then."""
         host = self._host(node)
-        building.power_off(self.name, node)
-        building.boot(self.name, [host], self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
+        namespaces.power_off(self.name, node)
+        namespaces.boot(self.name, [host], self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
         self._start_daemons([host])
         if host.is_compute and self.is_up("ctl"):
             process.wait_until(
@@ -458,10 +460,10 @@ class Cluster:
     # ---- upgrade ------------------------------------------------------------------------------------------------
 
     def upgrade(self, node: str) -> None:
-        """Put the newer release's packages in the place of a host's own, as a package manager does: Slurm's daemons end
-        and start anew over the same state, and everything else runs on, jobs and their slurmstepd as well.
+        """Install the newer release on a host as a package manager does: Slurm's daemons restart with the same state,
+        and everything else runs on, jobs and their slurmstepd included.
 
-        Doing so twice is fine. Raises Misuse where the cluster was not brought up with `upgrade_to`.
+        Can be repeated. Raises Misuse if the cluster was brought up without `upgrade_to`.
         """
         host = self._host(node)
         if self.ahead is None:
@@ -479,14 +481,14 @@ class Cluster:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _raise(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
+    def _start(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
         run = paths.run_dir(self.name)
-        run.mkdir(parents=True, exist_ok=True, mode=0o755)  # the plugin objects of an upgrade lie there already
+        run.mkdir(parents=True, exist_ok=True, mode=0o755)  # an upgrade has put the plugin objects there already
         self._write_state(ready=False)
         hosts = list(self.hosts.values())
-        building.make_building(self.name, hosts)
+        namespaces.start_cluster(self.name, hosts)
         self._configure(parts, extra, shards_per_gpu)
-        building.boot(self.name, hosts, self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
+        namespaces.boot(self.name, hosts, self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
         self.write_lua_settings()
         self._start_daemons(hosts)
         if self.accounting:
@@ -546,18 +548,18 @@ class Cluster:
                 os.chown(job, user.uid, user.uid)
 
     def write_config(self, text: str) -> None:
-        """Give every host this config.toml, and the controller's job_submit.lua the settings in it."""
+        """Write this config.toml for every host, and its settings for the controller's job_submit.lua."""
         (self.site / "config.toml").write_text(text)
         self.write_lua_settings()
 
     def write_lua_settings(self) -> None:
-        """Write config.toml in the form that job_submit.lua reads, where our library is installed."""
+        """Write the settings that job_submit.lua reads, on hosts with our library."""
         program = f"{conf.HOOKS}/slurm-share"
         # A config.toml with mistakes is refused, and job_submit.lua keeps the earlier settings: some tests need that.
         self.exec("ctl", ["/bin/sh", "-c", f"[ ! -e {program} ] || {program} config write-lua"])
 
     def _give_operators(self, name: str, text: str) -> None:
-        """A file beside config.toml that operators, and nobody else, can read."""
+        """Write a file next to config.toml that only operators can read."""
         file = self.site / name
         file.touch(0o600)
         file.write_text(text + "\n")
@@ -616,10 +618,10 @@ class Cluster:
         (run / "state.new").replace(run / "state.json")
 
     def _enter(self, node: str, argv: Sequence[str], *, cwd: str, uid: int | None = None) -> list[str]:
-        return building.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self._cgroups)
+        return namespaces.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self._cgroups)
 
     def _pid(self, node: str) -> int:
-        identity = building.alive(self.name, self._host(node).name)
+        identity = namespaces.alive(self.name, self._host(node).name)
         if identity is None:
             raise Misuse(
                 f"{node} of cluster {self.name} is down; start it with: cluster --name {self.name} reboot {node}"
@@ -633,7 +635,7 @@ class Cluster:
 
     @property
     def _cgroups(self) -> str:
-        return building.V1 if self.cgroup else building.V2 if self.cgroup_v2 else ""
+        return namespaces.V1 if self.cgroup else namespaces.V2 if self.cgroup_v2 else ""
 
     @property
     def _ahead_layers(self) -> str:
@@ -641,7 +643,7 @@ class Cluster:
 
     @property
     def _tree(self) -> Path:
-        identity: Identity | None = building.alive(self.name)
+        identity: Identity | None = namespaces.alive(self.name)
         if identity is None:
             raise Misuse(f"cluster {self.name} is not up; bring it up with: cluster --name {self.name} up")
         return Path(f"/proc/{identity.pid}/root{paths.run_dir(self.name)}/tree")
@@ -649,40 +651,41 @@ class Cluster:
 
 @modes.usual_umask()
 def take_down(name: str) -> bool:
-    """Take a cluster down, whole or broken; return whether there was anything. Raises Misuse while it is busy."""
+    """Take a cluster down, whole or broken; return whether there was one. Raises Misuse while another process uses
+    it."""
     _check_name(name)
     tools.require_root()
     busy = f"cluster {name} is being brought up or down by another process; end that one first"
-    with locks.at_once(paths.lock_file(name), busy):
+    with locks.exclusively(paths.lock_file(name), busy):
         there = _there(name)
-        building.demolish(name)
+        namespaces.end_cluster(name)
     return there
 
 
 def running() -> list[str]:
-    """The names of all clusters with a run directory, whole or broken."""
+    """Return the names of all clusters with a run directory, whole or broken."""
     return sorted(path.name for path in paths.RUN_ROOT.glob("*/") if path.is_dir())
 
 
 def parse_states(records: str) -> list[str]:
-    """The JobState of every record `scontrol -o show job` printed, in its order."""
+    """Return the JobState of every record that `scontrol -o show job` printed, in order."""
     return re.findall(r"\bJobState=(\w+)", records)
 
 
 def _there(name: str) -> bool:
-    return paths.run_dir(name).exists() or bool(building.processes(name)) or bool(building.cgroups(name))
+    return paths.run_dir(name).exists() or bool(namespaces.processes(name)) or bool(namespaces.cgroups(name))
 
 
 def _clear_remains(name: str, say: progress.Say) -> None:
     state = _read_state(name)
-    if state is not None and state["ready"] and building.alive(name):
+    if state is not None and state["ready"] and namespaces.alive(name):
         version = state["root"]["slurm_version"]
         raise Misuse(
             f"cluster {name} is up already (Slurm {version}); use it, or take it down with: cluster --name {name} down"
         )
     if _there(name):
         say(f"  clearing what an earlier cluster {name} left behind")
-        building.demolish(name)
+        namespaces.end_cluster(name)
 
 
 def _read_state(name: str) -> dict | None:  # type: ignore[type-arg]
@@ -693,7 +696,7 @@ def _read_state(name: str) -> dict | None:  # type: ignore[type-arg]
 
 
 def check_request(name: str, slurm: str, nodes: int, without: Collection[str]) -> None:
-    """Raise Misuse unless these can be meant for `up`; looks at nothing but the words."""
+    """Raise Misuse for invalid arguments of `up`, without looking at the machine."""
     _check_name(name)
     if slurm not in RELEASES:
         raise Misuse(f"Slurm {slurm} is not one of {', '.join(RELEASES)}; choose one with --slurm")
@@ -708,17 +711,17 @@ def _check_kinds(
     auth: str, accounting: bool, uuids: bool, upgrade_to: str, slurm: str, without: Collection[str]
 ) -> None:
     if auth not in ("munge", "slurm"):
-        raise Misuse(f"Slurm proves who asks by munge or by slurm, not by {auth!r}; choose one with --auth")
+        raise Misuse(f"--auth is munge or slurm, not {auth!r}")
     if auth == "slurm" and accounting:
-        raise Misuse("--accounting is set up for munge only; leave --auth out")
+        raise Misuse("--accounting works with munge only; omit --auth")
     if uuids and "simgpu" in without:
-        raise Misuse("--uuids are those of the simulated GPUs; leave --without simgpu out")
+        raise Misuse("--uuids needs the simulated GPUs; omit --without simgpu")
     if upgrade_to and upgrade_to not in RELEASES:
         raise Misuse(f"Slurm {upgrade_to} is not one of {', '.join(RELEASES)}; choose one with --upgrade-to")
     if upgrade_to and tuple(map(int, upgrade_to.split("."))) <= tuple(map(int, slurm.split("."))):
-        raise Misuse(f"Slurm {upgrade_to} is not newer than {slurm}, and Slurm's state is never read by an older one")
+        raise Misuse(f"Slurm {upgrade_to} is not newer than {slurm}, and an older release cannot read its state")
     if upgrade_to and (accounting or auth != "munge"):
-        raise Misuse("--upgrade-to is for a cluster with munge and without accounting; leave the other option out")
+        raise Misuse("--upgrade-to needs munge and no accounting; omit the other option")
 
 
 def _check_name(name: str) -> None:
@@ -735,4 +738,4 @@ def _user(name: str) -> User:
 
 def _user_env(user: str) -> dict[str, str]:
     home = f"/home/{user}"
-    return {**building.INSIDE_ENV, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "PWD": home}
+    return {**namespaces.INSIDE_ENV, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "PWD": home}

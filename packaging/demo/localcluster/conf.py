@@ -1,4 +1,4 @@
-"""The text of a cluster's configuration files: values in, text out, nothing touched."""
+"""Configuration files of a cluster: functions from values to text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from .records import Host
 
 SHARDS_PER_GPU = 720720
-"""Divides by every share from 1 to 16, so that N array tasks fit on a GPU exactly."""
+"""Divisible by every number of tasks from 1 to 16, so that N array tasks fit on a GPU exactly."""
 GPU_TYPE = "simulated"
-"""The gres type: Slurm's own screens say that no real GPU is behind it."""
+"""The gres type, which shows on Slurm's own screens that the GPUs are not real."""
 ACCOUNT = "lab"
-"""The account everybody is in, on a cluster with accounting."""
+"""The account of all users, on a cluster with accounting."""
 PLUGIN = "/usr/lib/slurm-share/share_gpu.so"
 HOOKS = "/opt/slurm-share/bin"
 
@@ -30,7 +30,7 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 JobAcctGatherType=jobacct_gather/linux
 """
-"""The kernel's controllers of memory are v1's, so processes are counted one by one."""
+"""The memory controllers are v1's, so memory is counted process by process."""
 _BASE = """\
 ClusterName=demo
 SlurmctldHost=ctl
@@ -64,12 +64,12 @@ _OWN_AUTH = """\
 AuthType=auth/slurm
 CredType=auth/slurm
 """
-"""Slurm's own key, slurm.key, in the place of munge's."""
+"""Slurm's own key, slurm.key, instead of munge's."""
 _ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=ctl
 """
-"""Nothing else: no limit is enforced and no priority changes, so jobs run as without it."""
+"""Accounting only records: no limit is enforced and no priority changes, so jobs run as without it."""
 SLURMDBD_CONF = """\
 AuthType=auth/munge
 DbdHost=ctl
@@ -82,7 +82,7 @@ LogFile=/var/log/slurm/slurmdbd.log
 PidFile=/run/slurm/slurmdbd.pid
 DebugLevel=info
 """
-"""slurmdbd.conf. No password: MariaDB asks the kernel who is at the other end of its socket."""
+"""slurmdbd.conf. No password: MariaDB identifies the client of its socket through the kernel."""
 MARIADB_CNF = """\
 [mariadbd]
 user = slurm
@@ -98,9 +98,9 @@ innodb-undo-tablespaces = 0
 innodb-autoextend-increment = 4
 innodb-temp-data-file-path = ibtmp1:4M:autoextend
 """
-"""MariaDB's settings, for a database that lives as long as its cluster."""
+"""Settings of a MariaDB that exists as long as its cluster."""
 _REPEATABLE = ("nodename", "partitionname", "nodeset", "downnodes")
-"""Keywords that may stand in slurm.conf once per name."""
+"""Keywords that may occur in slurm.conf once per name."""
 
 
 SITE_CONFIG = """\
@@ -111,13 +111,13 @@ simulated_gpus = true                  # this cluster has no others
 mps_control = "/usr/local/bin/nvidia-cuda-mps-control"     # the simulated one
 exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has it
 """
-"""/etc/slurm-share/config.toml as every host of the cluster finds it."""
+"""/etc/slurm-share/config.toml of every host of the cluster."""
 
 
 OPERATORS, OPERATORS_GID = "gpu-operators", 991
-"""The group that may see everybody's load, where the cluster has agents."""
+"""Group that may see every user's load, on a cluster with agents."""
 AGENT_UID = 990
-"""Of slurm-share, whom the agents run as."""
+"""Uid of slurm-share, the user of the agents."""
 AGENT_TOKEN = "token-of-the-local-cluster"
 SITE_AGENTS = """\
 operators_group = "gpu-operators"
@@ -126,7 +126,7 @@ agent_interval_s = 1.0
 prometheus_url = "http://ctl:9090"
 prometheus_token_file = "/etc/slurm-share/prometheus.token"
 """
-"""What config.toml has besides, on a cluster with agents."""
+"""Additional lines of config.toml on a cluster with agents."""
 PROMETHEUS = """\
 global:
   scrape_interval: 2s
@@ -144,7 +144,7 @@ PROMETHEUS_WEB = """\
 basic_auth_users:
   operator: $2b$04$slurmsharedemoclusterunIToeAEBu.uCBbxbw1SisyPvyjAXIy2
 """
-"""web.yml: the server is asked by operators alone; the hash (bcrypt, its lowest cost) is of PROMETHEUS_LOGIN."""
+"""web.yml: only operators may query the server; the hash (bcrypt, lowest cost) is of PROMETHEUS_LOGIN."""
 
 
 EXAMPLE_JOB = """\
@@ -154,7 +154,7 @@ srun bash -c 'echo "task $SLURM_SHARE_RANK of $SLURM_SHARE_SIZE on $SLURMD_NODEN
 slot $SLURM_SHARE_SLOT, GPU $CUDA_VISIBLE_DEVICES"'
 srun simgpu-task --memory 2000M --load 20 --seconds 10
 """
-"""job.sh in every user's home: something to submit at once."""
+"""job.sh in every user's home, an example to submit."""
 
 
 def slurm_conf(
@@ -168,7 +168,7 @@ def slurm_conf(
     auth: str = "munge",
     extra: str = "",
 ) -> str:
-    """slurm.conf. A line of `extra` takes the place of ours with the same keyword (and, for nodes, the same name)."""
+    """Return slurm.conf. A line of `extra` replaces ours with the same keyword (for nodes: and the same name)."""
     nodes = [host for host in hosts if host.is_compute]
     names = ",".join(host.name for host in nodes)
     lines = [*_BASE.splitlines(), *_CGROUPS[cgroup].splitlines()]
@@ -193,7 +193,7 @@ def slurm_conf(
 
 
 def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False) -> str:
-    """gres.conf: the device nodes of every node, and its shards. `uuids`: slurmd asks the driver about the GPUs."""
+    """Return gres.conf: the device files and shards of every node. `uuids`: slurmd asks the driver for the GPUs."""
     lines = ["AutoDetect=nvidia"] if uuids else []
     for host in hosts:
         if not host.gpus:
@@ -206,8 +206,8 @@ def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False
 
 
 def cgroup_conf(cgroup: str) -> str:
-    """cgroup.conf: RAM and devices confined, or no cgroups at all. Cores never: the CPU counts are claims. In v2
-    nothing but devices, by a program in the kernel: beside v1's controllers it has none of its own."""
+    """Return cgroup.conf: memory and devices confined, or no cgroups. Cores are never confined, since the CPU counts
+    are not the machine's. In v2 only devices are, by a BPF program: next to v1 the tree has no controllers."""
     if not cgroup:
         return "CgroupPlugin=disabled\n"
     if cgroup == "v2":
@@ -216,12 +216,12 @@ def cgroup_conf(cgroup: str) -> str:
 
 
 def plugstack_conf(parts: Collection[str]) -> str:
-    """plugstack.conf; the plugin is `optional`, as on a real site: it must never drain a node."""
+    """Return plugstack.conf; the plugin is `optional`, as on a real site: it must never drain a node."""
     return f"optional {PLUGIN}\n" if "plugin" in parts else ""
 
 
 def hosts_file(hosts: Sequence[Host]) -> str:
-    """/etc/hosts, the only source of names inside."""
+    """Return /etc/hosts, the only source of names on the hosts."""
     return "127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in hosts)
 
 

@@ -1,9 +1,8 @@
-"""What can go wrong with a local cluster, and how it is told.
+"""Errors of local clusters.
 
-ClusterError            anything below; its text is one sentence for a person
-  Misuse                the caller asked for something that cannot be (exit 2)
-  CommandFailed         a program ended with a code other than 0 (keeps command, code, output)
-  NotDone               something did not become true in its time (keeps what was waited for)
+ClusterError base of all; its text is one sentence for the user Misuse the request is impossible (exit code 2)
+CommandFailed a program ended with a code other than 0 (keeps command, code, output) NotDone a condition was not met in
+time (keeps what was waited for)
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from collections.abc import Sequence
 
 
 class ClusterError(Exception):
-    """Anything that stops a local cluster; `str()` of it is the sentence to print."""
+    """Error that stops a local cluster; `str()` of it is the sentence to print."""
 
     exit_code = 1
 
 
 class Misuse(ClusterError):
-    """The request cannot be met as written: unknown node, cluster not up, part of the checkout missing."""
+    """Request that is impossible as written: unknown node, cluster not up, part of the checkout missing."""
 
     exit_code = 2
 
 
 class CommandFailed(ClusterError):
-    """A program ended with a code other than 0."""
+    """Exit of a program with a code other than 0."""
 
     def __init__(self, argv: Sequence[str], returncode: int, output: str) -> None:
         self.argv = tuple(argv)
@@ -42,7 +41,7 @@ class CommandFailed(ClusterError):
 
 
 class NotDone(ClusterError):
-    """Something did not happen within the time it was given."""
+    """Condition that was not met within its time limit."""
 
     def __init__(self, what: str, seconds: float, detail: str = "") -> None:
         self.what = what

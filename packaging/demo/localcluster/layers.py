@@ -1,9 +1,9 @@
-"""Our software as a site installs it, in layers over a root: third-party packages, then the checkout itself.
+"""Our software as a site installs it, in layers over a root: third-party packages, then the checkout.
 
-Where accounting is asked for, the database and its daemon are a layer too; so is Prometheus.
+The database for accounting, Prometheus and sackd are optional layers.
 
-Each layer is a folder that overlayfs puts over the root, named by a hash of what went into it: an unchanged checkout
-costs a look at its files, a changed one the seconds of its own installation.
+Each layer is a folder that overlayfs puts over the root, named by a hash of its inputs: an unchanged checkout is only
+scanned, a changed one is installed in seconds.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ _NOT_SOURCE = ("__pycache__", "build", "dist", ".git", ".mypy_cache", ".ruff_cac
 _NOT_SOURCE_ENDINGS = (".o", ".so", ".pyc", ".egg-info", ".swp", "~")
 _PREFIX = "/opt/slurm-share"
 _BUILD_PREFIX = "/opt/slurm-share-build"
-"""The build backend, apart from what a site would have."""
+"""The build backend, kept apart from a site's packages."""
 _SCREEN_PREFIX = "/opt/slurm-share-tui"
-"""All of it once more, with the extra `tui`: msgspec loads typing_extensions where it finds it, and beside the screens'
-packages the hooks of every job would pay for that with a fifth of their start."""
+"""A second installation with the extra `tui`: msgspec loads typing_extensions if it is installed, and with the
+dashboard's packages every job's hooks would start a fifth more slowly.
+"""
 _WITNESSES = ("gpustat", "nvitop")
-"""Others' GPU monitors, in an environment of their own: they tell what they see without knowing of us."""
+"""Independent GPU monitors, in an environment of their own."""
 _WITNESS_PREFIX = "/opt/witnesses"
 _GENERATION = 2
-"""Raised when layers of the same sources come out different. 2: modes no longer depend on the caller's umask."""
+"""Increased when the same sources give other layers. 2: modes no longer depend on the caller's umask."""
 _KEEP_LAYERS = 6
-"""Site layers kept per release; an older one goes, unless a cluster stands on it."""
+"""Site layers to keep per release; older ones are removed unless a cluster uses them."""
 
 _INSTALL_DEPENDENCIES = """\
 set -e
@@ -95,7 +96,7 @@ done
 [ ! -e "$3/bin/llload-tui" ] || ln -sf "$3/bin/llload-tui" /usr/local/bin/
 """
 _ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core")
-"""The daemons and the client alone: mariadb-server's set-up wants an init system."""
+"""The daemon and the client only: the installation of mariadb-server needs an init system."""
 _INSTALL_ACCOUNTING = """\
 set -e
 [ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/  # the root's own may be of another day and another network
@@ -108,8 +109,9 @@ cp /mnt/slurm.cnf /etc/mysql/mariadb.conf.d/
 install -d -o slurm -g slurm /var/lib/slurm
 mariadb-install-db --user=slurm --skip-test-db --skip-name-resolve --auth-root-authentication-method=socket
 """
-"""mariadb-install-db makes two accounts that may do anything, root and its --user, known by who they are on this host:
-without passwords, through the socket only."""
+"""mariadb-install-db makes two accounts with all rights, root and its --user, which log in through the socket as the
+same Unix users, without passwords.
+"""
 _INSTALL_PROMETHEUS = """\
 set -e
 [ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/
@@ -149,13 +151,13 @@ def stack(
     with_pyslurm: bool = False,
     packages: Path | None = None,
 ) -> str:
-    """The lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
+    """Return the lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
 
-    With `accounting`, slurmdbd and MariaDB are among them; with `prometheus`, Prometheus; with `sackd`, that daemon;
-    with `with_pyslurm`, a pyslurm for our Python. `packages`: a folder with our .deb files, from which the parts
-    `python` and `plugin` come then.
+    `accounting` adds slurmdbd and MariaDB, `prometheus` Prometheus, `sackd` that daemon, and `with_pyslurm` a pyslurm
+    for our Python. `packages`: a folder with our .deb files, from which the parts `python` and `plugin` are then
+    installed.
 
-    Raises Misuse where a part is not in the checkout, ClusterError where it does not build.
+    Raises Misuse if the checkout lacks a part, ClusterError if one does not build.
     """
     require(parts)
     lower, lock = root.path, paths.cache() / f"layers-{root.release}.lock"
@@ -163,7 +165,7 @@ def stack(
     if with_pyslurm:
         with locks.waiting(lock, say):
             dependencies = _dependencies(root, lower, say)
-        # Under a lock of its own: it takes minutes, and few want it.
+        # a lock of its own, since the build takes minutes and few need it
         with locks.waiting(paths.cache() / f"pyslurm-{root.release}.lock", say):
             above = f"{_pyslurm(root, dependencies, say)}:"
     with locks.waiting(lock, say):
@@ -174,8 +176,8 @@ def stack(
             lower = f"{_dependencies(root, lower, say)}:{lower}"
         if parts:
             lower = f"{_site(root, lower, parts, say)}:{lower}"
-        # Beneath ours, which are made without them: the same layers then serve every kind of cluster. Prometheus on
-        # top, for it alone adds a user to /etc/passwd.
+        # Below our layers, which are built without them, so that all kinds of cluster share ours. Prometheus comes
+        # first, because only it adds a user to /etc/passwd.
         beneath = [_prometheus(root, say)] if prometheus else []
         beneath += [_accounting(root, say)] if accounting else []
         beneath += [_sackd(root, say)] if sackd else []
@@ -184,7 +186,7 @@ def stack(
 
 
 def require(parts: Collection[str]) -> None:
-    """Raise Misuse unless the checkout has what the parts are made of."""
+    """Raise Misuse unless the checkout has the sources of the parts."""
     for part in parts:
         missing = [name for name in _MUST_EXIST[part] if not (paths.CHECKOUT / name).exists()]
         if missing:
@@ -195,7 +197,7 @@ def require(parts: Collection[str]) -> None:
 
 
 def sources(checkout: Path, parts: Iterable[str]) -> list[Path]:
-    """The files the parts are made of, sorted, relative to the checkout, without what a build leaves behind."""
+    """Return the source files of the parts, sorted and relative to the checkout, without build products."""
     found: list[Path] = []
     for top in (checkout / name for part in parts for name in _SOURCES[part]):
         found += [top] if top.is_file() else _walk(top)
@@ -203,7 +205,7 @@ def sources(checkout: Path, parts: Iterable[str]) -> list[Path]:
 
 
 def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
-    """A short hash over names, modes and contents."""
+    """Return a short hash over names, modes and contents."""
     digest = hashlib.sha256()
     for path in files:
         whole = checkout / path
@@ -213,15 +215,15 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
 
 
 def requirements(pyproject: str) -> tuple[list[str], list[str], list[str]]:
-    """What pyproject.toml asks for on a host: (to build, for commands and hooks, for the screens besides)."""
+    """Return the requirements in pyproject.toml: (to build, for commands and hooks, additionally for the dashboard)."""
     data = tomllib.loads(pyproject)
     extras = data["project"]["optional-dependencies"]
     return sorted(data["build-system"]["requires"]), sorted(extras["hosts"]), sorted(extras["tui"])
 
 
 def download_argv(python: str, python_version: str, machine: str, target: Path, lists: Sequence[Path]) -> list[str]:
-    """The pip call that fetches wheels for another Python than the one it runs on."""
-    # pip takes a wheel's tag literally here: every glibc baseline a wheel may name, up to that of Debian 13.
+    """Return the pip command that fetches wheels for another Python than the one it runs on."""
+    # pip compares the tags of wheels literally: list every glibc version a wheel may name, up to that of Debian 13
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(41, 4, -1)]
     platforms += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
     argv = [
@@ -256,7 +258,7 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
             lists[-1].write_text("\n".join(wanted) + "\n")
         with stage(say, f"Python packages for {root.python_version}"):
             python = tools.python_with_pip(say, paths.cache() / "tools")
-            # gpustat is published as source only; it is pure Python, so a wheel made here fits every Python
+            # gpustat is published as source only; it is pure Python, so a wheel built here suits every Python
             process.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), "gpustat"])
             process.run(download_argv(python, root.python_version, platform.machine(), wheels, lists))
         with stage(say, f"virtual environment {_PREFIX}"):
@@ -287,7 +289,7 @@ def _prometheus(root: Root, say: Say) -> Path:
 
 
 def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
-    """pyslurm in our virtual environment, where `pip install 'slurm-share[pyslurm]'` would put it."""
+    """Build pyslurm into our virtual environment, as `pip install 'slurm-share[pyslurm]'` does."""
     key = hashlib.sha256(json.dumps([str(dependencies), pyslurm.VERSION, pyslurm.INSTALL]).encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
@@ -317,7 +319,7 @@ def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
         shutil.rmtree(wheels)
         for part in (layer / "upper").iterdir():
             if part.name != "opt":
-                shutil.rmtree(part)  # what was needed to build it
+                shutil.rmtree(part)  # packages needed for the build only
 
     return _made_once(f"layer-{root.release}-pyslurm-{key}", fill)
 
@@ -331,8 +333,8 @@ def _sackd(root: Root, say: Say) -> Path:
 def _packages(
     root: Root, say: Say, kind: str, recipe: str, what: str, install: Sequence[str], files: Mapping[str, str]
 ) -> Path:
-    """A layer of Debian packages, straight over the root. `install` is a piece of shell and its arguments; it finds
-    `files` in /mnt."""
+    """Build a layer of Debian packages directly over the root. `install` is a shell script and its arguments; `files`
+    are in /mnt."""
     key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
@@ -403,7 +405,7 @@ def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
         shutil.rmtree(copy)
 
     layer = _made_once(f"layer-{root.release}-site-{key}", fill)
-    os.utime(layer.parent)  # used now: pruning goes by this
+    os.utime(layer.parent)  # marks it as used, for _prune
     _prune(f"layer-{root.release}-site-")
     return layer
 
@@ -420,7 +422,7 @@ def _made_once(name: str, fill: Callable[[Path], None]) -> Path:
     if not home.exists():
         prefix = f".making-{name.rsplit('-', 1)[0]}-"
         for left in paths.cache().glob(prefix + "*"):
-            shutil.rmtree(left)  # the caller holds the lock, so its maker is gone
+            shutil.rmtree(left)  # the caller holds the lock, so the builder of this has ended
         with _temporary(paths.cache() / f"{prefix}{os.getpid()}") as making:
             fill(making)
             for scratch in ("work", "merged"):
@@ -442,7 +444,7 @@ def _prune(prefix: str) -> None:
     in_use = "".join(path.read_text(errors="replace") for path in paths.RUN_ROOT.glob("*/state.json"))
     homes = sorted(paths.cache().glob(prefix + "*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for home in homes[_KEEP_LAYERS:]:
-        # an `up` writes its state.json moments after it got its layers: leave young ones alone
+        # an `up` writes its state.json shortly after it got its layers, so keep recent ones
         if home.name not in in_use and time.time() - home.stat().st_mtime > 600:
             shutil.rmtree(home, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Locks between processes. The kernel frees them when their holder is gone, however it went."""
+"""Locks between processes; the kernel frees them when their holder ends, in whatever way."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .errors import ClusterError, Misuse
 from .progress import Say
 
 _LONGEST_S = 400.0
-"""Nothing is made in more than a minute or two; past this, whoever holds the lock hangs."""
+"""Building takes a minute or two at most; a lock held longer than this means that its holder hangs."""
 _GRACE_S = 0.5
-"""A program a killed holder was just starting has its files open until its exec."""
+"""A program that a killed holder was starting keeps the file open until its exec."""
 
 
 @contextlib.contextmanager
 def waiting(path: Path, say: Say) -> Iterator[None]:
-    """Hold `path` exclusively; where another process holds it, say so and wait.
+    """Hold an exclusive lock on `path`; report if another process holds it, and wait.
 
-    Raises ClusterError, naming the holder, where it does not let go for minutes.
+    Raises ClusterError, naming the holder, if that takes minutes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -36,17 +36,17 @@ def waiting(path: Path, say: Say) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def at_once(path: Path, refusal: str) -> Iterator[None]:
-    """Hold `path` exclusively or raise Misuse(`refusal`), nearly at once; the file is removed at the end.
+def exclusively(path: Path, refusal: str) -> Iterator[None]:
+    """Hold an exclusive lock on `path`, or raise Misuse(`refusal`) after a short wait; remove the file at the end.
 
-    Removing a lock file is safe only if whoever gets the lock checks that it is still the file of that name.
+    Since the file is removed, a process that gets the lock must check that its file still has that name.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            continue  # the folder was removed by a cluster going down at this moment
+            continue  # a cluster that went down meanwhile removed the folder
         if not _try_for(fd, _GRACE_S):
             os.close(fd)
             raise Misuse(refusal)
@@ -59,7 +59,7 @@ def at_once(path: Path, refusal: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
         os.close(fd)
         with contextlib.suppress(OSError):
-            path.parent.rmdir()  # only succeeds when no other cluster is there
+            path.parent.rmdir()  # succeeds only if no other cluster is there
 
 
 def _try(fd: int) -> bool:
@@ -80,7 +80,7 @@ def _try_for(fd: int, seconds: float) -> bool:
 
 
 def _holders(path: Path) -> str:
-    """The processes that hold a lock on the file, as /proc/locks has them."""
+    """Return the processes that hold a lock on the file, from /proc/locks."""
     inode = f":{path.stat().st_ino}"
     lines = [line.split() for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
     pids = sorted({words[4] for words in lines if words[1] == "FLOCK" and words[5].endswith(inode)})

@@ -1,4 +1,4 @@
-"""File modes: what we make must be readable to the cluster's users, whatever umask or clone the caller has."""
+"""File modes: the cluster's users must be able to read what we make, whatever the umask of the caller or the clone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ UMASK = 0o022
 _guard = threading.Lock()
 _nested = 0
 _callers = UMASK
-"""The umask to go back to. A process has one: the first thread to enter saves it, the last to leave restores it."""
+"""The umask to restore. The umask is one for the process: the first thread to enter saves it, the last to leave
+restores it.
+"""
 
 
 @contextlib.contextmanager
 def usual_umask() -> Iterator[None]:
-    """Work under umask 022, and leave the caller's as it was."""
+    """Use umask 022, and restore the caller's at the end."""
     global _nested, _callers
     with _guard:
         if _nested == 0:
@@ -33,5 +35,5 @@ def usual_umask() -> Iterator[None]:
 
 
 def installable(path: Path) -> int:
-    """The mode a source file gets where it is installed: a clone made under umask 077 gives 0600 and 0700."""
+    """Return the mode with which a source file is installed: a clone made under umask 077 has 0600 and 0700."""
     return 0o755 if path.stat().st_mode & 0o100 else 0o644

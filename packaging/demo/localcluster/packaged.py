@@ -1,4 +1,4 @@
-"""Our software as packages: built once for a state of the checkout, for clusters that install them."""
+"""Builds our packages, once for each state of the checkout, for clusters that install them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _MADE_OF = (
 )
 _READY_VARIABLE = "SLURM_SHARE_PACKAGES"
 _KEEP = 4
-"""Builds kept; an older one goes."""
+"""Number of builds to keep; older ones are removed."""
 
 
 def built(say: Say, version: str = "") -> Path:
-    """A folder with the packages of this checkout, .deb and .rpm, built where nothing has changed since: no build then.
+    """Return a folder with the .deb and .rpm packages of this checkout; build them only if something has changed.
 
-    `version`: under another version than the checkout's. Where SLURM_SHARE_PACKAGES names a folder with packages, that
-    one is taken instead, whatever they were built from. Raises ClusterError where they do not build.
+    `version`: version to build instead of the checkout's. If SLURM_SHARE_PACKAGES names a folder with packages, return
+    that one unchecked. Raises ClusterError if the build fails.
     """
     if os.environ.get(_READY_VARIABLE) and not version:
         return Path(os.environ[_READY_VARIABLE])

@@ -1,4 +1,4 @@
-"""Every path a local cluster uses: one root for what lasts, one for what runs."""
+"""Every path of a local cluster: one root for the cache, one for what runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def cache() -> Path:
-    """Where root file systems and layers are kept between clusters; any of it may be deleted while none is up."""
+    """Return the folder in which root file systems and layers are kept; any of it may be deleted while no cluster is
+    up."""
     return Path(os.environ.get("SLURM_SHARE_CACHE") or "/var/cache/slurm-share")
 
 
 def run_dir(name: str) -> Path:
-    """The run directory of one cluster; gone once the cluster is down."""
+    """Return the run directory of one cluster, which exists as long as the cluster is up."""
     return RUN_ROOT / name
 
 
 def lock_file(name: str) -> Path:
-    """Held while a cluster is brought up or down. A name has no dot, so this is no cluster's run directory."""
+    """Return the file locked while a cluster is brought up or down. Cluster names have no dot, so it is no run
+    directory."""
     return RUN_ROOT / f"{name}.lock"
 
 
 def cgroup_name(name: str) -> str:
-    """The group below each cgroup v1 controller, or in the tree of v2, that holds one group per host."""
+    """Return the cgroup, below each v1 controller or in the v2 tree, that has one group per host."""
     return f"slurm-share-cluster.{name}"

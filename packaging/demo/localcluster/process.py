@@ -1,4 +1,4 @@
-"""The one place where a local cluster starts programs."""
+"""Starts programs; the only user of subprocess in a local cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import modes
 from .errors import CommandFailed, NotDone
 
 _PAUSE_SHARE = 0.1
-"""A pause between two looks is at most this part of the time waited so far: a wait ends at most so much too late."""
+"""Longest pause between two polls, as part of the time waited so far, so that a wait ends late by this part at most."""
 _LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
@@ -29,12 +29,11 @@ def run(
     env: Mapping[str, str] | None = None,
     apart: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and return what it said.
+    """Run a program to its end and return its output.
 
-    Raises CommandFailed on a code other than 0, unless `check` is off, and NotDone past `timeout_s`. Without
-    `input` the program's stdin is empty, so that nothing ever waits for a keyboard. `apart`: in a session of its own,
-    so that a program that signals its own process group (kill 0) does not end its caller as well: a group reaches
-    across namespaces.
+    Raises CommandFailed for a code other than 0, unless `check` is off, and NotDone after `timeout_s`. Without `input`
+    stdin is empty, so that no program waits for a keyboard. `apart`: use a session of its own, so that a program that
+    signals its own process group (kill 0) does not end its caller; process groups span namespaces.
     """
     try:
         done = subprocess.run(
@@ -60,9 +59,9 @@ def run(
 
 
 def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
-    """Start a program that outlives us, in a session of its own; what it prints is appended to `log`.
+    """Start a program that outlives this process, in a session of its own; append its output to `log`.
 
-    `argv` is run through setsid(1) -f: a terminal's Ctrl-C does not reach it, and we are not its parent.
+    `argv` is run through setsid(1) -f: a terminal's Ctrl-C does not reach it, and it is not our child.
     """
     with log.open("ab") as sink:
         subprocess.run(
@@ -78,28 +77,30 @@ def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Replace this process with a program: its terminal, its signals and its exit code are then exactly its own."""
+    """Replace this process with a program, which thus has our terminal, signals and exit code."""
     os.umask(modes.UMASK)
     os.execve(argv[0], list(argv), dict(env))
 
 
 def open_missing_streams() -> None:
-    """Open /dev/null as stdin, stdout or stderr where the caller closed it, for us and for what we become.
+    """Open /dev/null as stdin, stdout or stderr if the caller closed it, for this process and programs that replace it.
 
-    Else the next file opened gets that number, and a program writes its output into it.
+    Otherwise the next opened file gets that number, and a program writes its output into it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, hence this one
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # open() returns the lowest free number, which is this one
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def bound_to_us(argv: Sequence[str]) -> list[str]:
-    """The command line of `argv` in a pid namespace and a mount namespace that end when this process ends.
+    """Return the command line of `argv` in a pid namespace and a mount namespace that end with this process.
 
     setpriv --pdeathsig ends unshare(1) with us, even after kill -9, and unshare --kill-child ends everything below.
     """
@@ -116,10 +117,10 @@ def bound_to_us(argv: Sequence[str]) -> list[str]:
 def wait_until(
     true: Callable[[], object], what: str, seconds: float, *, every_s: float = 0.005, why: Callable[[], str] = str
 ) -> None:
-    """Look until `true()` holds; raise NotDone naming `what` (and `why()`) once `seconds` are over.
+    """Poll until `true()` holds; raise NotDone with `what` (and `why()`) after `seconds`.
 
-    It looks every `every_s` seconds, and less often the longer it has waited: most looks start programs on a host, and
-    beside other clusters on the same cores they would take the time that is waited for.
+    Polls every `every_s` seconds, and less often the longer it has waited: most polls start programs on a host, which
+    would slow down other clusters on the same cores.
     """
     begin = time.monotonic()
     while not true():
@@ -131,7 +132,7 @@ def wait_until(
 
 def _outside_env() -> dict[str, str]:
     own = os.environ.get("PATH", "")
-    # PYTHON*: how the caller's Python is set up is nothing to the machine's tools and their pip
+    # PYTHON* variables are meant for the caller's Python, not for the machine's tools and their pip
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return {**kept, "PATH": f"{own}:{OUTSIDE_PATH}" if own else OUTSIDE_PATH, "LC_ALL": "C.UTF-8"}
 

@@ -1,4 +1,4 @@
-"""Telling a waiting person what is going on: one line a stage, with the seconds it took."""
+"""Progress messages: one line per stage, with its duration."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Say = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
-    """Say one line on stderr; stdout belongs to results."""
+    """Print one line on stderr; stdout is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
-def to_nobody(line: str) -> None:
-    """Keep quiet."""
+def say_nothing(line: str) -> None:
+    """Discard the line."""
 
 
 @contextlib.contextmanager
 def stage(say: Say, what: str) -> Iterator[None]:
-    """Say `what` when it is done, with its seconds; say so too when it fails."""
+    """Report `what` with its duration when the stage ends, and also if it fails."""
     start = time.monotonic()
     try:
         yield

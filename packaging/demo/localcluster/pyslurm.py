@@ -1,8 +1,8 @@
-"""How pyslurm is built for a root's Slurm: the published sources, and what they need to fit a newer release.
+"""Builds pyslurm for a root's Slurm: the published sources, and the changes that a newer release needs.
 
-pyslurm is written for one release of Slurm. 25.11.2 is the newest published; it fits 26.05 once its check of the
-release is off, 26.05's own names of before are asked for (SLURM_BACKWARD_COMPAT), and one field that 26.05 added to a
-structure which pyslurm restates is added there as well. For 24.11 there is no published one that fits.
+pyslurm is written for one release of Slurm. 25.11.2 is the newest published; it builds for 26.05 with its check of the
+release removed, the old names of 26.05 enabled (SLURM_BACKWARD_COMPAT), and one field added that 26.05 has in a
+structure which pyslurm declares again. No published version builds for 24.11.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ export CFLAGS="-O1 -g0 -w -DSLURM_BACKWARD_COMPAT -Dslurm_free_ctl_conf=slurm_fr
 
 
 def download(python: str, target: Path) -> None:
-    """Fetch the sources. pip reads their metadata on the way, and for that they want to see the Slurm they are for."""
+    """Fetch the sources. pip reads their metadata on the way, for which they need the Slurm that they are for."""
     header = target / "include/slurm/slurm_version.h"
     header.parent.mkdir(parents=True)
     major, minor, micro = (int(word) for word in VERSION.split("."))

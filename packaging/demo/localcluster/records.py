@@ -1,4 +1,4 @@
-"""The nouns of a local cluster: frozen values, no behaviour beyond naming themselves."""
+"""Records of a local cluster: frozen values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from .paths import CHECKOUT
 
 PARTS = ("python", "plugin", "simgpu")
-"""Our software as a site installs it: the Python library with its hooks, the SPANK plugin, the simulated GPU."""
+"""Parts of our software that a site installs: Python library with hooks, SPANK plugin, simulated GPU."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A Slurm release we run, and the Debian suite that carries it."""
+    """A Slurm release that clusters can run, and the Debian suite that has it."""
 
     name: str
     suite: str
     at_least: tuple[int, int]
-    """Lowest major.minor accepted; Debian testing moves on to newer ones by itself."""
+    """Lowest major.minor accepted; Debian testing moves to newer ones."""
     below: tuple[int, int] | None
-    """First major.minor not accepted, None: any newer one will do."""
+    """First major.minor not accepted; None: any newer one is accepted."""
 
 
 def releases(suites: Mapping[str, str]) -> dict[str, Release]:
@@ -30,7 +30,7 @@ def releases(suites: Mapping[str, str]) -> dict[str, Release]:
     newer: tuple[int, int] | None = None
     for name, suite in suites.items():
         major, minor = map(int, name.split("."))
-        # A stable suite keeps its release, and what is newer belongs to another entry or to none.
+        # a stable suite keeps its release; newer ones belong to another entry or to none
         below = None if newer is None else min(newer, (major + 1, 0))
         found[name] = Release(name, suite, (major, minor), below)
         newer = (major, minor)
@@ -38,26 +38,27 @@ def releases(suites: Mapping[str, str]) -> dict[str, Release]:
 
 
 RELEASES = releases(runpy.run_path(str(CHECKOUT / "slurm_share/slurm/releases.py"))["SUITES"])
-"""Read as a file: a local cluster is brought up where slurm_share is not installed."""
+"""Read as a file, because local clusters run where slurm_share is not installed."""
 CURRENT, STABLE, *_ = RELEASES
 
 
 @dataclass(frozen=True)
 class Root:
-    """A root file system with Slurm inside, whole and read-only from now on."""
+    """A complete root file system with Slurm; read-only."""
 
     release: str
-    """Key of RELEASES. It may differ from the one asked for: see rootfs.root_for."""
+    """Key of RELEASES. It may differ from the requested one: see rootfs.root_for."""
     slurm_version: str
     """What `slurmctld -V` says, for example 26.05.5."""
     python_version: str
-    """Major and minor of its python3, for example 3.13."""
+    """Major and minor version of its python3, for example 3.13."""
     path: str
 
 
 @dataclass(frozen=True)
 class Host:
-    """One host of the cluster. `gpus`, `cpus` and `memory_mb` are claims (config_overrides), not the machine's own."""
+    """One host of the cluster. `gpus`, `cpus` and `memory_mb` are configured values (config_overrides), not the
+    machine's."""
 
     name: str
     address: str
@@ -72,7 +73,7 @@ class Host:
 
 @dataclass(frozen=True)
 class User:
-    """A person of the cluster."""
+    """A user account of the cluster."""
 
     name: str
     uid: int
@@ -83,7 +84,7 @@ USERS = (User("alice", 2001), User("bob", 2002))
 
 @dataclass(frozen=True)
 class Identity:
-    """A process, and the proof that the number still means the same one."""
+    """A process, identified beyond reuse of its PID."""
 
     pid: int
     start_ticks: int
@@ -91,9 +92,9 @@ class Identity:
 
 
 def make_hosts(compute_nodes: int, *, alike: bool = False) -> tuple[Host, ...]:
-    """The hosts of a cluster: ctl, login, n1 (4 GPUs, 16 CPUs, 16000 MB), other nodes (2 GPUs, 8 CPUs, 8000 MB).
+    """Return the hosts of a cluster: ctl, login, n1 (4 GPUs, 16 CPUs, 16000 MB), other nodes (2 GPUs, 8 CPUs, 8000 MB).
 
-    `alike`: all nodes are as n1.
+    `alike`: all nodes are like n1.
     """
     claims = [(4, 16, 16000) if alike or number == 1 else (2, 8, 8000) for number in range(1, compute_nodes + 1)]
     named = [("ctl", (0, 0, 0)), ("login", (0, 0, 0)), *((f"n{i}", claim) for i, claim in enumerate(claims, 1))]

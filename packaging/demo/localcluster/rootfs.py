@@ -1,4 +1,4 @@
-"""Root file systems: Debian with Slurm, made once per release and kept; whole or not at all."""
+"""Root file systems: Debian with Slurm, built once per release and kept; complete or absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .records import CURRENT, RELEASES, STABLE, USERS, Release, Root
 
 PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2", "procps"),
-    # our plugin is compiled against this root's headers, our Python runs on its Python
+    # our plugin is compiled with this root's headers, our Python runs on its Python
     *("gcc", "libc6-dev", "make", "libslurm-dev", "python3-venv"),
 )
 _APT_CONF = """\
@@ -26,7 +26,7 @@ Acquire::Languages "none";
 Acquire::Check-Valid-Until "false";
 Acquire::Check-Date "false";
 """
-"""A mirror that lags behind serves a testing suite past its Valid-Until."""
+"""A mirror that lags behind serves a testing suite after its Valid-Until."""
 _POLICY = "#!/bin/sh\nexit 101\n"
 """policy-rc.d: no package starts a daemon (invoke-rc.d(8), 101: action forbidden by policy)."""
 _PROXY_SETTINGS = ("http_proxy", "https_proxy", "no_proxy")
@@ -43,9 +43,9 @@ mkdir -p /etc/slurm /etc/slurm-share
 
 
 def root_for(release: str, say: Say) -> Root:
-    """The root of `release`; where the current one cannot be made today, the stable one, with a word about it.
+    """Return the root of `release`; if the current release cannot be built now, report it and return the stable one.
 
-    Raises KeyError for a release we do not know, ClusterError when none can be made.
+    Raises KeyError for an unknown release, ClusterError if none can be built.
     """
     try:
         return _cached_or_made(RELEASES[release], say)
@@ -59,12 +59,12 @@ def root_for(release: str, say: Say) -> Root:
 
 
 def root_of(release: Release, say: Say) -> Root:
-    """The root of a release that no cluster runs, for what is only installed into one. Raises ClusterError."""
+    """Return the root of a release into which software is only installed. Raises ClusterError."""
     return _cached_or_made(release, say)
 
 
 def parse_version(text: str) -> str:
-    """`slurm-wlm 26.05.5` -> `26.05.5`; raises ClusterError when there is no version in it."""
+    """Parse `slurm-wlm 26.05.5` into `26.05.5`; raises ClusterError if there is no version in it."""
     found = re.search(r"\b(\d+\.\d+(?:\.\d+)*)", text)
     if not found:
         raise ClusterError(f"slurmctld -V said {text.strip()!r}, which names no version")
@@ -72,7 +72,7 @@ def parse_version(text: str) -> str:
 
 
 def accepts(release: Release, version: str) -> bool:
-    """Whether a Slurm of this version may run under the name of this release."""
+    """Return whether a Slurm of this version may run under the name of this release."""
     major, minor = (int(word) for word in version.split(".")[:2])
     return release.at_least <= (major, minor) and (release.below is None or (major, minor) < release.below)
 
@@ -87,7 +87,7 @@ def _cached_or_made(release: Release, say: Say) -> Root:
 
 
 def _recipe_key(release: Release) -> str:
-    """Changes when what goes into a root changes, so that an old one is not taken for it."""
+    """Return a key that changes with the content of a root, so that an outdated root is not used."""
     recipe = json.dumps([release.suite, PACKAGES, _APT_CONF, _INSTALL, [(user.name, user.uid) for user in USERS]])
     return hashlib.sha256(recipe.encode()).hexdigest()[:8]
 
@@ -103,7 +103,7 @@ def _read(release: Release, home: Path) -> Root:
 def _make(release: Release, home: Path, say: Say) -> None:
     tools.need_build_tools(say)
     for left in paths.cache().glob(f".making-root-{release.name}-*"):
-        shutil.rmtree(left)  # we hold the lock, so its maker is gone
+        shutil.rmtree(left)  # we hold the lock, so its builder has ended
     making = paths.cache() / f".making-root-{release.name}-{os.getpid()}"
     making.mkdir(parents=True)
     try:
@@ -127,9 +127,9 @@ def _make(release: Release, home: Path, say: Say) -> None:
 
 
 def debootstrap_argv(release: Release, root: Path, mirror: str) -> list[str]:
-    """The debootstrap call for a release."""
+    """Return the debootstrap command for a release."""
     scripts = Path("/usr/share/debootstrap/scripts")
-    # An older debootstrap does not know the newest suite; sid's script makes any of them.
+    # an older debootstrap does not know the newest suite; sid's script builds any of them
     script = scripts / (release.suite if (scripts / release.suite).exists() else "sid")
     argv = ["debootstrap", "--variant=minbase", f"--keyring={tools.debootstrap_keyring()}"]
     if mirror.startswith("https:"):
@@ -146,10 +146,10 @@ def inside(
     source: Path | None = None,
     mirror: str = "",
 ) -> str:
-    """Run a program in a root file system and return what it said.
+    """Run a program in a root file system and return its output.
 
-    Without `layer` the root itself changes. With it, what the program writes lands in `layer`/upper, over the lower
-    layers `lower`. `source` is seen inside as /mnt. `mirror` is given when the program talks to one.
+    Without `layer` the root itself changes. With it, what the program writes goes to `layer`/upper, over the lower
+    layers `lower`. `source` is mounted on /mnt. `mirror` is given if the program downloads from one.
     """
     upper = merged = work = ""
     if layer is not None:
@@ -175,7 +175,7 @@ def _prepare_apt(root: Path) -> None:
     policy.chmod(0o755)
     bundle = Path("/etc/ssl/certs/ca-certificates.crt")
     if bundle.exists() and (root / "etc/ssl/certs").is_dir():
-        # a mirror over https behind a company's own certificate authority
+        # a mirror over https may use the certificate authority of an organisation
         shutil.copyfile(bundle, root / "etc/ssl/certs/ca-certificates.crt")
 
 

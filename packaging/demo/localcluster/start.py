@@ -1,4 +1,4 @@
-"""What a host does before its Slurm daemons start, on clusters that are not the usual kind: pieces of bash."""
+"""Pieces of bash that a host runs before its Slurm daemons, on clusters with special options."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ for daemon in slurmctld slurmd sackd; do
     while pgrep -x "$daemon" >/dev/null; do sleep 0.01; done
 done
 """
-"""Ends Slurm's daemons and nothing else: a slurmstepd outlives its slurmd, which finds it again."""
+"""End Slurm's daemons only: a slurmstepd outlives its slurmd, and the next slurmd finds it again."""
 _OWN_AUTH_CTL = "install -d -o slurm /run/slurmctld\n"
 _OWN_AUTH = "chown root: /run/slurm\n"
-"""slurmd and sackd put their socket there, and start only where it is root's."""
+"""slurmd and sackd put their socket there, and start only if root owns it."""
 _SACKD = "sackd\n"
 ONLY_V2 = """\
 gcc -shared -fPIC -O2 -o /run/only-v2.so /etc/slurm/only-v2.c
 export LD_PRELOAD=/run/only-v2.so
 """
-"""So that slurmd, and each slurmstepd of its, sees cgroup v2 alone where the kernel has controllers of v1 as well."""
+"""Makes slurmd, and each of its slurmstepd, see only cgroup v2 where the kernel has v1 controllers too."""
 DESCRIBE_GPUS = r"""
 # What NVIDIA's driver says of each GPU (README.txt of the driver, "/proc interface"), of the simulated ones. No
 # /proc/driver/nvidia/version: that is the sign of a real driver.
@@ -40,18 +40,19 @@ for gpu in /run/simgpu/gpu[0-9]*; do
         "$(value uuid)" "$(value minor)" >"$folder/information"
 done
 """
-"""So that slurmd with AutoDetect=nvidia finds the simulated GPUs by itself."""
+"""Makes slurmd with AutoDetect=nvidia find the simulated GPUs."""
 
 
 def own_auth(host: Host) -> str:
-    """For auth/slurm: where the daemons put the sockets at which they answer who asks; sackd where none is."""
+    """Return the preparation for auth/slurm: the folder for the daemons' sockets, and sackd on hosts without a
+    daemon."""
     if host.name == "ctl":
         return _OWN_AUTH_CTL
     return _OWN_AUTH if host.is_compute else _OWN_AUTH + _SACKD
 
 
 def make_key(file: Path, root: Path) -> None:
-    """A new key for auth/slurm, Slurm's own user's and nobody else's to read; who that is the root file system says."""
+    """Create a key for auth/slurm that only Slurm's user, as the root file system names it, can read."""
     found = re.search(r"^slurm:[^:]*:(\d+):(\d+):", (root / "etc/passwd").read_text(), re.MULTILINE)
     assert found, f"{root} has no user slurm"
     file.touch(0o600)

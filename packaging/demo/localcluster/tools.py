@@ -1,4 +1,4 @@
-"""The machine's own programs: what is missing is installed by apt, said aloud, and nothing else is touched."""
+"""Programs that the machine needs: missing ones are installed with apt and reported."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from .progress import Say, stage
 
 _RUN_TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2"}
 _DEMO_TOOLS = {"column": "bsdextrautils"}
-"""What packaging/demo.sh shows its tables with; it has no installer of its own and brings a cluster up first."""
+"""packaging/demo.sh prints its tables with it; it brings a cluster up first, which installs it."""
 _BUILD_TOOLS = {"debootstrap": "debootstrap"}
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _MIRROR_VARIABLE = "SLURM_SHARE_DEBIAN_MIRROR"
-"""For a machine whose apt names no Debian mirror (an Ubuntu host)."""
+"""Variable that names a Debian mirror, for a machine whose apt names none (an Ubuntu host)."""
 
 
 def require_root() -> None:
-    """Raise Misuse unless we may make namespaces and mounts."""
+    """Raise Misuse unless this process may make namespaces and mounts."""
     if os.geteuid() != 0:
-        raise Misuse("a local cluster is made of namespaces and mounts, which needs root; run the same with sudo")
+        raise Misuse("a local cluster needs namespaces and mounts, hence root; run this with sudo")
 
 
 def need_run_tools(say: Say) -> None:
-    """Make sure the programs a running cluster and its demo need are there."""
+    """Install missing programs that a running cluster and its demonstration need."""
     _need({**_RUN_TOOLS, **_DEMO_TOOLS}, say)
 
 
 def need_build_tools(say: Say) -> None:
-    """Make sure the programs that make a root file system are there."""
+    """Install missing programs that make a root file system."""
     _need({**_RUN_TOOLS, **_BUILD_TOOLS}, say)
     if not _KEYRING.exists():
         _install(["debian-archive-keyring"], say)
 
 
 def debootstrap_keyring() -> Path:
-    """The keyring that proves a Debian mirror's files."""
+    """Return the keyring that verifies a Debian mirror's files."""
     return _KEYRING
 
 
 def debian_mirror() -> str:
-    """The mirror named in the environment, else the one the machine's apt uses for Debian. Raises Misuse for none."""
+    """Return the mirror named in the environment, else the one that the machine's apt uses for Debian. Raises Misuse if
+    there is none."""
     if os.environ.get(_MIRROR_VARIABLE):
         return os.environ[_MIRROR_VARIABLE]
     done = process.run(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)"], check=False)
@@ -55,7 +56,7 @@ def debian_mirror() -> str:
 
 
 def parse_mirror(indextargets: str) -> str | None:
-    """The first Debian repository (not security, not third parties) in the output of apt-get indextargets."""
+    """Return the first Debian repository (no security, no third party) in the output of apt-get indextargets."""
     for line in indextargets.splitlines():
         origin, _, rest = line.partition("|")
         label, _, uri = rest.partition("|")
@@ -65,7 +66,7 @@ def parse_mirror(indextargets: str) -> str | None:
 
 
 def python_with_pip(say: Say, tools_dir: Path) -> str:
-    """A Python interpreter of this machine that has pip; where there is none, one in a venv below the cache."""
+    """Return a Python interpreter of this machine that has pip; if there is none, make a venv in the cache."""
     own = tools_dir / "pip" / "bin" / "python3"
     for candidate in (sys.executable, shutil.which("python3") or "", "/usr/bin/python3", str(own)):
         if candidate and _has_pip(candidate):
@@ -77,7 +78,7 @@ def python_with_pip(say: Say, tools_dir: Path) -> str:
 
 
 def _configured_mirror() -> str | None:
-    """apt's sources where apt has never fetched a list, hence indextargets knows no origin."""
+    """Return the mirror from apt's sources, for a machine whose apt has fetched no list yet."""
     folder = Path("/etc/apt")
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*debian*"))]
     words = [line.split() for file in files if file.is_file() for line in file.read_text(errors="replace").splitlines()]

@@ -1,13 +1,13 @@
-"""A rolling upgrade: another release's files in the place of a host's own, under its running jobs.
+"""Rolling upgrade: replace a host's files with those of another release while its jobs run.
 
-A host is upgraded as a package manager does it, by other files under the same names: /usr and /opt of the newer root
-are mounted over the older ones. /etc, /var and /run stay. What runs goes on with the files it has open, a slurmstepd
-and its tasks as well; what starts from then on is the newer release's. Files that only the older root has stay in sight
-underneath, as another package's would: a Python program that runs still finds the modules of its own version. Slurm's
-plugins that are no more are gone.
+As with a package manager, the files get new content under the same names: /usr and /opt of the newer root are mounted
+over the older ones. /etc, /var and /run stay. Running processes, slurmstepd and its tasks included, go on with the
+files they have open; new processes use the newer release. Files that only the older root has stay visible, as another
+package's would: a running Python program still finds the modules of its version. Slurm plugins that the newer release
+lacks are hidden.
 
 Both plugin objects are on every host, /usr/lib/slurm-share/RELEASE/share_gpu.so, and the link that plugstack.conf names
-leads to the one of the host's Slurm.
+leads to that of the host's Slurm.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ for part in usr opt; do
 done
 ldconfig  # the list of libraries is in /etc
 """
-"""The newer release's files, on a host that was booted with /.ahead."""
+"""Activates the newer release's files on a host that was booted with /.ahead."""
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a cluster can be upgraded to."""
+    """The release to which a cluster can be upgraded."""
 
     release: str
     now: str
     """Layers of the root that a host boots from: the older release's, and both plugin objects."""
     layers: str
-    """Layers of what is seen in /.ahead: the newer release's over the older one's, and both plugin objects."""
+    """Layers of /.ahead: the newer release's over the older one's, and both plugin objects."""
     done: tuple[str, ...] = ()
-    """Hosts that are upgraded."""
+    """Hosts that are upgraded already."""
 
     def with_done(self, host: str) -> Ahead:
-        """One host more is upgraded."""
+        """Return a copy with one more upgraded host."""
         return replace(self, done=(*self.done, host))
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any] | None) -> Ahead | None:
-        """As it stands in a cluster's state file."""
+        """Return the record in a cluster's state file; None: the cluster has none."""
         return None if state is None else cls(**{**state, "done": tuple(state["done"])})
 
 
 def prepare(name: str, older: tuple[Root, str], newer: tuple[Root, str]) -> Ahead:
-    """Lay out the plugin objects of both releases; each is a root and its layers, without which no object is there."""
+    """Lay out the plugin objects of both releases. `older` and `newer` are each a root and its layers, in which the
+    object may be missing."""
     objects = {root.release: _object(stack) for root, stack in (older, newer)}
     tops = [_objects_layer(name, root.release, objects) for root, _ in (older, newer)]
     _remove_plugins(tops[1], Path(older[0].path), Path(newer[0].path))
@@ -65,7 +66,7 @@ def prepare(name: str, older: tuple[Root, str], newer: tuple[Root, str]) -> Ahea
 
 
 def _remove_plugins(layer: Path, older: Path, newer: Path) -> None:
-    """Hide Slurm's own plugins that the newer release does not have: it would try to load them."""
+    """Hide Slurm's plugins that the newer release lacks, since it would try to load them."""
     for file in older.glob(_PLUGINS):
         name = file.relative_to(older)
         if not (newer / name).exists():
@@ -74,13 +75,13 @@ def _remove_plugins(layer: Path, older: Path, newer: Path) -> None:
 
 
 def _object(stack: str) -> Path | None:
-    """The plugin in the uppermost layer that has it; None: the cluster is without."""
+    """Return the plugin in the uppermost layer that has it; None: the cluster has no plugin."""
     found = (Path(layer + conf.PLUGIN) for layer in stack.split(":"))
     return next((file for file in found if file.exists()), None)
 
 
 def _objects_layer(name: str, release: str, objects: Mapping[str, Path | None]) -> Path:
-    """A layer with all objects, and the link to that of `release`."""
+    """Make a layer with all objects and the link to that of `release`."""
     layer = paths.run_dir(name) / f"objects-{release}"
     link = Path(f"{layer}{conf.PLUGIN}")
     shutil.rmtree(layer, ignore_errors=True)

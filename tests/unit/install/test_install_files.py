@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
 
 def test_two_at_once_are_one_too_many(folder):
     """The second is told."""
-    with files.locked(folder), pytest.raises(StateError, match="at work"), files.alone(folder):
+    with files.locked(folder), pytest.raises(StateError, match="changing files there"), files.locked(folder):
         pass
     assert not (folder / ".slurm-share-lock").exists()
 

@@ -21,7 +21,7 @@ def test_what_another_one_lacks_is_said():
     for words in (
         "not in SlurmctldHost",
         "the same /e/slurm.conf",
-        "on ctl2 /e/gres.conf is another",
+        "on ctl2 /e/gres.conf differs from",
         "checked: ctl3",
     ):
         assert words in " ".join(said)

@@ -1,8 +1,8 @@
-"""The namespaces of a cluster: making the building and its hosts, entering them, ending them, and finding what is left.
+"""Namespaces of a cluster and its hosts: create, enter, and remove them, and find what is left of them.
 
-What is there is read from the kernel, without psutil: this runs with the system's Python before anything is installed.
-A file in the run directory says which process to look at; the process's start time, or the cluster's name in its mount
-table, says that it is the one.
+The state is read from the kernel, without psutil: this runs with the system's Python before anything is installed. A
+file in the run directory has the PID of a first process; its start time, or the cluster's name in its mount table,
+proves that the PID still belongs to it.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from .errors import ClusterError, Misuse, NotDone
 from .records import Host, Identity
 
 V1, V2 = "v1", "v2"
-"""Of cgroups."""
+"""Versions of cgroups."""
 INSIDE_ENV = {"PATH": process.OUTSIDE_PATH, "LANG": "C.UTF-8"}
 _BOOT_S = 20.0
 _END_S = 10.0
 
 
-def make_building(name: str, hosts: Sequence[Host]) -> None:
-    """Start the cluster's first process, with the tmpfs and the bridge all hosts share. Raises NotDone."""
+def start_cluster(name: str, hosts: Sequence[Host]) -> None:
+    """Start the cluster's first process, with the tmpfs and the network bridge that all hosts share. Raises NotDone."""
     run = paths.run_dir(name)
     for part in ("hosts", "log", "tree"):
         (run / part).mkdir()
     (run / "hosts.txt").write_text(conf.hosts_file(hosts))
-    log = run / "log" / "building"
-    init = [str(paths.HERE / "building-init"), str(run), name]
+    log = run / "log" / "cluster"
+    init = [str(paths.HERE / "cluster-init"), str(run), name]
     flags = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     process.start_apart(["/usr/bin/unshare", *flags, "--", *init], log, INSIDE_ENV)
-    process.wait_until((run / "building").exists, f"the start of cluster {name}", _BOOT_S, why=lambda: _tail(log))
+    process.wait_until((run / "first-process").exists, f"the start of cluster {name}", _BOOT_S, why=lambda: _tail(log))
 
 
 def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: str, ahead: str = "") -> None:
-    """Start the first process of each host and plug its cable in. `cgroup`: v1, v2, or empty for none. `ahead`:
-    layers of another root, which the host finds in /.ahead. Raises NotDone or ClusterError."""
+    """Start the first process of each host and connect its network. `cgroup`: v1, v2, or empty for none. `ahead`:
+    layers of another root, visible on the host as /.ahead. Raises NotDone or ClusterError."""
     for host in hosts:
         _start_host(name, host, layers, cgroup=cgroup, ahead=ahead)
     for host in hosts:
         _wait_for_host(name, host)
-    _plug_in(name, hosts)
+    _connect(name, hosts)
 
 
 def alive(name: str, host: str | None = None) -> Identity | None:
-    """The first process of a host (None: of the building), if it lives."""
+    """Return the first process of a host (None: of the cluster) if it is alive."""
     run = paths.run_dir(name)
-    identity = _read_identity(run / "building" if host is None else run / "hosts" / host / "pid")
+    identity = _read_identity(run / "first-process" if host is None else run / "hosts" / host / "pid")
     return identity if identity and identity.start_ticks == start_ticks(identity.pid) else None
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started (field 22 of its stat); None: there is no such process, or it is a zombie."""
+    """Return a process's start time (field 22 of its stat); None: no such process, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -67,7 +67,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = None, cgroup: str = "") -> list[str]:
-    """The command line that runs `argv` on the host whose first process is `pid`, as root or as a user.
+    """Return the command line that runs `argv`, as root or a user, on the host whose first process is `pid`.
 
     setpriv --pdeathsig ends the program when nsenter(1), which stays outside, is ended.
     """
@@ -83,23 +83,23 @@ def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = Non
 
 
 def power_off(name: str, host: str) -> None:
-    """End every process of a host at once, as a power cut does; its disk stays. Raises NotDone."""
+    """Kill every process of a host at once, as a power cut does; its disk stays. Raises NotDone."""
     identity = alive(name, host)
     if identity is None:
         return
     _kill(identity)
-    # A pid namespace's first process is gone only after everything in it (zap_pid_ns_processes in the kernel).
+    # The first process of a pid namespace disappears only after all others in it (zap_pid_ns_processes in the kernel).
     process.wait_until(lambda: start_ticks(identity.pid) != identity.start_ticks, f"the end of {host}", _END_S)
     _remove_groups(group / host for group in cgroups(name))
     shutil.rmtree(paths.run_dir(name) / "hosts" / host, ignore_errors=True)
 
 
-def demolish(name: str) -> None:
-    """End every process of the cluster and remove every file and group; whatever is already gone is fine."""
+def end_cluster(name: str) -> None:
+    """Kill every process of the cluster and remove every file and cgroup; do nothing for those already gone."""
     identity = alive(name)
     if identity:
         _kill(identity)
-    # Those outside the building's pid namespace (nsenter, hosts on their way in) end by themselves, or come next.
+    # other processes (nsenter, hosts that are starting) end by themselves or are killed next
     with contextlib.suppress(NotDone):
         process.wait_until(lambda: not processes(name), "their end", 0.5, every_s=0.01)
     for pid in processes(name):
@@ -111,7 +111,7 @@ def demolish(name: str) -> None:
 
 
 def processes(name: str) -> list[int]:
-    """Every process that belongs to the cluster, from the kernel's own tables."""
+    """Return every process of the cluster, read from the kernel."""
     run = str(paths.run_dir(name))
     source = f" slurm-share:{name} "
     views: dict[tuple[str, int, int], bool] = {}
@@ -119,12 +119,12 @@ def processes(name: str) -> list[int]:
 
 
 def cgroups(name: str) -> list[Path]:
-    """The cluster's groups below the cgroup v1 controllers and in the tree of v2."""
+    """Return the cluster's groups below the cgroup v1 controllers and in the v2 tree."""
     return sorted(paths.CGROUP_ROOT.glob(f"*/{paths.cgroup_name(name)}"))
 
 
 def require_cgroup(kind: str) -> None:
-    """Raise Misuse unless the kernel lets us give hosts groups of their own, in cgroup v1 or v2."""
+    """Raise Misuse unless hosts can be given cgroups of their own, in v1 or v2."""
     if kind == V2:
         if not os.access(paths.CGROUP_ROOT / "unified/cgroup.procs", os.W_OK):
             raise Misuse(
@@ -143,14 +143,14 @@ def require_cgroup(kind: str) -> None:
 
 def _start_host(name: str, host: Host, layers: str, *, cgroup: str, ahead: str) -> None:
     run = paths.run_dir(name)
-    building = alive(name)
-    if building is None:
+    first = alive(name)
+    if first is None:
         raise ClusterError(f"cluster {name} has lost its first process; take it down and up again")
     shutil.rmtree(run / "hosts" / host.name, ignore_errors=True)
     (run / "hosts" / host.name).mkdir()
     group = f"{cgroup}:{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
     init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group, ahead]
-    enter = ["/usr/bin/nsenter", "--target", str(building.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
+    enter = ["/usr/bin/nsenter", "--target", str(first.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
     namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]
     unshare = ["/usr/bin/setsid", "-f", "/usr/bin/unshare", *namespaces, "--fork", "--kill-child", "--"]
     process.start_apart([*enter, *unshare, *init], run / "log" / host.name, INSIDE_ENV)
@@ -168,20 +168,20 @@ def _wait_for_host(name: str, host: Host) -> None:
         raise ClusterError(f"{host.name} did not boot: {_tail(log)}")
 
 
-def _plug_in(name: str, hosts: Sequence[Host]) -> None:
-    building = alive(name)
+def _connect(name: str, hosts: Sequence[Host]) -> None:
+    first = alive(name)
     pids = {host: alive(name, host.name) for host in hosts}
-    if building is None or not all(pids.values()):
+    if first is None or not all(pids.values()):
         gone = ", ".join(host.name for host, pid in pids.items() if pid is None)
         raise ClusterError(f"cluster {name}: {gone or 'its first process'} ended right after its start")
-    for host in hosts:  # after a power cut the kernel takes its time to remove the old cable
-        _ip(building.pid, [f"link del v-{host.name}"], check=False)
-    cables: list[str] = []
+    for host in hosts:  # after a power cut the kernel removes the old interface with a delay
+        _ip(first.pid, [f"link del v-{host.name}"], check=False)
+    links: list[str] = []
     for host, identity in pids.items():
         assert identity is not None
-        cables.append(f"link add v-{host.name} type veth peer name eth0 {_mac(host)} netns {identity.pid}")
-        cables.append(f"link set v-{host.name} master br0 up")
-    _ip(building.pid, cables)
+        links.append(f"link add v-{host.name} type veth peer name eth0 {_mac(host)} netns {identity.pid}")
+        links.append(f"link set v-{host.name} master br0 up")
+    _ip(first.pid, links)
     for host, identity in pids.items():
         assert identity is not None
         address = [f"addr add {host.address}/16 dev eth0", "link set eth0 up", "route add default via 10.77.0.254"]
@@ -189,9 +189,10 @@ def _plug_in(name: str, hosts: Sequence[Host]) -> None:
 
 
 def _mac(host: Host) -> str:
-    """A host keeps its hardware address over a reboot: else the others' ARP tables are wrong for a while.
+    """Return a MAC address that a host keeps over a reboot; otherwise the other hosts' ARP tables are stale for a
+    while.
 
-    02: locally administered (IEEE 802, as QEMU's and Docker's).
+    02: locally administered (IEEE 802, as QEMU and Docker use it).
     """
     octets = [int(word) for word in host.address.split(".")]
     return "address 02:00:" + ":".join(f"{octet:02x}" for octet in octets)
@@ -221,9 +222,9 @@ def _pids() -> Iterator[int]:
 
 
 def _mounts(pid: int, source: str, views: dict[tuple[str, int, int], bool]) -> bool:
-    """Whether the process sees a file system of that source (its mount table is in the cluster).
+    """Return whether the process sees a file system with that source, which means that it is in the cluster.
 
-    `views` keeps the answers: processes of one mount namespace with one root see the same, and a cluster may have
+    `views` caches the answers: processes with the same mount namespace and root see the same, and a cluster may have
     thousands of them.
     """
     try:
@@ -237,17 +238,18 @@ def _mounts(pid: int, source: str, views: dict[tuple[str, int, int], bool]) -> b
 
 
 def _starts(pid: int, run: str) -> bool:
-    """Whether the process is one of our inits on its way into its namespaces: its arguments name it and the cluster."""
+    """Return whether the process is an init of ours that is entering its namespaces: its arguments name it and the
+    cluster."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return False
-    inits = {str(paths.HERE / "building-init"), str(paths.HERE / "host-init")}
+    inits = {str(paths.HERE / "cluster-init"), str(paths.HERE / "host-init")}
     return any(word in inits and following == run for word, following in itertools.pairwise(words))
 
 
 def _remove_groups(tops: Iterable[Path]) -> None:
-    """Remove cgroups with everything below them, deepest first; their processes have ended already."""
+    """Remove cgroups with all below them, deepest first; their processes have ended already."""
     for top in tops:
         groups = sorted((Path(folder) for folder, _, _ in os.walk(top)), key=lambda path: len(path.parts), reverse=True)
         for group in groups:
