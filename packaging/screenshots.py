@@ -1,7 +1,7 @@
-"""The pictures in the README and the manual, drawn by the dashboard itself; screenshots.sh is the way to call it.
+"""Pictures of the README and the manual, drawn by the dashboard; called by screenshots.sh.
 
-The same every time: the demonstration's clock and the dashboard's stand still, nothing blinks, the terminal has one
-size. What they show is no measurement, which the first line of each of them says.
+They are reproducible: the clocks of the demonstration and the dashboard stand still, nothing blinks, and the terminal
+has a fixed size. They show no measurement, as the first line of each says.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from slurm_share.load.sources.demo import Demo
 
 FOLDER = Path(__file__).parent / "docs" / "pictures"
 NOW = 1_795_271_308.0
-"""The time that it is in the demonstration."""
+"""Time in the demonstration, in seconds since 1970."""
 EARLIER_S, STEP_S = 600, 20
-"""So much of it has been seen before."""
+"""Length of the history before NOW, and the interval of its snapshots."""
 NODE = "h-2"
-"""The one that is looked at."""
+"""The node that the pictures show in detail."""
 WIDTH = 120
 HEIGHTS = {"nodes": 21, "jobs": 32, "node": 22, "advice": 29}
 TURNS_MOST = 500
 FONTS = 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace'
-"""What the reader's machine has. Cairo knows the fourth of them, and only one by one."""
+"""Fonts that readers' machines have. Cairo knows only the fourth, and only if it is named alone."""
 
 
-class Still:
-    """A feed that brings one look."""
+class FixedFeed:
+    """A feed that sends one picture."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -53,34 +53,34 @@ class Still:
             self.history.take(self.picture)
 
     def attach(self, post: Callable[[Any], object]) -> None:
-        """As the dashboard asks for it."""
+        """Send the picture to the dashboard."""
         post(Arrived(self.picture))
 
     def tell(self, message: Command) -> None:
-        """Nobody is there who could obey."""
+        """Ignore a command, since no process reads it."""
 
 
 def a_picture(now: float) -> Picture:
-    """One look, as the process that looks sends it."""
+    """Return the picture that the reading process sends at a time."""
     survey = Demo(everybody=True, clock=lambda: now).read()
     return of_survey(survey, advise.advise_all(survey), number=1)
 
 
 async def nodes(pilot: Pilot[Any], app: Dashboard) -> None:
-    """Every node, a line each, and more of the one under the cursor."""
+    """Show every node in a line, and details of the one under the cursor."""
     await app.main_screen.go((Location(view="nodes"),))
     assert app.picture is not None
     await pilot.press(*["down"] * [row.name for row in app.picture.nodes].index(NODE))
 
 
 async def jobs(pilot: Pilot[Any], app: Dashboard) -> None:
-    """The jobs, those first that leave the most GPUs idle, with charts of the worst."""
+    """Show the jobs, those with the most idle GPUs first, with charts of the worst."""
     await app.main_screen.go((Location(view="jobs"),))
     await pilot.press("I")
 
 
 async def node(pilot: Pilot[Any], app: Dashboard) -> None:
-    """One node, as one comes to it from its user."""
+    """Show one node, reached through its user."""
     assert app.picture is not None
     snapshot = app.picture.by_name[NODE].node.snapshot
     assert snapshot is not None
@@ -93,7 +93,7 @@ async def node(pilot: Pilot[Any], app: Dashboard) -> None:
 
 
 async def advice(pilot: Pilot[Any], app: Dashboard) -> None:
-    """How many processes, and why."""
+    """Show the advice on the number of processes."""
     await app.main_screen.go((Location(view="advice"),))
 
 
@@ -106,33 +106,33 @@ PICTURES: dict[str, Callable[[Pilot[Any], Dashboard], Awaitable[None]]] = {
 
 
 async def drawn(name: str) -> str:
-    """One picture, as SVG."""
-    feed = Still()
+    """Return one picture as SVG."""
+    feed = FixedFeed()
     app = Dashboard(feed, config=UserConfig(theme=themes.DARK), clock=lambda: 2.0, location=Location(view="nodes"))
     async with app.run_test(size=(WIDTH, HEIGHTS[name])) as pilot:
         await turn(pilot, lambda: app.picture is not None)
         await PICTURES[name](pilot, app)
         before: list[Any] = []
 
-        def at_rest() -> bool:
+        def is_stable() -> bool:
             before.append(app.screen._compositor.render_strips())
             return len(before) > 3 and before[-1] == before[-2] == before[-3]
 
-        await turn(pilot, at_rest)
+        await turn(pilot, is_stable)
         return smaller(app.export_screenshot(title="llload-tui --demo --all"))
 
 
 async def turn(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
-    """Let the dashboard go on until it is so."""
+    """Run the dashboard until `holds()` is true."""
     for _ in range(TURNS_MOST):
         await pilot.pause()
         if holds():
             return
-    raise SystemExit("screenshots: the dashboard does not come to rest")
+    raise SystemExit("screenshots: the dashboard keeps changing")
 
 
 def smaller(svg: str) -> str:
-    """The same picture in half the bytes, and without fonts that a browser would fetch from somewhere."""
+    """Return the picture in half the bytes, without fonts that a browser would download."""
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<clipPath id="[\w-]+-line-\d+">.*?</clipPath>\s*', "", svg, flags=re.DOTALL)
     svg = re.sub(r' clip-path="url\(#[\w-]+-line-\d+\)"', "", svg)
@@ -144,10 +144,10 @@ def smaller(svg: str) -> str:
 
 
 def main() -> int:
-    """Make them, or compare."""
+    """Make the pictures, or compare them with `--check`."""
     parser = argparse.ArgumentParser(prog="screenshots.sh", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say which are no longer what is drawn")
-    parser.add_argument("--png", metavar="FOLDER", type=Path, help="make them as PNG as well")
+    parser.add_argument("--check", action="store_true", help="only name the outdated pictures")
+    parser.add_argument("--png", metavar="FOLDER", type=Path, help="also make PNG files")
     wanted = parser.parse_args()
     os.environ.pop("NO_COLOR", None)
     os.environ["TZ"] = "UTC"
@@ -165,8 +165,8 @@ def main() -> int:
         differ = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
         if differ:
             sys.stderr.write(
-                f"{', '.join(differ)} in {FOLDER.name} {'is' if len(differ) == 1 else 'are'} not what the dashboard "
-                "draws now; packaging/screenshots.sh makes them anew, then look at them\n"
+                f"{', '.join(differ)} in {FOLDER.name} {'is' if len(differ) == 1 else 'are'} outdated; "
+                "packaging/screenshots.sh makes them anew; then review them\n"
             )
         return 1 if differ else 0
     FOLDER.mkdir(parents=True, exist_ok=True)

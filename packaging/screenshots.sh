@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Makes the pictures in packaging/docs/pictures anew, drawn by the dashboard itself: the demonstration, at a time that
-# stands still. --check says which are no longer what it draws (exit 1); --png FOLDER makes them as PNG as well, to look
-# at. Usage: packaging/screenshots.sh [--check] [--png FOLDER]
+# Makes the pictures in packaging/docs/pictures, drawn by the dashboard from the demonstration at a fixed time. --check
+# names the outdated ones (exit code 1); --png FOLDER also makes PNG files, for review. Usage: packaging/screenshots.sh [--check] [--png FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests/setup.sh

@@ -1,5 +1,5 @@
-"""The parts of the packages' build that are written in Python; packaging/build.sh and packaging/Makefile call them.
+"""Python programs of the packages' build, called by packaging/build.sh and packaging/Makefile.
 
-`fetch` brings what comes over the network, with `debian`; `unpack` lays wheels out, `pages` writes manual pages and
-completion from the commands' own parsers, `manual` writes the documents with links that lead somewhere on a host.
+`fetch` downloads, with `debian`; `unpack` unpacks wheels, `pages` writes manual pages and completion from the commands'
+parsers, `manual` writes the documents with links that are valid on a host.
 """

@@ -1,4 +1,4 @@
-"""Files out of a Debian package of any suite, which is fetched and unpacked and never installed."""
+"""Unpacks a Debian package of any suite without installing it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SOURCE_LIST = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {
 
 
 def unpacked(suite: str, mirror: str, package: str, target: Path) -> None:
-    """Put the files of the suite's newest `package` into `target`, whole or not at all. Raises CommandFailed."""
+    """Put the files of the suite's newest `package` into `target`, completely or not at all. Raises CommandFailed."""
     making = target.with_name(f".making-{target.name}")
     shutil.rmtree(making, ignore_errors=True)
     for folder in ("lists/partial", "archives/partial", "deb", "etc"):
         (making / folder).mkdir(parents=True)
     (making / "etc/sources.list").write_text(_SOURCE_LIST.format(mirror=mirror, suite=suite))
     apt = ["apt-get", "-qq"]
-    # Nothing of the machine's own apt is read or written, and a mirror that lags behind will do.
+    # independent of the machine's own apt; a mirror that lags behind is accepted
     for option in (
         f"Dir::Etc::sourcelist={making}/etc/sources.list",
         "Dir::Etc::sourceparts=/dev/null",

@@ -1,8 +1,8 @@
-"""Fetch what the packages are made of besides this checkout: wheels, tools of the build, and headers of Slurm.
+"""Fetch the inputs of the packages besides this checkout: wheels, build tools, and headers of Slurm.
 
 `python fetch.py TARGET [--leave-out SUITE]... [--slurm-include DIR]...`, with packaging/demo in PYTHONPATH. Puts run/
-and tui/ (wheels of the library, and those that the dashboard needs besides), tools/ and slurm-RELEASE/ into TARGET.
-What was fetched once is kept: a second build needs no network, and has the same wheels.
+and tui/ (wheels of the library, and the additional ones of the dashboard), tools/ and slurm-RELEASE/ into TARGET.
+Downloads are kept: a second build needs no network and uses the same wheels.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from make import debian
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""One package serves them all: pure Python is the same file, compiled modules lie side by side, for their file names
-carry the version."""
+"""One package serves all of these: pure Python is the same file, and compiled modules lie next to each other, since
+their file names have the version.
+"""
 SUITES = {release.suite: name for name, release in reversed(RELEASES.items())}
-"""Debian suites whose Slurm headers can be had from any mirror; the release is what each carries at least."""
+"""Debian suites whose Slurm headers any mirror has; the release is the lowest that each suite has."""
 TOOLS = ("argparse-manpage>=4.6", "setuptools>=77", "shtab>=1.7")
-"""For the build alone: manual pages, our own wheel, completion."""
+"""For the build only: manual pages, our own wheel, completion."""
 _PURE = "-none-any.whl"
 _VERSION = re.compile(r"^#define SLURM_VERSION_NUMBER (0x[0-9a-fA-F]+)", re.MULTILINE)
 
 
 @modes.usual_umask()
 def main() -> int:
-    """Fetch; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    """Fetch everything; return 0 done, 1 failed, 2 invalid call; print a sentence on stderr for each failure."""
     parser = argparse.ArgumentParser(prog="packaging/build.sh")
     parser.add_argument("target", type=Path)
     parser.add_argument("--leave-out", choices=SUITES, action="append", default=[])
@@ -60,15 +61,15 @@ def main() -> int:
 
 
 def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: Path, say: Say) -> None:
-    """Put everything into `target`. Raises ClusterError where a part cannot be had: a package that lacks an object
-    would leave hosts without --share-gpu."""
+    """Put everything into `target`. Raises ClusterError if a part cannot be fetched: a package that lacks a plugin
+    object would leave hosts without --share-gpu."""
     if not suites and not includes:
         raise ClusterError("no Slurm to build the plugin for: leave fewer suites out, or name headers: --slurm-include")
     headers = {release_of(folder): folder for folder in includes}
     _, run, show = layers.requirements((paths.CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     with ThreadPoolExecutor() as pool:
         library = pool.submit(wheels, run, kept, say)
-        # Resolved together, so that both packages have one release of what both need.
+        # resolved together, so that both packages have the same release of what both need
         both = pool.submit(wheels, [*run, *show], kept, say)
         build = pool.submit(tools, kept, say)
         of_suites = pool.submit(debian_headers, suites, kept, say)
@@ -84,7 +85,7 @@ def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: P
 
 
 def cache() -> Path:
-    """Downloads are kept beside the local clusters' where that can be written, else in the checkout."""
+    """Return the folder for downloads: next to the local clusters' if that is writable, else in the checkout."""
     place = paths.cache()
     folder = place if os.access(place if place.exists() else place.parent, os.W_OK) else paths.CHECKOUT / "build/cache"
     folder = folder / "packages"
@@ -93,7 +94,7 @@ def cache() -> Path:
 
 
 def wheels(wanted: Sequence[str], kept: Path, say: Say) -> list[Path]:
-    """Wheels of `wanted` and all that they need: pure ones once, compiled ones for each of PYTHONS. Cached."""
+    """Return wheels of `wanted` and their dependencies: pure ones once, compiled ones for each of PYTHONS. Cached."""
     key = hashlib.sha256(json.dumps([sorted(wanted), PYTHONS, platform.machine()]).encode()).hexdigest()[:16]
     home = kept / f"wheels-{key}"
     with locks.waiting(kept / f"wheels-{key}.lock", say):
@@ -111,7 +112,7 @@ def _download(wanted: Sequence[str], target: Path) -> None:
     words = target / "wanted.txt"
     words.write_text("\n".join(wanted) + "\n")
     machine = platform.machine()
-    # The oldest Python needs the most: what newer ones have built in is a package there.
+    # the oldest Python needs the most packages: newer ones have some built in
     process.run(layers.download_argv(sys.executable, PYTHONS[0], machine, target, [words]))
     compiled = [wheel.name.split("-")[:2] for wheel in target.glob("*.whl") if not wheel.name.endswith(_PURE)]
     exact = target / "compiled.txt"
@@ -125,7 +126,7 @@ def _download(wanted: Sequence[str], target: Path) -> None:
 
 
 def tools(kept: Path, say: Say) -> Path:
-    """A folder with the build's own Python packages. Cached."""
+    """Return a folder with the Python packages of the build. Cached."""
     key = hashlib.sha256(json.dumps([TOOLS, sys.version_info[:2]]).encode()).hexdigest()[:16]
     home = kept / f"build-tools-{key}"
     with locks.waiting(kept / "build-tools.lock", say):
@@ -139,7 +140,7 @@ def tools(kept: Path, say: Say) -> Path:
 
 
 def release_of(include: Path) -> str:
-    """The Slurm release of a folder with slurm/slurm_version.h, for example 26.05. Raises ClusterError."""
+    """Return the Slurm release of a folder with slurm/slurm_version.h, for example 26.05. Raises ClusterError."""
     try:
         found = _VERSION.search((include / "slurm/slurm_version.h").read_text(encoding="utf-8"))
     except OSError as error:
@@ -151,7 +152,7 @@ def release_of(include: Path) -> str:
 
 
 def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Path]:
-    """Headers of Debian's suites by release, from libslurm-dev, which is unpacked and never installed. Cached."""
+    """Return headers of Debian's suites by release, from libslurm-dev, which is unpacked and not installed. Cached."""
     mirror = machine_tools.debian_mirror() if any(not _home(suite, kept).exists() for suite in suites) else ""
 
     def of(suite: str) -> Path:

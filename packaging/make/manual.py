@@ -1,6 +1,6 @@
-"""The documents as they lie on a host: README, pages and pictures in one folder, and every link leads somewhere.
+"""Install the documents: README, pages and pictures in one folder, with links that are valid on a host.
 
-`python manual.py TARGET` writes them there.
+`python manual.py TARGET` writes them to TARGET.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
 def write(folder: Path) -> None:
-    """Put every document and picture into `folder`."""
+    """Write every document and picture into `folder`."""
     for source in [CHECKOUT / "README.md", *sorted((CHECKOUT / DOCS).rglob("*.*"))]:
         where = PurePosixPath(source.relative_to(CHECKOUT))
         target = folder / str(installed(where))
@@ -27,7 +27,7 @@ def write(folder: Path) -> None:
 
 
 def installed(path: PurePosixPath) -> PurePosixPath | None:
-    """Where a file of the checkout lies below the documents of the package; None: it is not on a host."""
+    """Return the path of a checkout's file below the package's documents; None: it is not installed."""
     if path == PurePosixPath("README.md"):
         return path
     for top, place in ((DOCS, "."), (PurePosixPath("packaging/share/examples"), "examples")):
@@ -39,8 +39,8 @@ def installed(path: PurePosixPath) -> PurePosixPath | None:
 
 
 def with_links(text: str, where: PurePosixPath) -> str:
-    """A document of the checkout, `where` from its root, with links for its place on a host. One to a file that is not
-    there becomes the file's name in the checkout."""
+    """Return a document with links for its place on a host; `where` is its path in the checkout. A link to a file that
+    is not installed becomes the file's name in the checkout."""
     own = installed(where)
     assert own is not None
 

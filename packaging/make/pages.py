@@ -1,8 +1,7 @@
-"""Manual pages and completion out of the commands' own parsers, so that they say what the commands do.
+"""Generate manual pages and completion from the commands' own parsers.
 
-Run as a program of its own, so that what is imported is the packaged code:
 `python -I pages.py TOOLS TARGET VERSION SITE... -- NAME=MODULE:FUNCTION...`, each command as pyproject.toml has it;
-writes below TARGET.
+writes below TARGET. A program of its own, so that it imports the packaged code.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ADMIN_COMMANDS = ("slurm-share",)
-"""Section 8; all others are for users, section 1."""
+"""Commands of section 8; all others are for users, section 1."""
 PARSERS = {
     "llmapreduce": "slurm_share.cli.llmapreduce_options",
     "slurm_share": "slurm_share.cli.main",
     "llload_tui": "slurm_share_tui.options",
 }
-"""The module of a command's parser, by its function in `slurm_share.cli.start`, where it is not of the same name."""
+"""Module of a command's parser, by its function in `slurm_share.cli.start`, if the names differ."""
 _HIDDEN = argparse.SUPPRESS
 _FILES = re.compile("FILE|FOLDER|SCRIPT|PROGRAM|COMMAND|INPUT|LLSUB")
-"""Words in the name of an argument that takes a file or a folder."""
+"""Parts of the names of arguments that take a file or a folder."""
 
 
 def main() -> None:
-    """Write everything for every command."""
+    """Write pages and completion of every command."""
     tools, target, version, *rest = sys.argv[1:]
     cut = rest.index("--")
     sys.path[:0] = [*rest[:cut], tools]
     seen: dict[str, str] = {}
-    for word in sorted(rest[cut + 1 :], reverse=True):  # small letters first
+    for word in sorted(rest[cut + 1 :], reverse=True):  # lower case first
         name, _, where = word.partition("=")
-        # LLSC's spellings lead to the page of ours
+        # LLSC's spellings refer to the page of ours
         same = seen.setdefault(where, name)
         parser = _parser(where)
         if same == name:
@@ -61,7 +60,7 @@ def _parser(where: str) -> argparse.ArgumentParser:
 
 
 def forget_hidden(parser: argparse.ArgumentParser) -> None:
-    """Take sub-commands out that have no help: programs of ours call them, and nobody types them."""
+    """Remove sub-commands without help, which only our own programs call."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             told = {choice.dest for choice in action._choices_actions}
@@ -78,12 +77,12 @@ def _put(place: str, text: str) -> None:
 
 
 def section(name: str) -> int:
-    """The manual's section of a command."""
+    """Return the manual's section of a command."""
     return 8 if name in ADMIN_COMMANDS else 1
 
 
 def page(parser: argparse.ArgumentParser, version: str) -> str:
-    """The manual page of a command."""
+    """Return the manual page of a command."""
     from argparse_manpage.manpage import Manpage  # type: ignore[import-not-found]
 
     first = " ".join((parser.description or "").split())
@@ -93,7 +92,7 @@ def page(parser: argparse.ArgumentParser, version: str) -> str:
     notes, parser.epilog = parser.epilog, None
     made = str(Manpage(parser, _data=about))
     if notes:
-        # its lines are laid out by hand: examples, exit codes
+        # examples and exit codes, which are laid out by hand
         lines = [line.replace("\\", "\\e").replace("-", "\\-") for line in notes.rstrip().splitlines()]
         lines = [f"\\&{line}" if line.startswith((".", "'")) else line for line in lines]
         made = made.rstrip("\n") + "\n.SH NOTES\n.nf\n" + "\n".join(lines) + "\n.fi\n"
@@ -101,20 +100,20 @@ def page(parser: argparse.ArgumentParser, version: str) -> str:
 
 
 def shell_completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Completion for bash or zsh."""
+    """Return the completion for bash or zsh."""
     import shtab  # type: ignore[import-not-found]
 
     if shell == "zsh":
         _name_files(parser)
     text = shtab.complete(parser, shell)
     assert isinstance(text, str)
-    # `default`: where we know no word for the place, a file may stand there, as after any other command
+    # `default`: complete file names where we offer no word, as after any other command
     text = text.replace("complete -o bashdefault -F", "complete -o bashdefault -o default -F")
     return text.rstrip("\n") + "\n"
 
 
 def _name_files(parser: argparse.ArgumentParser) -> None:
-    """zsh offers files only where it is told to."""
+    """Mark the arguments that take files, since zsh completes files only there."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
@@ -124,7 +123,7 @@ def _name_files(parser: argparse.ArgumentParser) -> None:
 
 
 def fish_completion(parser: argparse.ArgumentParser, name: str) -> str:
-    """Completion for fish: options, the words they take, and sub-commands to any depth."""
+    """Return the completion for fish: options, their values, and sub-commands to any depth."""
     return "".join(f"{line}\n" for line in _fish(parser, name, ()))
 
 
@@ -165,7 +164,7 @@ def _fish_option(action: argparse.Action, parser: argparse.ArgumentParser) -> st
 
 
 def _quoted(text: str) -> str:
-    # in fish's single quotes only these two mean anything
+    # these two have a meaning in fish's single quotes
     return "'" + " ".join(text.split()).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def unpack(wheels: Sequence[Path], target: Path) -> None:
-    """Unpack them; of a package that has a wheel for each Python, the rest is taken once.
+    """Unpack wheels; of a package that has a wheel for each Python, take the common files once.
 
-    Raises ValueError where two wheels bring different files under one name.
+    Raises ValueError if two wheels have different files of the same name.
     """
     whole: set[tuple[str, str]] = set()
     for wheel in sorted(wheels):
@@ -25,8 +25,8 @@ def unpack(wheels: Sequence[Path], target: Path) -> None:
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file of a wheel belongs on a node: no scripts (they would name another interpreter), no records for
-    pip, no folders, nothing that only compilers read, no example that came along."""
+    """Return whether a file of a wheel belongs on a node: no scripts (which name another interpreter), no pip records,
+    no folders, nothing for compilers, no examples."""
     top, _, rest = name.partition("/")
     if name.endswith(("/", ".c", ".h", ".pyx", ".pxd")) or ".data/" in name or name == "example.py":
         return False

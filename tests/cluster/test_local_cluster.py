@@ -202,7 +202,7 @@ def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
 def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before anything is made."""
     monkeypatch.setattr(tools, "require_root", lambda: None)
-    with pytest.raises(Misuse, match="leave --without python out"):
+    with pytest.raises(Misuse, match="omit --without python"):
         Cluster.up("none", prometheus=True, without=("python",), say=progress.say_nothing)
 
 

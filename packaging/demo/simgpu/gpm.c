@@ -1,6 +1,6 @@
 /* SIMULATED NVML, GPM: activity counters of a whole GPU, Hopper (compute capability 9.0) and newer.
- * A sample is what the clients state at that moment; a metric is the mean of two samples. Counters that a busy client
- * does not state (occupancy, pipes, DRAM) are "not supported" rather than made up. */
+ * A sample has the values that the clients state at that moment; a metric is the mean of two samples. Counters that a
+ * busy client does not state (occupancy, pipes, DRAM) are "not supported". */
 #include "nvml_types.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ enum {
 
 typedef struct gpm_sample {
     unsigned int sm_percent, util_percent;
-    int counters[COUNTER_COUNT]; /* percent; -1: not known */
+    int counters[COUNTER_COUNT]; /* percent; -1: unknown */
 } *nvmlGpmSample_t;
 
 typedef struct {
@@ -76,7 +76,7 @@ nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
     return NVML_SUCCESS;
 }
 
-/* A counter is known if every client that keeps the card busy states it; on an idle card it is 0. */
+/* A counter is known if every busy client of the card states it; on an idle card it is 0. */
 static int sum_counter(const struct client_list *clients, enum counter which)
 {
     int sum = 0;
@@ -115,7 +115,7 @@ nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
     return result;
 }
 
-/* The number behind a metric in one sample; -1: not known. */
+/* Returns the value of a metric in one sample; -1: unknown. */
 static int sample_value(const struct gpm_sample *sample, unsigned int metric)
 {
     switch (metric) {

@@ -1,5 +1,5 @@
-/* SIMULATED NVML: libnvidia-ml.so.1 over the state folder (state.c). Names, driver version and error texts say
- * "simulated" by themselves. What the simulation does not know it answers with "not supported" (unsupported.c). */
+/* SIMULATED NVML: libnvidia-ml.so.1 over the state folder (state.c). Names, driver version and error texts
+ * contain "simulated". Unknown values are "not supported" (unsupported.c). */
 #define _GNU_SOURCE
 #include "nvml_types.h"
 
@@ -14,15 +14,15 @@
 
 #define DRIVER_VERSION "550.0-simulated"
 #define NVML_VERSION "12.550.0-simulated"
-#define CUDA_DRIVER_VERSION 12040 /* what driver 550 answers: CUDA 12.4 */
+#define CUDA_DRIVER_VERSION 12040 /* of driver 550: CUDA 12.4 */
 
-/* A MIG-capable card is cut into seven at most. */
+/* Largest number of MIG instances of a card. */
 #define MAX_MIG_DEVICES 7
 
-/* How often a query about a card that hangs looks whether it still does. */
+/* Interval at which a query about a hanging card checks whether it still hangs. */
 #define HANG_CHECK_US 20000
 
-/* Handle number i is the address of devices[i]; what is at that address is never read. */
+/* The address of devices[i] is the handle of GPU i; its content is never read. */
 static const struct simulated_device devices[MAX_GPUS];
 
 /* nvmlInit may be called more than once, from any thread. */
@@ -43,7 +43,7 @@ unsigned long long nvml_now_us(void)
     return (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
 }
 
-/* Never stands in for a real driver and never invents a node: without a state folder there is no driver. */
+/* Fails next to a real driver and without a state folder, which counts as no driver. */
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
     (void)flags;
@@ -144,7 +144,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     return nvmlSystemGetCudaDriverVersion(version);
 }
 
-/* The path the process was started by, as the kernel has it; cut to the buffer. */
+/* The path with which the process was started, from the kernel; cut to the buffer. */
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
     char path[32], command[PATH_MAX];
@@ -272,9 +272,9 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
     return find_device(same_bus_id, bus_id, device);
 }
 
-/* ---- What a device is ---- */
+/* ---- Identity of a device ---- */
 
-/* Reads the GPU behind `device` into `gpu`; leaves the function with the right code where that or `answer` fails. */
+/* Reads the GPU of `device` into `gpu`; returns from the function with the error code if that or `answer` fails. */
 #define READ_DEVICE(answer)                                                                                            \
     struct gpu gpu;                                                                                                    \
     nvmlReturn_t found = nvml_device(device, &gpu);                                                                    \
@@ -317,7 +317,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return NVML_SUCCESS;
 }
 
-/* NVML_DEVICE_ARCH_* of the compute capability; what has none here is "unknown", not guessed. */
+/* NVML_DEVICE_ARCH_* of the compute capability; "unknown" if it is not listed here. */
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture)
 {
     READ_DEVICE(architecture);
@@ -363,7 +363,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
     return NVML_SUCCESS;
 }
 
-/* The older layouts end in four reserved words, which is the room that busId takes now. */
+/* The older layouts end in four reserved words where newer ones have busId. */
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
     nvmlPciInfo_t whole;
@@ -409,7 +409,7 @@ nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned i
     return nvmlDeviceGetCpuAffinity(device, words, cpu_set);
 }
 
-/* ---- How full it is ---- */
+/* ---- Memory and utilisation ---- */
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
@@ -419,7 +419,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 
     READ_DEVICE(memory);
     result = nvml_clients(&gpu, &clients);
-    /* Cut at the card while adding, so that no number of stated sizes wraps round. */
+    /* Limited to the card's size while adding, so that the sum cannot overflow. */
     for (size_t i = 0; i < clients.count; i++) {
         uint64_t room = gpu.memory_bytes - used;
 
@@ -450,7 +450,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 
-/* A card in MIG mode has no utilisation as a whole; the real one answers the same. */
+/* A card in MIG mode has no utilisation as a whole, as with the real library. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
     struct client_list clients;
@@ -466,9 +466,9 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return result;
 }
 
-/* ---- Power and heat: what the GPU's file states of them; power and energy follow the load where it states how ---- */
+/* ---- Power and temperature, from the GPU's file; with a power model, power and energy follow the load ---- */
 
-/* The SM load now, as the power model wants it. */
+/* The present SM load, for the power model. */
 static nvmlReturn_t read_sm_load(const struct gpu *gpu, unsigned int *sm_percent)
 {
     struct client_list clients;
@@ -513,7 +513,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     return NVML_SUCCESS;
 }
 
-/* The most that it draws is its limit. */
+/* The largest power is the limit. */
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
 {
     READ_DEVICE(milliwatts);
@@ -580,7 +580,7 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *c
     return NVML_SUCCESS;
 }
 
-/* MIG mode may be on here; instances are never made. */
+/* MIG mode can be on; instances do not exist. */
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance)
 {
     READ_DEVICE(instance && index < MAX_MIG_DEVICES);
@@ -594,7 +594,7 @@ nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_i
     return NVML_SUCCESS;
 }
 
-/* Each field answers for itself, and each says "not supported". */
+/* Each field has its own code, and each is "not supported". */
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
     READ_DEVICE(values && count > 0);

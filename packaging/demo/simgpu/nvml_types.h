@@ -1,4 +1,4 @@
-/* Types and numbers of NVML's binary interface, as far as the simulated one answers.
+/* Types and constants of NVML's binary interface, as far as the simulation implements it.
  * Layouts and values follow pynvml.py of nvidia-ml-py 13.615.71 (BSD licence); no NVIDIA header is used. */
 #ifndef SIMGPU_NVML_TYPES_H
 #define SIMGPU_NVML_TYPES_H
@@ -21,7 +21,7 @@ typedef enum {
     NVML_ERROR_UNKNOWN = 999
 } nvmlReturn_t;
 
-/* A place in nvml.c's table, and nothing more: callers only pass it back to us. */
+/* An entry in nvml.c's table; callers only pass it back to us. */
 typedef const struct simulated_device {
     char place;
 } *nvmlDevice_t;
@@ -103,7 +103,7 @@ typedef struct {
 
 enum {
     NVML_COMPUTEMODE_DEFAULT = 0,
-    NVML_COMPUTEMODE_EXCLUSIVE_THREAD = 1, /* gone since CUDA 8: refused as the real one does */
+    NVML_COMPUTEMODE_EXCLUSIVE_THREAD = 1, /* removed in CUDA 8: refused as in the real library */
     NVML_COMPUTEMODE_PROHIBITED = 2,
     NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
 };
@@ -113,10 +113,10 @@ enum {
 /* True between nvmlInit and the matching nvmlShutdown. */
 bool nvml_initialised(void);
 
-/* The GPU behind a handle, read afresh: SUCCESS, or the code that every call on this handle must answer with. */
+/* Reads the GPU of a handle: SUCCESS, or the code that every call on this handle must return. */
 nvmlReturn_t nvml_device(nvmlDevice_t device, struct gpu *gpu);
 
-/* The live clients of that GPU; SUCCESS or MEMORY. The caller frees the list in both cases. */
+/* Reads the live clients of a GPU; SUCCESS or MEMORY. The caller frees the list in both cases. */
 nvmlReturn_t nvml_clients(const struct gpu *gpu, struct client_list *list);
 
 /* Microseconds since 1970. */

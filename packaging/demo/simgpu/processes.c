@@ -1,4 +1,4 @@
-/* SIMULATED NVML, the processes on a GPU: who they are, what they hold, what they use. */
+/* SIMULATED NVML, the processes on a GPU: PIDs, memory, utilisation. */
 #include "nvml_types.h"
 
 #include <string.h>
@@ -6,21 +6,21 @@
 /* NVML_PROCESS_MODE_*: which processes a list has. */
 enum process_list { COMPUTE_LIST = 0, GRAPHICS_LIST = 1, MPS_LIST = 2, WHOLE_LIST = 3 };
 
-/* nvidia-smi shows MPS clients as "M+C", that is, in both lists; `mps_lists` in the gpu file can say otherwise, so that
- * a reader can be tried against each. */
+/* nvidia-smi shows MPS clients as "M+C", that is, in both lists; `mps_lists` in the gpu file changes that, so that a
+ * reader can be tested with each. */
 static bool is_listed(const struct gpu *gpu, const struct client *client, enum process_list list)
 {
     if (list == WHOLE_LIST)
         return true;
     if (list == GRAPHICS_LIST)
-        return false; /* nothing draws here */
+        return false; /* there is no graphics process */
     if (!client->mps)
         return list == COMPUTE_LIST;
     return list == COMPUTE_LIST ? gpu->mps_lists != MPS_IN_MPS_LIST : gpu->mps_lists != MPS_IN_COMPUTE_LIST;
 }
 
-/* NVML's dance: *count is the room on entry and the number of processes on return; too little room is
- * INSUFFICIENT_SIZE, and room 0 is how a caller asks. `put` writes process number `slot`. */
+/* NVML's convention: *count is the capacity on entry and the number of processes on return; too small a capacity gives
+ * INSUFFICIENT_SIZE, and callers ask for the number with capacity 0. `put` writes process number `slot`. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos, enum process_list list,
                                    void (*put)(void *infos, unsigned int slot, const struct client *client))
 {
@@ -54,7 +54,7 @@ static void put_v1(void *infos, unsigned int slot, const struct client *client)
     ((nvmlProcessInfo_v1_t *)infos)[slot] = (nvmlProcessInfo_v1_t){client->pid, client->memory_bytes};
 }
 
-/* Version 2 and version 3 have one layout. */
+/* Versions 2 and 3 have the same layout. */
 static void put_v3(void *infos, unsigned int slot, const struct client *client)
 {
     ((nvmlProcessInfo_v3_t *)infos)[slot] =
@@ -74,7 +74,7 @@ LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, MPS_LIST, put_v1)
 LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v2, MPS_LIST, put_v3)
 LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS_LIST, put_v3)
 
-/* Nothing draws here. */
+/* There is no graphics process. */
 static nvmlReturn_t no_graphics(nvmlDevice_t device, unsigned int *count)
 {
     struct gpu gpu;
@@ -130,15 +130,15 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
                           put_detail);
 }
 
-/* ---- Utilisation per process: only those that use something, as the real one lists them. `smUtil` is a part of the
- * time, not of the multiprocessors. ---- */
+/* ---- Utilisation per process: only of busy ones, as in the real library. `smUtil` is a part of the time, not of
+ * the multiprocessors. ---- */
 
 static bool is_active(const struct client *client)
 {
     return client->util_percent || client->memory_percent;
 }
 
-/* The clients of a GPU that has per-process utilisation at all (not under MIG), newer than `since` (microseconds). */
+/* The clients of a GPU with per-process utilisation (not under MIG), newer than `since` (microseconds). */
 static nvmlReturn_t active_clients(nvmlDevice_t device, unsigned long long since, struct client_list *clients,
                                    unsigned int *active)
 {

@@ -1,11 +1,11 @@
-"""SIMULATED GPUs, the workload half: what a CUDA process does to a card, without computing anything.
+"""SIMULATED GPUs, the workload half: what a CUDA process does to a GPU, without computing anything.
 
-A `Context` registers its process on one simulated GPU and holds memory there, under the rules of CUDA: visible devices,
-compute modes, out of memory, the limits of MPS. What it registers is what the simulated NVML reports. The files and
-their format are described at the top of state.c.
+A `Context` registers its process on one simulated GPU and holds memory there, under CUDA's rules: visible devices,
+compute modes, out of memory, the limits of MPS. The simulated NVML reports what is registered. The comment at the top
+of state.c describes the files and their format.
 
-Python's standard library only, and little of it: a task must start fast. That is why there are plain classes here
-instead of dataclasses, and os.path instead of pathlib: either import costs more than all the rest.
+Uses only the standard library, and little of it, because a task must start fast: plain classes instead of dataclasses,
+and os.path instead of pathlib, since either import costs more than all the rest.
 """
 
 # ruff: noqa: PTH104, PTH108, PTH110, PTH112, PTH116, PTH208
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 STATE_VARIABLE = "SIMGPU_STATE"
 DEFAULT_STATE = "/run/simgpu"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
-"""Where CUDA looks for the MPS daemon when CUDA_MPS_PIPE_DIRECTORY is not set."""
+"""Where CUDA looks for the MPS daemon if CUDA_MPS_PIPE_DIRECTORY is not set."""
 
 REAL_DRIVER = "/proc/driver/nvidia/version"
-"""There while NVIDIA's kernel driver is loaded; /dev/nvidia* is no proof, libcuda makes it without a driver."""
+"""Exists while NVIDIA's kernel driver is loaded; /dev/nvidia* is no proof, since libcuda makes it without a driver."""
 
 MAX_GPUS = 64
 CLIENT_LINE_SIZE = 512
@@ -41,40 +41,41 @@ COMPUTE_MODE_EXCLUSIVE_PROCESS = 3
 
 MPS_ANSWER_TIMEOUT_S = 10.0
 LOST_CHECK_INTERVAL_S = 1.0
-"""How often a task looks whether its card is lost, and confirms its load for the energy counter (state.c)."""
+"""Interval at which a task checks whether its GPU is lost, and confirms its load for the energy counter (state.c)."""
 
 DEFAULT_IDLE_W = 52
 DEFAULT_MAX_W = 275
 DEFAULT_POWER_EXPONENT_PERCENT = 35
 """Power = idle + (max - idle) x (SM load) ^ exponent. The three together give the energy of 60 trainings, one at a time
-on four A100, within 5 % of what was measured (Yousefzadeh 2025, Table 6.6)."""
+on four A100, within 5 % of the measurement (Yousefzadeh 2025, Table 6.6).
+"""
 
 DRAM_OF_MEMORY_LOAD = 0.9
-"""DRAM activity, where only the memory controller's load is stated, which is an upper bound of it."""
+"""DRAM activity if only the memory controller's load is given, which is an upper bound of it."""
 
 ENERGY_LINE_SIZE = 128
 ENERGY_LOCK_TRIES = 50
 ENERGY_LOCK_PAUSE_S = 0.001
 
 COUNTERS = ("occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
-"""GPM's counters a workload may state; what it does not state stays unknown."""
+"""GPM counters that a workload may state; the others are unknown."""
 
 WANTS = ("want_sm", "want_dram", "want_util")
-"""What a process would take alone, in percent, where its neighbours slow it down (simwork.py)."""
+"""What a process would use alone, in percent, if its neighbours slow it down (simwork.py)."""
 
 CLASH = "clash"
-"""Number of the kind of work that a process does badly beside others of that kind (simwork.py); 0: none."""
+"""Number of the kind of work that processes do badly next to each other (simwork.py); 0: none."""
 
 NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", CLASH, *COUNTERS, *WANTS)
-"""The words of a client file that mean something."""
+"""Known keys of a client file."""
 
 
 class SimulationError(Exception):
-    """The simulation itself is not there or not usable; the message is a whole sentence."""
+    """The simulation is missing or unusable; the message is a complete sentence."""
 
 
 class CudaError(SimulationError):
-    """What CUDA would answer: `name` is CUDA's own word, `reason` ours."""
+    """An error that CUDA would return: `name` is CUDA's name of it, `reason` our explanation."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -86,21 +87,21 @@ class CudaError(SimulationError):
 
 
 class OutOfMemory(CudaError):
-    """CUDA_ERROR_OUT_OF_MEMORY, with the figures that frameworks put into their messages, in bytes."""
+    """CUDA_ERROR_OUT_OF_MEMORY with the figures in bytes that frameworks put into their messages."""
 
     def __init__(self, reason: str, asked: int, used: int, free: int, total: int, others: Mapping[int, int]) -> None:
         super().__init__("CUDA_ERROR_OUT_OF_MEMORY", reason)
         self.asked = asked
         self.used = used
-        """Held by this process."""
+        """Memory held by this process."""
         self.free = free
         self.total = total
         self.others = others
-        """Pid to what it holds."""
+        """PID -> memory held by that process."""
 
 
 class Gpu:
-    """One simulated GPU, as its file says at one moment."""
+    """One simulated GPU, as its file describes it."""
 
     __slots__ = (
         *("compute_mode", "idle_mw", "index", "lost", "max_mw", "memory_bytes", "name", "power_exponent", "uuid"),
@@ -115,19 +116,19 @@ class Gpu:
         self.lost = values.get("lost", "0") != "0"
         power = _whole(values.get("idle_w")), _whole(values.get("max_w"))
         self.idle_mw = None if None in power else 1000 * (power[0] or 0)
-        """None: nothing is known of its power."""
+        """None: the power is unknown."""
         self.max_mw = 1000 * (power[1] or 0)
         exponent = _whole(values.get("power_exponent_percent"))
         self.power_exponent = (DEFAULT_POWER_EXPONENT_PERCENT if exponent is None else exponent) / 100
 
     def power_mw(self, sm_percent: int) -> float:
-        """The power at an SM load, as the simulated NVML computes it (state.c)."""
+        """Return the power at an SM load, computed as in the simulated NVML (state.c)."""
         idle = self.idle_mw or 0
         return idle + (max(0, self.max_mw - idle) * (sm_percent / 100) ** self.power_exponent if sm_percent else 0)
 
 
 class Client:
-    """One live process on one GPU, as its client file says."""
+    """One live process on one GPU, as its client file describes it."""
 
     __slots__ = ("clash", "mps_server", "pid", "sm", "used_bytes", "want_dram", "want_sm", "want_util")
 
@@ -135,23 +136,23 @@ class Client:
         self.pid = pid
         self.used_bytes = numbers["used"]
         self.mps_server = numbers.get("mps", 0)
-        """Pid of the MPS server it goes through; 0: none."""
+        """PID of its MPS server; 0: none."""
         # A stopped process keeps its memory and computes nothing.
         sm, util, mem, dram = (0 if stopped else numbers.get(key) for key in ("sm", "util", "mem", "dram"))
         self.sm = sm or 0
-        """SM load in percent, as it is now."""
+        """Present SM load in percent."""
         busy = self.sm if util is None else util
         dram = int((mem or 0) * DRAM_OF_MEMORY_LOAD) if dram is None else dram
         wants = (0 if stopped else numbers.get(key) for key in WANTS)
         self.want_sm, self.want_dram, self.want_util = (
             is_now if want is None else want for want, is_now in zip(wants, (self.sm, dram, busy), strict=True)
         )
-        """What it takes alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
+        """What it uses alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
         self.clash = 0 if stopped else numbers.get(CLASH, 0)
 
 
 class MpsConnection:
-    """A client's line to its MPS server; it stays open as long as the client does."""
+    """A client's connection to its MPS server, open as long as the client runs."""
 
     def __init__(
         self,
@@ -166,19 +167,19 @@ class MpsConnection:
         self.percentage = percentage
         """The server's default active thread percentage, above 0 up to 100."""
         self.gpu_uuids = gpu_uuids
-        """The GPUs the server gives its clients, in its order; empty: all of the host."""
+        """GPUs that the server gives its clients, in its order; empty: all of the host."""
         self.memory_limits = memory_limits
-        """The server's default pinned memory limits, written like CUDA_MPS_PINNED_DEVICE_MEM_LIMIT."""
+        """The server's default pinned memory limits, in the format of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT."""
 
     def fileno(self) -> int:
         return self._line.fileno()
 
     def report_fault(self) -> None:
-        """Tells the server of a fault of this client, which ends all of the server's clients."""
+        """Report a fault of this client to the server, which then ends all of its clients."""
         try:
             self._line.send(b"SIMGPU_FAULT\n")
         except OSError:
-            pass  # no server, nobody to end
+            pass  # no server, hence no other client to end
 
     def close(self) -> None:
         self._line.close()
@@ -192,7 +193,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
 
 
 def refuse_real_driver() -> None:
-    """SimulationError where a real NVIDIA driver is loaded: the simulation never stands beside it."""
+    """Raise SimulationError if a real NVIDIA driver is loaded: the two must not be mixed."""
     if os.path.exists(REAL_DRIVER):
         raise SimulationError(
             f"a real NVIDIA driver is loaded ({REAL_DRIVER} exists); simulated GPUs refuse to stand in"
@@ -200,7 +201,7 @@ def refuse_real_driver() -> None:
 
 
 def read_gpu(state: str, index: int) -> Gpu | None:
-    """One GPU; None where there is none of that index. The last line of a key wins."""
+    """Return one GPU; None: there is no such index. The last line of a key wins."""
     try:
         with open(f"{state}/gpu{index}", "rb") as file:
             text = file.read(GPU_FILE_SIZE).decode(errors="replace")
@@ -214,7 +215,8 @@ def read_gpu(state: str, index: int) -> Gpu | None:
 
 
 def read_gpus(state: str) -> tuple[Gpu, ...]:
-    """All GPUs of the host: gpu0, gpu1, ... up to the first one missing. SimulationError without a state folder."""
+    """Return all GPUs of the host: gpu0, gpu1, ... up to the first missing one. Raises SimulationError without a state
+    folder."""
     refuse_real_driver()
     if not os.path.isdir(state):
         raise SimulationError(f"no simulated GPUs on this host: {state} does not exist; simgpu-init makes it")
@@ -228,11 +230,12 @@ def read_gpus(state: str) -> tuple[Gpu, ...]:
 
 
 def process_identity(pid: int) -> tuple[int, int, bool] | None:
-    """Start time (clock ticks after boot), owner, and whether SIGSTOP holds it; None: gone, or a zombie."""
+    """Return a process's start time (clock ticks after boot), its owner, and whether it is stopped; None: gone, or a
+    zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             owner = os.fstat(file.fileno()).st_uid
-            # Field 2 is the process's own choice and may hold blanks and brackets: read on from the last one.
+            # the process chooses field 2, which may have blanks and brackets: continue after the last bracket
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -246,7 +249,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _parse_name(name: str) -> tuple[int, int, int] | None:
-    """Pid, GPU index and start time of a client file's name; None: no such name."""
+    """Parse PID, GPU index and start time from a client file's name; None: another name."""
     parts = name.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         return None
@@ -257,7 +260,7 @@ def _parse_name(name: str) -> tuple[int, int, int] | None:
 
 
 def _read_client_line(path: str) -> tuple[dict[str, str], int] | None:
-    """The words of a client file and the file's owner; None: not a file to trust (see state.c)."""
+    """Return the keys of a client file and the file's owner; None: the file cannot be trusted (see state.c)."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
@@ -278,7 +281,7 @@ def _read_client_line(path: str) -> tuple[dict[str, str], int] | None:
 
 
 def live_clients(state: str, gpu: Gpu) -> list[Client]:
-    """The live processes on a GPU, by the rules of state.c. Removes what dead ones left, where it may."""
+    """Return the live processes on a GPU, by the rules of state.c, and remove the files of dead ones if allowed."""
     clients = []
     folder = f"{state}/clients"
     for name in os.listdir(folder):
@@ -310,7 +313,7 @@ def live_clients(state: str, gpu: Gpu) -> list[Client]:
 
 
 def _remove_quietly(path: str) -> None:
-    """Other people's leftovers are theirs or root's to remove."""
+    """Remove a file; ignore those of other users, which they or root remove."""
     try:
         os.unlink(path)
     except OSError:
@@ -321,9 +324,9 @@ def _remove_quietly(path: str) -> None:
 
 
 class EnergyFile:
-    """The energy counter of one GPU, held locked (state.c); where it cannot be had soon, it is left as it is.
+    """The energy counter of one GPU, held locked (state.c); left unchanged if the lock is not free soon.
 
-    A process that was stopped while it held the lock must not hold up all others.
+    A process that was stopped while it held the lock must not block the others.
     """
 
     def __init__(self, state: str, gpu: Gpu) -> None:
@@ -355,8 +358,8 @@ class EnergyFile:
             self._fd = None
 
     def advance(self, sm_before: int, sm_after: int) -> None:
-        """Adds what was drawn up to now, with the live load `sm_before` [%] where none was confirmed; from now on it is
-        `sm_after`."""
+        """Add the energy used so far, with the live load `sm_before` [%] where none was confirmed; the load is
+        `sm_after` from now on."""
         if self._fd is None:
             return
         read = parse_energy(os.pread(self._fd, ENERGY_LINE_SIZE, 0))
@@ -373,7 +376,7 @@ class EnergyFile:
 
 
 def parse_energy(line: bytes) -> tuple[int, int, int] | None:
-    """Nanoseconds of CLOCK_MONOTONIC, microjoules, SM load in percent; None: not such a line."""
+    """Parse nanoseconds of CLOCK_MONOTONIC, microjoules and SM load in percent; None: another line."""
     words = line.partition(b"\n")[0].split(b" ")
     numbers = [word[3:] for word in words if word[:3] in (b"at=", b"uj=", b"sm=") and word[3:].isdigit()]
     if len(words) != 3 or len(numbers) != 3 or int(numbers[2]) > 100:
@@ -385,10 +388,10 @@ def parse_energy(line: bytes) -> tuple[int, int, int] | None:
 
 
 def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
-    """The GPUs a process sees, in its own order, for a value of CUDA_VISIBLE_DEVICES (None: not set, all).
+    """Return the GPUs that a process sees, in its order, for a value of CUDA_VISIBLE_DEVICES (None: not set, all).
 
-    Entries are indices, UUIDs or beginnings of UUIDs that fit one GPU. The list ends at the first entry that names no
-    GPU; an entry that comes twice makes all of them invisible. An index counts the places in `gpus`.
+    Entries are indices, UUIDs or unique prefixes of UUIDs. The list ends at the first entry that names no GPU; a
+    repeated entry makes all GPUs invisible. An index counts the places in `gpus`.
     """
     if variable is None:
         return gpus
@@ -412,7 +415,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "2000M", "2G", "512" (MiB, as Slurm's --mem reads it). ValueError with a sentence otherwise."""
+    """Parse "2000M", "2G", "512" (MiB, as Slurm's --mem reads it) into bytes. Raises ValueError with a sentence."""
     number, unit = text, "M"
     if text and text[-1].upper() in _UNITS:
         number, unit = text[:-1], text[-1].upper()
@@ -422,7 +425,8 @@ def parse_size(text: str) -> int:
 
 
 def memory_limit(limits: str, ordinal: int) -> int | None:
-    """Bytes allowed on device `ordinal` by a CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M"); None: no limit."""
+    """Return the bytes allowed on device `ordinal` by a CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M"); None: no
+    limit."""
     for entry in limits.split(","):
         device, _, size = entry.strip().partition("=")
         if device.isascii() and device.isdigit() and int(device) == ordinal and size:
@@ -434,7 +438,8 @@ def memory_limit(limits: str, ordinal: int) -> int | None:
 
 
 def thread_percentage(variable: str | None, default: float) -> float:
-    """The SM share of a client: what it asks for, within the server's default; a value out of range does not count."""
+    """Return a client's SM percentage: the requested value, at most the server's default; a value out of range is
+    ignored."""
     try:
         asked = float(variable) if variable is not None else default
     except ValueError:
@@ -446,19 +451,19 @@ def thread_percentage(variable: str | None, default: float) -> float:
 
 
 def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
-    """Connects to the MPS server of this environment, as cuInit does.
+    """Connect to the MPS server of this environment, as cuInit does.
 
-    None where no daemon can be reached: no pipe directory, no access, a socket nobody listens on. CUDA then goes on
-    without MPS and says nothing, and so does the simulation. A daemon that is there but gives no server is a CudaError.
+    Returns None if no daemon can be reached: no pipe directory, no access, no listener on the socket. Like CUDA, the
+    simulation then silently runs without MPS. Raises CudaError if the daemon gives no server.
 
-    The line, one message each way on the daemon's socket `control` (SOCK_SEQPACKET):
+    Messages on the daemon's socket `control` (SOCK_SEQPACKET):
         SIMGPU_CLIENT <pid>
         SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
         SIMGPU_ERROR <CUDA_ERROR_...>
         SIMGPU_FAULT
-    The last one is a client's, of an illegal access that it committed. `gpus` and `limits` may be missing. The end of
-    the connection is the end of the server. A later SIMGPU_ERROR ends this client: it was terminated, or another one's
-    fault took all of the server's clients with it.
+    A client sends the last one after an illegal access. `gpus` and `limits` may be missing. The connection ends with
+    the server. A later SIMGPU_ERROR ends this client: it was terminated, or another client's fault ended all clients
+    of the server.
     """
     path = (environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY) + "/control"
     if not os.path.exists(path):
@@ -505,7 +510,7 @@ def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection:
 
 
 def _gpus_of_server(gpus: tuple[Gpu, ...], mps: MpsConnection | None) -> tuple[Gpu, ...]:
-    """Behind MPS the server's own visible devices are the whole world, numbered in its order."""
+    """Return the GPUs that a process may see: behind MPS only those of the server, numbered in its order."""
     if mps is None or not mps.gpu_uuids:
         return gpus
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
@@ -518,8 +523,8 @@ def _gpus_of_server(gpus: tuple[Gpu, ...], mps: MpsConnection | None) -> tuple[G
 class Context:
     """This process on one simulated GPU: registers it, holds memory, states load. One per process and GPU.
 
-    `ordinal` counts the devices this process sees. Raises CudaError as CUDA would, SimulationError where there are no
-    simulated GPUs. Close it, or leave its `with` block, to free everything; a killed process is freed by being dead.
+    `ordinal` counts the devices that this process sees. Raises CudaError as CUDA does, SimulationError if there are no
+    simulated GPUs. Close it, or leave its `with` block, to free everything; a killed process is freed by its end.
     """
 
     def __init__(self, environ: Mapping[str, str], ordinal: int = 0) -> None:
@@ -538,7 +543,7 @@ class Context:
             if not 0 <= ordinal < len(visible):
                 raise CudaError("CUDA_ERROR_INVALID_DEVICE", f"device {ordinal} of {len(visible)} visible")
             self.visible_count = len(visible)
-            """Devices that this process sees."""
+            """Number of devices that this process sees."""
             self._index = visible[ordinal].index
             self._limits = self._memory_limits(environ, ordinal)
             self.percentage = 100.0
@@ -567,7 +572,8 @@ class Context:
         return self._words["used"]
 
     def allocate(self, size_bytes: int) -> None:
-        """Takes memory on the card. CudaError CUDA_ERROR_OUT_OF_MEMORY where it, or the MPS limit, has no room."""
+        """Allocate memory on the GPU. Raises CudaError CUDA_ERROR_OUT_OF_MEMORY if the GPU, or the MPS limit, has no
+        room."""
         with _Lock(self._state):
             self.gpu = self._read_gpu()
             wanted = self.used_bytes + size_bytes
@@ -585,29 +591,29 @@ class Context:
             self._write()
 
     def visible_bytes(self) -> int:
-        """What the card has for this process: its memory, or the MPS limit where that is less."""
+        """Return the memory that this process can see: the GPU's, or the MPS limit if that is less."""
         return min((self.gpu.memory_bytes, *self._limits))
 
     def available_bytes(self) -> int:
-        """What this process can still take, at this moment."""
+        """Return the memory that this process can still allocate now."""
         others = sum(client.used_bytes for client in self._others())
         return max(0, min(self.gpu.memory_bytes - others, *self._limits, self.gpu.memory_bytes) - self.used_bytes)
 
     def free(self, size_bytes: int) -> None:
-        """Gives memory back, at most what is held."""
+        """Free memory, at most what is held."""
         self._words["used"] = max(0, self.used_bytes - size_bytes)
         self._write()
 
     def set_load(self, sm: int, memory: int = 0, counters: Iterable[tuple[str, int]] = ()) -> int:
-        """States the load, each in percent; returns the SM load that the MPS share leaves of it."""
+        """State the load, each in percent; return the SM load that the MPS share leaves of it."""
         return self.state_load({"sm": self.allowed_load(sm), "mem": memory, **dict(counters)})
 
     def allowed_load(self, sm: int) -> int:
-        """What the MPS share leaves of an SM load, in percent."""
+        """Return what the MPS share leaves of an SM load, in percent."""
         return min(sm, max(1, int(self.percentage))) if sm else 0
 
     def state_load(self, words: Mapping[str, int]) -> int:
-        """Writes words of the client file (state.c), in percent; returns the SM load. The energy counter follows."""
+        """Write keys of the client file (state.c), in percent, and update the energy counter; return the SM load."""
         before = self._words.get("sm", 0)
         self._words.update({name: value for name, value in words.items() if name in NUMBER_KEYS})
         sm = self._words.get("sm", 0)
@@ -621,7 +627,7 @@ class Context:
         return sm
 
     def wait(self, seconds: float) -> None:
-        """Sleeps; CudaError as soon as the card is lost, or the MPS server gone or ending this client."""
+        """Sleep. Raises CudaError as soon as the GPU is lost, the MPS server is gone, or it ends this client."""
         end = time.monotonic() + seconds
         watched = [] if self.mps is None else [self.mps.fileno()]
         while (left := end - (now := time.monotonic())) > 0:
@@ -632,7 +638,7 @@ class Context:
                 self._check()
 
     def _check(self) -> None:
-        """Once a second: whether the card is lost; and this process's load is confirmed for the energy counter."""
+        """Check, once a second, whether the GPU is lost, and confirm this process's load for the energy counter."""
         self._checked_s = time.monotonic()
         self.gpu = self._read_gpu()
         if self.watch is not None:
@@ -644,7 +650,7 @@ class Context:
             energy.advance(load, load)
 
     def _energy_is_young(self) -> bool:
-        """Whether a neighbour has confirmed the load a moment ago, so that one of many does it and not each."""
+        """Return whether a neighbour has just confirmed the load, so that only one of many does so."""
         if self.gpu.idle_mw is None:
             return True
         try:
@@ -655,21 +661,22 @@ class Context:
         return read is None or time.monotonic_ns() - read[0] < LOST_CHECK_INTERVAL_S * 500_000_000
 
     def neighbours(self) -> list[Client]:
-        """The other live processes on this card."""
+        """Return the other live processes on this GPU."""
         return self._others()
 
     def clients_changed_ns(self) -> int:
-        """When a client file last came, changed or went; a process that was killed leaves its file."""
+        """Return when a client file was last added, changed or removed; a killed process leaves its file."""
         return os.stat(f"{self._state}/clients").st_mtime_ns
 
     def commit_fault(self) -> NoReturn:
-        """An illegal access: CudaError. Under MPS it ends all other clients of the server too, as CUDA does."""
+        """Commit an illegal access: raise CudaError. Under MPS it also ends all other clients of the server, as in
+        CUDA."""
         if self.mps is not None:
             self.mps.report_fault()
         raise CudaError("CUDA_ERROR_ILLEGAL_ADDRESS", "this process committed the fault it was told to")
 
     def close(self) -> None:
-        """Frees everything; may be called twice."""
+        """Free everything; can be called twice."""
         if self._registered:
             self._leave()
             self._registered = False
@@ -678,7 +685,7 @@ class Context:
             self.mps = None
 
     def _leave(self) -> None:
-        """Removes the client file, and its load from the energy counter."""
+        """Remove the client file, and its load from the energy counter."""
         load = self._words.get("sm", 0)
         with EnergyFile(self._state, self.gpu) as energy:
             if load:
@@ -690,7 +697,8 @@ class Context:
             _remove_quietly(f"{self._state}/clients/{self._name}")
 
     def _hear_server(self) -> None:
-        """A server speaks to its client only to end it: after `terminate_client`, or after another client's fault."""
+        """Read the server's message, which always ends this client: after `terminate_client`, or after another client's
+        fault."""
         assert self.mps is not None
         try:
             words = os.read(self.mps.fileno(), 4096).decode(errors="replace").split()
@@ -702,7 +710,7 @@ class Context:
             raise CudaError("CUDA_ERROR_MPS_RPC_FAILURE", "the MPS server is gone")
 
     def _memory_limits(self, environ: Mapping[str, str], ordinal: int) -> tuple[int, ...]:
-        """The server's limit and the client's own; both hold. Without MPS CUDA knows neither."""
+        """Return the server's limit and the client's own; both apply. Without MPS CUDA ignores both."""
         if self.mps is None:
             return ()
         texts = (self.mps.memory_limits, environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
@@ -733,23 +741,23 @@ class Context:
             self._write()
 
     def _shares_server_with(self, other: Client) -> bool:
-        """The one process that an exclusive card admits is the MPS server; its clients come in through it."""
+        """Return whether both use the same MPS server: only its clients share a GPU in exclusive mode."""
         return self.mps is not None and self.mps.server_pid in (other.pid, other.mps_server)
 
     def _write(self) -> None:
-        """Whole or not at all: written under a name nobody can guess, then renamed."""
+        """Write the client file atomically: under an unpredictable name, then renamed."""
         folder = f"{self._state}/clients"
         line = " ".join(f"{key}={value}" for key, value in self._words.items())
         aside = f"{folder}/.{self._name}.{time.monotonic_ns()}~"
         try:
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
             try:
-                os.fchmod(fd, 0o644)  # whatever the umask: every user's nvidia-smi sees every process
+                os.fchmod(fd, 0o644)  # whatever the umask: every user's nvidia-smi shows every process
                 os.write(fd, f"{line}\n".encode())
             finally:
                 os.close(fd)
             os.rename(aside, f"{folder}/{self._name}")
-        except BaseException as error:  # also where a signal handler's exception breaks in
+        except BaseException as error:  # also for the exception of a signal handler
             _remove_quietly(aside)
             if isinstance(error, OSError):
                 raise SimulationError(f"cannot register in {folder}: {error.strerror}") from error

@@ -1,5 +1,6 @@
-"""What programs print when a SIMULATED CUDA call fails, so that readers of logs can be tried on the forms of several
-frameworks. Every line says that it is simulated."""
+"""Messages of programs whose SIMULATED CUDA call fails, in the forms of several frameworks, to test readers of logs.
+Every line says that it is simulated.
+"""
 
 from __future__ import annotations
 
@@ -75,4 +76,4 @@ STYLES = {
     "runtime": runtime,
     "silent": silent,
 }
-"""`runtime`: a C++ program without a handler, which also ends by SIGABRT. `silent`: no word of what was wrong."""
+"""`runtime`: a C++ program without a handler, which also ends by SIGABRT. `silent`: prints nothing."""

@@ -1,26 +1,29 @@
-"""SIMULATED MPS, the control daemon: commands of front ends, one server at a time, clients handed on to it.
+"""SIMULATED MPS, the control daemon: commands of front ends, one server at a time, clients passed on to it.
 
-The manners are those recorded from the control programs of drivers 535 and 550: one front end at a time, answers and
-exit codes that prove nothing, file modes, what a killed daemon leaves. What concerns servers with clients could not be
-recorded without a GPU and follows NVIDIA's manual (docs.nvidia.com/deploy/mps, v2 interface):
+The behaviour is that recorded from the control programs of drivers 535 and 550: one front end at a time, answers and
+exit codes that prove nothing, file modes, what a killed daemon leaves. The behaviour of servers with clients could not
+be recorded without a GPU and follows NVIDIA's manual (docs.nvidia.com/deploy/mps, v2 interface):
 
 * a server runs as the user of its clients; one user's server at a time, other users' clients wait until it is empty;
-* defaults (percentage, memory) hold for the next server, a server's own values for its next clients;
+* defaults (percentage, memory) apply to the next server, a server's own values to its next clients;
 * `quit` waits for clients, `quit -t SECONDS` for so long;
 * 48 clients, 60 from driver 590 on.
 
-Faults on demand, files in the state folder of the simulated GPUs (state.c):
+Faults on demand, by files in the state folder of the simulated GPUs (state.c):
+
     mps_hang    commands that are never answered, separated by blanks; empty: all. `start`: -d itself never returns
     mps_lose    N: every N-th command ends with exit code 0 and no answer, though it is carried out
     mps_slow    SECONDS that a server takes to start
     mps_fail    servers end while they start
     mps_fault   servers are in FAULT: their clients fail, new ones get error 807. Lines of GPU UUIDs; empty: all
     mps_stubborn  daemon and servers ignore SIGTERM; read when they start
+
 One client's own fault is `simgpu-task --fault SECONDS`: it ends the other clients of its server, which is in FAULT
 until all of them have gone.
 
-Between daemon and server goes a socket pair, one message each: CLIENT, TERMINATE and EXIT there, READY, FAILED, GONE,
-FAULT and CLEAR back. With CLIENT goes the client's own connection: from then on it is the server's, and ends with it.
+Daemon and server talk over a socket pair, one message each: CLIENT, TERMINATE and EXIT to the server, READY, FAILED,
+GONE, FAULT and CLEAR back. CLIENT passes the client's own connection, which the server owns from then on and which ends
+with it.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116  (see nvidia-cuda-mps-control)
@@ -39,7 +42,7 @@ STATE_VARIABLE = "SIMGPU_STATE"
 DEFAULT_STATE = "/run/simgpu"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 LINK_FD = 3
-"""The server's end of its line to the daemon."""
+"""File descriptor of the server's connection to the daemon."""
 HELLO = b"SIMMPS_UI"
 SUN_PATH = 107
 FULL = 100.0
@@ -57,7 +60,7 @@ def state_folder() -> str:
 
 
 def fault(name: str) -> str | None:
-    """What the fault's file says; None: no such fault."""
+    """Return the content of a fault's file; None: no such fault."""
     try:
         with open(f"{state_folder()}/{name}") as file:
             return file.read(4096).strip()
@@ -82,12 +85,12 @@ def log_line(file: object, who: str, text: str) -> None:
 
 
 def peer(line: _socket.socket) -> tuple[int, int, int]:
-    """Pid, uid and gid of whoever connected."""
+    """Return PID, uid and gid of the connected process."""
     return struct.unpack("3i", line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))  # type: ignore[return-value]
 
 
 def memory_mib(text: str) -> int:
-    """A limit as the control program reads it: 2G, 512M, 2048MB, 512; and 1.5G, which it takes for 1M. 0: none."""
+    """Parse a limit as the control program does: 2G, 512M, 2048MB, 512; it reads 1.5G as 1M. 0: none."""
     number = ""
     for character in text:
         if not character.isdigit():
@@ -106,7 +109,7 @@ def memory_text(mib: int) -> str:
 
 
 def percentage(text: str) -> float | None:
-    """A valid one, above 0 up to 100; None otherwise."""
+    """Parse a percentage above 0 up to 100; None: invalid."""
     try:
         value = float(text)
     except ValueError:
@@ -125,12 +128,12 @@ class Server:
         self.limits = dict(limits)
         self.gpus: list[str] = []
         self.clients: dict[int, int] = {}
-        """Pid to uid."""
+        """PID -> uid."""
         self.ready = False
         self.has_fault = False
-        """A client's fault has ended its clients, and not all of them have gone."""
+        """A client's fault has ended its clients, and some of them are still there."""
         self.retiring = False
-        """Ends as soon as its last client has left."""
+        """The server ends as soon as its last client has left."""
 
     def status(self) -> str:
         if not self.ready:
@@ -138,7 +141,7 @@ class Server:
         return "FAULT" if self.has_fault or in_fault(self.gpus) else "ACTIVE"
 
     def answer(self) -> str:
-        """What a client is told (simgpu.mps_connection)."""
+        """Return the answer to a client (simgpu.mps_connection)."""
         limits = ",".join(f"{device}={mib}M" for device, mib in sorted(self.limits.items()) if mib)
         return f"SIMGPU_SERVER pid={self.pid} percentage={self.percent:g} gpus={','.join(self.gpus)} limits={limits}"
 
@@ -154,7 +157,7 @@ class Waiting:
 
 
 class Quitting:
-    """A front end that said quit while there were clients."""
+    """A front end that sent quit while there were clients."""
 
     def __init__(self, until: float | None) -> None:
         self.until = until
@@ -174,7 +177,7 @@ class Daemon:
         self.priority = 0
         self.listening: list[_socket.socket] = []
         self.strangers: list[_socket.socket] = []
-        """Connected, and have not said what they are."""
+        """Connections whose first message has not come yet."""
         self.ui: _socket.socket | None = None
         self.servers: dict[int, Server] = {}
         self.waiting: list[Waiting] = []
@@ -196,7 +199,7 @@ class Daemon:
         self.percent = value or FULL
 
     def listen(self, umask: int) -> bool:
-        """The two sockets and the fifo; False, without a word, where a path is too long for a socket."""
+        """Open the two sockets and the fifo; False, silently, if a path is too long for a socket."""
         for name, mode in (("control_privileged", 0o755 & ~umask), ("control", 0o666)):
             path = f"{self.pipe}/{name}"
             if len(os.fsencode(f"{self.pipe}/control_privileged")) >= SUN_PATH:
@@ -235,7 +238,7 @@ class Daemon:
             if self.quitting is not None and self.quitting.until is not None:
                 timeout = max(0.0, self.quitting.until - time.monotonic()) * 1000
             for number, _ in poll.poll(timeout):
-                if lines[number].fileno() == number:  # not closed by what came before it
+                if lines[number].fileno() == number:  # not closed by an earlier event of this round
                     self._hear(lines[number])
             self._serve_waiting()
             if self.quitting is not None and self._may_quit():
@@ -264,7 +267,7 @@ class Daemon:
         elif line in self.strangers:
             self.strangers.remove(line)
             self._meet(line, text)
-        else:  # a waiting client: it has nothing to say but that it is gone
+        else:  # a waiting client sends nothing: this is its end
             self.waiting = [one for one in self.waiting if one.line is not line]
             line.close()
 
@@ -274,7 +277,7 @@ class Daemon:
             self.log("NEW UI")
         elif text.startswith(b"SIMGPU_CLIENT "):
             self._admit(line)
-        else:  # a second front end: one at a time
+        else:  # a second front end: only one at a time
             line.close()
 
     # ---- Clients ----
@@ -295,13 +298,13 @@ class Daemon:
         line.close()
 
     def _serve_waiting(self) -> None:
-        """Whoever waited longest decides whose server runs."""
+        """Start or choose a server for the client that has waited longest; its user decides whose server runs."""
         for one in list(self.waiting):
             server = self._current()
             if server is None:
                 self._start_server(one.uid, one.gid)
             elif server.uid != one.uid:
-                self._retire(server)  # the others wait for it to be empty, and so does this one
+                self._retire(server)  # this client and the others wait until it is empty
                 break
             elif server.ready and not server.retiring:
                 self.waiting.remove(one)
@@ -354,7 +357,7 @@ class Daemon:
         self.log(f"Starting new server {pid} for user {uid}")
 
     def _hear_servers(self) -> None:
-        """Everything the servers have said up to now."""
+        """Read all messages of the servers."""
         for server in list(self.servers.values()):
             while True:
                 try:
@@ -387,7 +390,7 @@ class Daemon:
         self.log(f"Server {server.pid} exited with status {os.waitstatus_to_exitcode(status)}")
         server.link.close()
         del self.servers[server.pid]
-        if not server.ready:  # nobody waits for a server that cannot start
+        if not server.ready:  # a server that cannot start has no waiting clients
             for one in [one for one in self.waiting if one.uid == server.uid]:
                 self.waiting.remove(one)
                 self._refuse(one.line, "CUDA_ERROR_MPS_CONNECTION_FAILED")
@@ -413,11 +416,11 @@ class Daemon:
         self._hear_servers()
         answer = self.command(line, peer(self.ui)[1])
         if answer is not None and self.ui is not None:
-            # Lost: the front end ends with 0 and nothing said, as if it had been told to quit.
+            # Lost: the front end ends with 0 and no output, as after quit.
             send(self.ui, b"Q" if lost else b"." + answer.encode())
 
     def command(self, line: str, uid: int) -> str | None:
-        """The answer; None: not yet, or never."""
+        """Return the answer to a command; None: it comes later, or never."""
         words = line.split()
         name, rest = (words[0], words[1:]) if words else ("", [])
         handler = COMMANDS.get(name)
@@ -609,7 +612,7 @@ def first(words: list[str]) -> str:
 
 
 def send(line: _socket.socket, text: bytes) -> None:
-    """To somebody who may be gone, or who does not read."""
+    """Send to a process that may be gone or may not read."""
     try:
         line.send(text, _socket.MSG_NOSIGNAL | _socket.MSG_DONTWAIT)
     except OSError:
@@ -624,7 +627,7 @@ def remove(path: str) -> None:
 
 
 def find_program(name: str) -> str:
-    """Through PATH alone, as the real daemon does; its own folder does not count."""
+    """Find a program through PATH only, as the real daemon does, which ignores its own folder."""
     for folder in os.environ.get("PATH", "").split(":"):
         if folder and os.access(f"{folder}/{name}", os.X_OK):
             return f"{folder}/{name}"
@@ -659,7 +662,7 @@ def command_of(pid: int) -> str:
 
 
 def open_logs(folder: str) -> int | None:
-    """control.log, made where it can be; the manner of failing is the real one's."""
+    """Open control.log if possible; fail as the real daemon does."""
     try:
         if not os.path.isdir(folder):
             os.mkdir(folder, 0o700)
@@ -702,7 +705,7 @@ def start(pipe: str, foreground: bool) -> int:
 
 
 def become_daemon(pipe: str, log: int | None, lock: int, umask: int, parent: int | None) -> int:
-    """Takes the lock, tells the parent how the start went, and serves until quit."""
+    """Take the lock, report the start to the parent, and serve until quit."""
 
     def tell(code: int, text: str = "") -> int:
         if parent is None:

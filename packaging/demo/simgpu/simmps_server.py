@@ -13,7 +13,7 @@ from simgpu import Context, SimulationError
 from simmps import LINK_FD, fault, in_fault, log_line, send
 
 SERVER_MEMORY_BYTES = 32 << 20
-"""What a server holds on each GPU: a simulated figure, so that it is not nothing. A real one's is to be measured."""
+"""Memory that a server holds on each GPU: a simulated figure above 0. A real one has not been measured."""
 
 FAULT_CHECK_MS = 200
 
@@ -23,9 +23,9 @@ class Server:
         self.link: _socket.socket | None = link
         self.log_file = log
         self.clients: dict[int, tuple[int, _socket.socket]] = {}
-        """Descriptor to pid and line."""
+        """File descriptor -> (PID, connection)."""
         self.faulty: set[int] = set()
-        """Those of them that a fault has ended and that have not gone yet. As long as there are any, none comes in."""
+        """Clients ended by a fault that are still there. No new client is accepted until they are gone."""
         self.gpus: list[str] = []
 
     def log(self, text: str) -> None:
@@ -36,7 +36,7 @@ class Server:
             send(self.link, text.encode())
 
     def run(self) -> int:
-        """Until EXIT. A server whose daemon was killed stays, as the worst case to be cleaned up."""
+        """Serve until EXIT. A server whose daemon was killed stays, as the worst case for clean-up."""
         while True:
             poll = select.poll()
             for fd in [*self.clients, *([] if self.link is None else [self.link.fileno()])]:
@@ -53,7 +53,7 @@ class Server:
                     self._drop(fd, "CUDA_ERROR_LAUNCH_FAILED")
 
     def _hear_client(self, fd: int) -> None:
-        """A client says one thing only, that it committed a fault; all else is its end."""
+        """Read a client's message: it reports a fault that it committed; anything else is its end."""
         try:
             text = self.clients[fd][1].recv(4096, _socket.MSG_DONTWAIT)
         except OSError:
@@ -64,7 +64,7 @@ class Server:
             self._drop(fd)
 
     def _spread_fault(self, culprit: int) -> None:
-        """A fault of one client ends all of them (NVIDIA's manual of MPS, "Error Containment"), that one first."""
+        """End all clients after the fault of one, that one first (NVIDIA's manual of MPS, "Error Containment")."""
         self.log(f"Fatal exception in client {self.clients[culprit][0]}; all clients fail")
         self.faulty = set(self.clients)
         self.say("FAULT")
@@ -84,7 +84,7 @@ class Server:
                 self.say("CLEAR")
 
     def _hear_daemon(self) -> bool:
-        """True: it is time to end."""
+        """Read the daemon's messages; return True if the server has to end."""
         assert self.link is not None
         size = array.array("i").itemsize
         try:
@@ -100,7 +100,7 @@ class Server:
             fds = array.array("i", rights[0][2][:size])
             line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fds[0])
             self.clients[fds[0]] = int(words[1]), line
-            if self.faulty:  # the daemon had not heard of the fault yet
+            if self.faulty:  # the daemon did not know of the fault yet
                 self._drop(fds[0], "CUDA_ERROR_MPS_SERVER_NOT_READY")
             else:
                 send(line, words[2].encode())
@@ -113,7 +113,7 @@ class Server:
 
 
 def register() -> list[Context]:
-    """This process on every GPU the daemon may see. It is no client of its own daemon."""
+    """Register this process on every GPU that the daemon sees. It is no client of its own daemon."""
     environ = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": "/nonexistent"}
     contexts = [Context(environ, 0)]
     for ordinal in range(1, contexts[0].visible_count):

@@ -1,12 +1,13 @@
-"""SIMULATED work: how much slower a process gets through it beside the neighbours that it has on its card.
+"""SIMULATED work: how much a process is slowed down by its neighbours on the GPU.
 
-A process that works states what it would take alone (`want_sm`, `want_dram`, `want_util` of its client file). Each one
-computes its own speed from what it and its neighbours want, and adds up its own progress: nobody coordinates them.
+A process that works states what it would use alone (`want_sm`, `want_dram`, `want_util` of its client file). Each
+process computes its own speed from its own and its neighbours' demand, and adds up its own progress; there is no
+coordinator.
 
-The capacity model: a resource (SMs, DRAM) of which the processes together want U of one card stretches their time on
-the card by soft(U) = (1 + U^p)^(1/p), in relation to what a process alone is stretched by. Only the part of the time
-that a process spends on the card is stretched. Without MPS the kernels of two processes never run together: they take
-turns. Against N copies of ResNet-18 on a V100 (Pan 2021, Table 4) the model is within 3 % of the measured slowdown.
+The capacity model: if the processes together want U of one GPU's resource (SMs, DRAM), their time on the GPU is
+stretched by soft(U) = (1 + U^p)^(1/p), relative to that of a process alone. Only the time that a process spends on the
+GPU is stretched. Without MPS the kernels of two processes never run together: they take turns. Against N copies of
+ResNet-18 on a V100 (Pan 2021, Table 4) the model is within 3 % of the measured slowdown.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 SOFTNESS = 2.5
 """p of the capacity model."""
 BUSY_FACTOR = 1.3
-"""The host's work does not all hide behind the card's: a bit more than the part on the card is stretched."""
+"""Not all of the host's work overlaps with the GPU's, so a little more than the time on the GPU is stretched."""
 
 LOOK_INTERVAL_S = 0.1
-"""How often a process looks whether neighbours have come, changed or gone."""
+"""Interval at which a process checks whether neighbours have come, changed or gone."""
 LOOK_CLOSELY_INTERVAL_S = 1.0
-"""How often it reads them all the same: who was killed or stopped leaves no trace in the folder."""
+"""Interval at which it reads them in any case: a killed or stopped process leaves no trace in the folder."""
 
 
 class Demand:
-    """What a process takes alone, as ratios of the card (SMs, DRAM) and of its own time (busy)."""
+    """What a process uses alone, as ratios of the GPU (SMs, DRAM) and of its own time (busy)."""
 
     __slots__ = ("busy", "dram", "server", "sm")
 
@@ -41,7 +42,7 @@ class Demand:
         self.dram = dram
         self.busy = busy
         self.server = server
-        """Pid of its MPS server; 0: none, it takes turns with everybody."""
+        """PID of its MPS server; 0: none, it takes turns with all others."""
 
 
 def demand_of(client: Client) -> Demand:
@@ -53,8 +54,8 @@ def soft(use: float) -> float:
 
 
 def stretch(own: Demand, others: Iterable[Demand]) -> float:
-    """How much longer its time on the card gets: by those who share its MPS server, times by taking turns with all
-    others."""
+    """Return the factor by which its time on the GPU grows: through those on its MPS server, times through taking turns
+    with all others."""
     sm, dram, alone = own.sm, own.dram, 0.0
     turns: dict[int, float] = {own.server: own.busy} if own.server else {}
     if not own.server:
@@ -72,30 +73,30 @@ def stretch(own: Demand, others: Iterable[Demand]) -> float:
 
 
 def slowdown(own: Demand, others: Iterable[Demand], cap_ratio: float = 1.0) -> float:
-    """Time beside the others / time alone, at least 1. `cap_ratio`: the part of the SMs it wants that MPS allows it;
-    `own.sm` is what it is allowed."""
+    """Return time with the neighbours / time alone, at least 1. `cap_ratio`: the part of the SMs it wants that MPS
+    allows; `own.sm` is what it is allowed."""
     busy = min(1.0, BUSY_FACTOR * own.busy)
     return (1 - busy) + busy * stretch(own, others) / cap_ratio
 
 
 class Clash:
-    """SIMULATED interference that the capacity model does not know, such as of caches: beside at least one process that
-    clashes by the same tag, its work takes `factor` times as long."""
+    """SIMULATED interference that the capacity model does not have, such as of caches: next to at least one process
+    with the same tag, the work takes `factor` times as long."""
 
     __slots__ = ("factor", "number")
 
     def __init__(self, tag: str, factor: float) -> None:
         self.number = binascii.crc32(tag.encode()) or 1
-        """Of the tag, for the client file."""
+        """Number of the tag in the client file."""
         self.factor = factor
 
     def slower(self, others: Iterable[int]) -> float:
-        """How much longer its work takes beside processes with these numbers."""
+        """Return the factor by which its work slows down next to processes with these numbers."""
         return self.factor if self.number in others else 1.0
 
 
 class Work:
-    """So many seconds of work alone, on a card that others use too."""
+    """A number of seconds of work alone, on a GPU that others use too."""
 
     def __init__(
         self, context: Context, load: int, util: int, counters: Mapping[str, int], memory_load: int,
@@ -107,27 +108,27 @@ class Work:
         self._cap_ratio = allowed / load if load else 1.0
         self._load = {"sm": allowed, "mem": memory_load, "util": util, **counters}
         server = 0 if context.mps is None else context.mps.server_pid
-        # The rule for a stated memory load and no DRAM activity is that of every other client.
+        # a stated memory load without DRAM activity is treated as for every other client
         mine = Client(0, {"used": 0, "mps": server, **self._load}, stopped=False)
         self._demand = demand_of(mine)
         self._wants = {"want_sm": mine.want_sm, "want_dram": mine.want_dram, "want_util": mine.want_util}
         if clash is not None:
             self._wants[CLASH] = clash.number
         self.done_s = 0.0
-        """Work that is behind it, in seconds alone."""
+        """Work done, in seconds alone."""
         self.speed = 1.0
-        """1: as alone."""
+        """1: as fast as alone."""
         self._changed_ns = -1
         self._read_s = 0.0
         self._stated: tuple[int, ...] = ()
         self._was_stopped = False
 
     def note_stop(self) -> None:
-        """It has just been continued (SIGCONT): the time since it last looked was not worked in."""
+        """Forget the time since the last check: the process was stopped and has just been continued (SIGCONT)."""
         self._was_stopped = True
 
     def until(self, done_s: float, said: Callable[[], None] | None = None) -> None:
-        """Works until so much is done; calls `said` now and then."""
+        """Work until `done_s` is reached; call `said` now and then."""
         self._look()
         last = time.monotonic()
         while (left := done_s - self.done_s) > 1e-9:
@@ -138,14 +139,14 @@ class Work:
                 self._was_stopped = False
             else:
                 self._look()
-                # What has changed did so at some time between the two: by halves.
+                # the change came at an unknown time between the two: count half
                 self.done_s = min(done_s, self.done_s + (now - last) * (speed + self.speed) / 2)
             last = now
             if said is not None:
                 said()
 
     def _look(self) -> None:
-        """Reads the neighbours where something may have changed, and states the load that is left of the demand."""
+        """Read the neighbours if something may have changed, and state the load that is left of the demand."""
         changed_ns, now = self._context.clients_changed_ns(), time.monotonic()
         if changed_ns == self._changed_ns and now - self._read_s < LOOK_CLOSELY_INTERVAL_S:
             return
@@ -160,5 +161,5 @@ class Work:
         if tuple(shown.values()) != self._stated:
             self._stated = tuple(shown.values())
             self._context.state_load({**shown, **self._wants})
-        # Our own line changes the folder too. Should a neighbour's have come in between, it is seen a second later.
+        # Our own line changes the folder too. A neighbour's change in between is seen a second later.
         self._changed_ns, self._read_s = self._context.clients_changed_ns(), now

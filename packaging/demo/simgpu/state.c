@@ -1,52 +1,53 @@
 /* SIMULATED GPUs: reads the state folder. Nothing here ever touches hardware.
  *
- * The folder is $SIMGPU_STATE, /run/simgpu unless set. simgpu-init makes it, root owns it, anybody may read it:
+ * The folder is $SIMGPU_STATE, by default /run/simgpu. simgpu-init makes it, root owns it, every user can read it:
  *
- *   README              says that the GPUs are simulated; marks the folder as ours
+ *   README              says that the GPUs are simulated, and marks the folder as made by simgpu-init
  *   lock                flock(2) on it guards every allocation of memory and every change of a gpu file
  *   gpu0, gpu1, ...     one file per GPU, without a gap; lines `key=value`, `#` starts a comment line, the last line
  *                       of a key wins (so `echo lost=1 >>gpu0` is a way to change one):
  *       uuid=GPU-5131...      full UUID                                  required
- *       name=TEXT             what NVML calls the card                   Simulated GPU
+ *       name=TEXT             NVML's name of the card                    Simulated GPU
  *       memory_mib=N          memory of the card                         1024
  *       bus=DOMAIN:BUS:DEV.F  PCI address, hexadecimal                   00000000:<index + 1>:00.0
  *       minor=N               number of /dev/nvidiaN                     index
  *       cc=MAJOR.MINOR        compute capability; GPM from 9.0           9.0
  *       compute_mode=N        0 default, 2 prohibited, 3 exclusive       0
  *       mig=0|1               MIG mode on, no instances made             0
- *       lost=0|1              fallen off the bus                         0
- *       hang=0|1              the driver answers nothing about the card  0
- *                             until this is 0 again: a query waits
+ *       lost=0|1              the card has fallen off the bus            0
+ *       hang=0|1              the driver does not answer: a query about  0
+ *                             the card waits until this is 0 again
  *       cpus=0-3,8            CPUs close to the card                     all of the host
  *       mps_lists=WORD        NVML lists that name an MPS client:        both
  *                             both, mps, compute
  *       detail_list=0|1       NVML lists all processes in one answer     1 from cc 9.0 on
- *       idle_w=N, max_w=N     what it draws idle, and with all SMs busy  power: not supported
+ *       idle_w=N, max_w=N     power when idle, and with all SMs busy     power: not supported
  *       power_exponent_percent=N   between the two the power is          35
  *                             idle + (max - idle) x sm ^ (N / 100)
- *       power_w=N             what it draws, in watts, whatever it does  follows the load
- *       energy_j=N            what it has drawn, in joules, as power_w   follows the load
+ *       power_w=N             fixed power in watts                       follows the load
+ *       energy_j=N            fixed energy counter in joules             follows the load
  *       temperature_c=N       in degrees Celsius                         not supported
  *   clients/            mode 1777; one file per process and GPU, written under another name and renamed:
  *       <pid>.<gpu index>.<start time>    start time: field 22 of /proc/<pid>/stat. One line of `key=value` words:
  *       used=BYTES            memory held on the card                    required
  *       sm=PERCENT            SM load                                    0
- *       util=PERCENT          time in which a kernel of it runs          as sm
+ *       util=PERCENT          part of the time in which its kernels run  as sm
  *       mem=PERCENT           memory controller load                     0
- *       mps=PID               the MPS server it goes through, 0: none    0
- *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of GPM's counters of these names; unknown if absent
- *       want_sm= want_dram= want_util=   PERCENT that it would take alone, where neighbours slow it down (simwork.py)
- *       clash=NUMBER      the kind of work beside which it is slower than its load tells (simwork.py)
- *   energy0, energy1, ...   mode 0666; one line `at=NANOSECONDS uj=MICROJOULES sm=PERCENT`: what the card has drawn up
- *                       to a moment of CLOCK_MONOTONIC, and its SM load since then. Whoever changes a load, and whoever
- *                       asks for the energy, brings it up to date under flock(2) on the file. A task that works looks
- *                       once a second, so a load that nobody confirmed for longer than that has ended with its task, by
- *                       kill -9: from then on the load of those who live counts. Any user could write nonsense to it.
+ *       mps=PID               its MPS server, 0: none                    0
+ *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of the GPM counters of these names; unknown if absent
+ *       want_sm= want_dram= want_util=   PERCENT that it would use alone, if neighbours slow it down (simwork.py)
+ *       clash=NUMBER      the kind of work that slows it down more than the load explains (simwork.py)
+ *   energy0, energy1, ...   mode 0666; one line `at=NANOSECONDS uj=MICROJOULES sm=PERCENT`: energy of the card up to a
+ *                       time of CLOCK_MONOTONIC, and its SM load since then. Each change of a load, and each query of
+ *                       the energy, updates it under flock(2) on the file. A working task confirms its load once a
+ *                       second; a load not confirmed for longer has ended with its task, by kill -9: from then on the
+ *                       load of the live tasks counts. Any user can write wrong values to it.
  *
- * A client counts only while that pid with that start time lives and is no zombie, and only if its file belongs to
- * the owner of that process or to root. So kill -9 frees the memory, and nobody can speak for somebody else. A stopped
- * one (SIGSTOP) keeps its memory and has no load. A file that is no regular file, too long, torn (no newline at the end) or not understood does not count; figures beyond
- * the card's are cut to it. simgpu.py reads and writes the same format.
+ * A client counts only while a process with that PID and start time lives and is no zombie, and only if its file
+ * belongs to the owner of that process or to root. So kill -9 frees the memory, and no user can state the load of another's
+ * process. A stopped process (SIGSTOP) keeps its memory and has no load. A file is ignored if it is no regular file, too
+ * long, incomplete (no newline at the end) or invalid; values beyond the card's are limited to it. simgpu.py reads and
+ * writes the same format.
  */
 #define _GNU_SOURCE
 #include "state.h"
@@ -75,12 +76,12 @@
  * 33.2 MJ on four A100 (Yousefzadeh 2025, Table 6.6). simgpu-init writes the two figures of power. */
 #define DEFAULT_POWER_EXPONENT 35
 
-/* How long a load counts that nobody has confirmed (simgpu.py, LOST_CHECK_INTERVAL_S). */
+/* How long an unconfirmed load counts (simgpu.py, LOST_CHECK_INTERVAL_S). */
 #define CONFIRMED_US 1000000
 #define ENERGY_LOCK_TRIES 100
 #define ENERGY_LOCK_PAUSE_US 1000
 
-/* A test of the refusal builds the library with another file here. */
+/* The test of the refusal builds the library with another file. */
 #ifndef REAL_DRIVER_FILE
 #define REAL_DRIVER_FILE "/proc/driver/nvidia/version"
 #endif
@@ -117,8 +118,8 @@ bool state_present(void)
     return true;
 }
 
-/* Reads a whole small file into `text`, ended by '\0'. -1 where it is missing, no regular file, or longer than the
- * buffer. O_NONBLOCK: a fifo planted in the folder must not hold us up. */
+/* Reads a whole small file into `text`, ended by '\0'. -1 if it is missing, no regular file, or longer than the
+ * buffer. O_NONBLOCK: a fifo that a user put into the folder must not block us. */
 static ssize_t read_small_file(int folder, const char *name, char *text, size_t size, struct stat *info)
 {
     size_t length = 0;
@@ -150,7 +151,7 @@ static ssize_t read_small_file(int folder, const char *name, char *text, size_t 
     return (ssize_t)length;
 }
 
-/* A plain decimal number up to `limit`: no sign, no blank, no leftover; larger ones are cut to it. */
+/* Parses a decimal number without sign, blanks or further characters; values above `limit` become `limit`. */
 static bool parse_number(const char *text, uint64_t limit, uint64_t *number)
 {
     uint64_t value = 0;
@@ -181,7 +182,7 @@ static bool parse_unsigned(const char *text, unsigned int limit, unsigned int *n
 
 /* ---- GPUs ---- */
 
-/* "0-3,8" into the bit set; CPUs beyond MAX_CPUS are left out. */
+/* Parses "0-3,8" into the bit set; CPUs beyond MAX_CPUS are ignored. */
 static void parse_cpus(const char *text, struct gpu *gpu)
 {
     memset(gpu->cpus, 0, sizeof gpu->cpus);
@@ -329,7 +330,8 @@ static int write_whole(int fd, const char *text, size_t length)
     return 0;
 }
 
-/* The file with its compute_mode lines replaced by one; written aside and renamed, so that no reader sees half of it. */
+/* Replaces the compute_mode lines of the file by one; writes a temporary file and renames it, so that readers see the
+ * whole. */
 static int rewrite_compute_mode(int folder, const char *name, unsigned int mode)
 {
     char text[GPU_FILE_SIZE], fresh[GPU_FILE_SIZE + 32], aside[32];
@@ -383,7 +385,7 @@ int state_set_compute_mode(int index, unsigned int mode)
 
 /* ---- Clients ---- */
 
-/* Splits "<pid>.<gpu>.<start time>"; only the spelling simgpu.py writes is taken, so that no two names mean one client. */
+/* Splits "<pid>.<gpu>.<start time>"; accepts only the form that simgpu.py writes, so that a client has one name. */
 static bool parse_client_name(const char *name, unsigned int *pid, unsigned int *gpu, uint64_t *start)
 {
     char canonical[64];
@@ -409,7 +411,7 @@ static bool process_lives(unsigned int pid, uint64_t start, uid_t *owner, bool *
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     if (read_small_file(AT_FDCWD, path, text, sizeof text, &info) < 0)
         return false;
-    /* The name in field 2 is the process's own choice and may hold blanks and brackets: read on from the last one. */
+    /* The process chooses field 2, which may have blanks and brackets: continue after the last bracket. */
     const char *after_name = strrchr(text, ')');
     if (!after_name || sscanf(after_name + 1,
                               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
@@ -485,7 +487,7 @@ static bool read_client(int folder, const char *name, const struct gpu *gpu, str
     ssize_t length;
     bool stopped;
 
-    /* The name decides most cases, so dead clients and other GPUs' cost no open(2). */
+    /* Check the name first, so that dead clients and those of other GPUs cost no open(2). */
     if (!parse_client_name(name, &pid, &index, &start) || index != (unsigned int)gpu->index ||
         !process_lives(pid, start, &owner, &stopped))
         return false;
@@ -526,7 +528,7 @@ static bool append_client(struct client_list *list, const struct client *client)
     return true;
 }
 
-/* What is left of `asked` percent on a card of which `sum` percent are asked. */
+/* Returns the part of `asked` percent that a card can give if `sum` percent are asked in all. */
 static unsigned int part_of_card(unsigned int asked, uint64_t sum)
 {
     unsigned int part;
@@ -596,7 +598,7 @@ void state_free_clients(struct client_list *list)
 
 /* ---- Power and energy ---- */
 
-/* By the model alone: `power_w` says what the driver answers, not what the load would draw. */
+/* By the model only: `power_w` sets the driver's answer, not the power of the load. */
 static double model_power_mw(const struct gpu *gpu, unsigned int sm_percent)
 {
     double more = (double)(gpu->max_mw > gpu->idle_mw ? gpu->max_mw - gpu->idle_mw : 0);
@@ -624,8 +626,8 @@ static int64_t monotonic_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The file, locked where that succeeds soon: a process that was stopped while it held the lock must not hold up those
- * who ask. `writable` then tells whether the answer may be written down. */
+/* Opens the file and locks it if that succeeds soon: a process that was stopped while it held the lock must not block
+ * queries. `writable` tells whether the result may be written. */
 static int open_energy(const struct gpu *gpu, bool *writable)
 {
     char name[32];
@@ -674,7 +676,7 @@ long long state_energy_mj(const struct gpu *gpu, unsigned int sm_percent)
     uj += (int64_t)(model_power_mw(gpu, before) * (double)confirmed_us / 1000.0 +
                     model_power_mw(gpu, sm_percent) * (double)(passed_us - confirmed_us) / 1000.0);
     if (writable) {
-        /* One length always, so that no end of a longer line stays behind it. */
+        /* A fixed length, so that no rest of a longer line remains. */
         char fresh[ENERGY_LINE_SIZE + 1];
 
         snprintf(fresh, sizeof fresh, "at=%020" PRId64 " uj=%020" PRId64 " sm=%03u\n", now, uj, sm_percent);

@@ -1,4 +1,4 @@
-/* The state folder of the simulated GPUs, as the NVML half sees it. The format is described at the top of state.c. */
+/* Reader of the state folder of the simulated GPUs for the NVML half. The format is described at the top of state.c. */
 #ifndef SIMGPU_STATE_H
 #define SIMGPU_STATE_H
 
@@ -11,13 +11,13 @@
 #define NAME_SIZE 96
 #define BUS_ID_SIZE 32
 
-/* More than any node has; Slurm's own gpu plugin stops long before. */
+/* More than any node has, and above the limit of Slurm's gpu plugin. */
 #define MAX_GPUS 64
 
-/* The state file speaks of at most this many CPUs; the kernel's own limit on x86-64. */
+/* Largest number of CPUs in a state file; the kernel's limit on x86-64. */
 #define MAX_CPUS 8192
 
-/* Which of NVML's process lists name a client of MPS. */
+/* NVML process lists that contain MPS clients. */
 enum mps_lists { MPS_IN_BOTH, MPS_IN_MPS_LIST, MPS_IN_COMPUTE_LIST };
 
 /* Activity counters a client may state besides SM and memory load; the order of `counter_words` in state.c. */
@@ -45,9 +45,9 @@ struct gpu {
     bool lost;
     bool hang;
     bool detail_list;
-    /* What the file states of it; -1: nothing. */
+    /* Value in the file; -1: none. */
     long long power_mw, energy_mj, temperature_c;
-    /* What it draws idle and with all SMs busy, in milliwatts; -1: not stated. Exponent of the load, in percent. */
+    /* Power when idle and with all SMs busy, in milliwatts; -1: not stated. Exponent of the load, in percent. */
     long long idle_mw, max_mw;
     unsigned int power_exponent;
     bool cpus_known;
@@ -61,7 +61,7 @@ struct client {
     unsigned int memory_percent;
     unsigned int util_percent; /* time with a kernel running; the SM load unless the client says otherwise */
     bool mps;
-    int counters[COUNTER_COUNT]; /* percent; -1: the client did not say */
+    int counters[COUNTER_COUNT]; /* percent; -1: not stated */
 };
 
 /* Clients in order of pid; `item` is owned by the list. The card's own load is the sum of what they ask for, at most
@@ -72,28 +72,28 @@ struct client_list {
     unsigned int sm_percent, memory_percent, util_percent;
 };
 
-/* True where NVIDIA's kernel driver is loaded: the simulation must not stand beside it. */
+/* True if NVIDIA's kernel driver is loaded: the simulation must not be used next to it. */
 bool state_real_driver_loaded(void);
 
-/* True where the state folder exists and may be read. */
+/* True if the state folder exists and can be read. */
 bool state_present(void);
 
 /* Number of GPUs: gpu0, gpu1, ... up to the first one missing. */
 unsigned int state_gpu_count(void);
 
-/* Reads one GPU; false where it does not exist. */
+/* Reads one GPU; false if it does not exist. */
 bool state_read_gpu(int index, struct gpu *gpu);
 
 /* Changes the compute mode (0, 2, 3); 0 or an errno value. */
 int state_set_compute_mode(int index, unsigned int mode);
 
-/* What the card draws at that SM load, in milliwatts; -1: its file states neither power nor a model of it. */
+/* Power of the card at that SM load, in milliwatts; -1: its file has neither a power nor a power model. */
 long long state_power_mw(const struct gpu *gpu, unsigned int sm_percent);
 
-/* What the card has drawn since it was made, in millijoules; -1: not known. It never falls. */
+/* Energy of the card since it was made, in millijoules; -1: unknown. It never decreases. */
 long long state_energy_mj(const struct gpu *gpu, unsigned int sm_percent);
 
-/* Reads the live clients of a GPU; false where memory ran out. The caller frees the list in both cases. */
+/* Reads the live clients of a GPU; false if out of memory. The caller frees the list in both cases. */
 bool state_read_clients(const struct gpu *gpu, struct client_list *list);
 void state_free_clients(struct client_list *list);
 

@@ -1,6 +1,6 @@
-/* SIMULATED NVML, what it does not know: clocks, fans, ECC, links. The honest answer is "not supported";
- * leaving the symbol out would be another one ("function not found"), at which some monitors print a traceback.
- * The arguments are not looked at, so one body serves all. */
+/* SIMULATED NVML, functions without data: clocks, fans, ECC, links. They return "not supported"; without
+ * the symbol callers get "function not found", at which some monitors print a traceback. The arguments are ignored, so
+ * one body serves all. */
 #include "nvml_types.h"
 
 #define NOT_SUPPORTED(name)                                                                                            \
@@ -9,7 +9,7 @@
         return nvml_initialised() ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED;                               \
     }
 
-/* what the card is made of */
+/* hardware of the card */
 NOT_SUPPORTED(nvmlDeviceGetBoardId)
 NOT_SUPPORTED(nvmlDeviceGetBoardPartNumber)
 NOT_SUPPORTED(nvmlDeviceGetBrand)
@@ -19,7 +19,7 @@ NOT_SUPPORTED(nvmlDeviceGetSerial)
 NOT_SUPPORTED(nvmlDeviceGetVbiosVersion)
 NOT_SUPPORTED(nvmlDeviceGetInforomImageVersion)
 
-/* where it sits */
+/* topology */
 NOT_SUPPORTED(nvmlDeviceClearCpuAffinity)
 NOT_SUPPORTED(nvmlDeviceGetMemoryAffinity)
 NOT_SUPPORTED(nvmlDeviceGetNumaNodeId)
@@ -101,7 +101,7 @@ NOT_SUPPORTED(nvmlDeviceGetPersistenceMode)
 NOT_SUPPORTED(nvmlDeviceSetAccountingMode)
 NOT_SUPPORTED(nvmlDeviceSetPersistenceMode)
 
-/* MIG instances, which are never made here */
+/* MIG instances, which do not exist here */
 NOT_SUPPORTED(nvmlDeviceGetAttributes)
 NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
 NOT_SUPPORTED(nvmlDeviceGetComputeInstanceId)
