@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the packages of slurm-share, .deb and .rpm, from this checkout: slurm-share, slurm-share-spank, slurm-share-tui.
-# Fetches what they are made of besides (make/fetch.py), then calls dpkg-buildpackage and rpmbuild. Needs no root where the
-# tools are there.
+# Fetches their other inputs (make/fetch.py), then calls dpkg-buildpackage and rpmbuild. Needs no root if the tools are
+# installed.
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
@@ -12,13 +12,13 @@ usage="usage: packaging/build.sh [--install-tools] [--out DIR] [--version VERSIO
 
 Build .deb and .rpm of slurm-share from this checkout.
 
-  --install-tools       the first word: install what it needs and does not find (Debian, as root)
+  --install-tools       must come first: install missing tools (Debian, as root)
   --out DIR             folder of the packages (default: build/packages)
-  --version VERSION     another version than the checkout's: 1.2.3, 1.2.3~rc1
-  --only deb|rpm        one kind
-  --slurm-include DIR   the plugin for the Slurm of these headers as well (the folder above slurm/spank.h); may be repeated
-  --leave-out SUITE     no plugin for the Slurm of this Debian suite ($(printf '%s, ' "${suites[@]}" | sed 's/, $//')), whose headers nobody
-                        asks for then; may be repeated
+  --version VERSION     version of the packages instead of the checkout's: 1.2.3, 1.2.3~rc1
+  --only deb|rpm        build one kind
+  --slurm-include DIR   also build the plugin for the Slurm of these headers (the folder above slurm/spank.h); may be repeated
+  --leave-out SUITE     no plugin for the Slurm of this Debian suite ($(printf '%s, ' "${suites[@]}" | sed 's/, $//')); its
+                        headers are not fetched; may be repeated
   -h, --help            this text"
 
 fail() {
@@ -59,10 +59,10 @@ done
 [[ $only =~ ^(deb|rpm)?$ ]] || fail "--only: '$only' is neither deb nor rpm"
 own=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 version=${version:-$own}
-# dpkg and rpm both take it, and order it alike
+# a version that dpkg and rpm both accept, and order alike
 [[ $version =~ ^[0-9]+(\.[0-9]+)*(~?[a-z]+[0-9]+)?$ ]] || fail "'$version' is no version; write it as 1.2.3 or 1.2.3~rc1"
 
-# command or file that shows it is there -> Debian package
+# command or file of a tool -> Debian package
 tools="python3:python3 gcc:gcc make:make /usr/include/stdlib.h:libc6-dev"
 [ "$only" = rpm ] || tools="$tools dpkg-deb:dpkg apt-get:apt dpkg-buildpackage:dpkg-dev dh:debhelper"
 [ "$only" = deb ] || tools="$tools rpmbuild:rpm"
@@ -87,28 +87,28 @@ if [ -n "$help" ]; then
 	exit 0
 fi
 
-# Red Hat's family has no apt to fetch Debian's headers with.
+# Red Hat's family has no apt, which fetches Debian's headers.
 if ! command -v apt-get >/dev/null; then
 	for suite in "${suites[@]%:*}"; do fetch+=(--leave-out "$suite"); done
 fi
 
-# The interpreter of the checkout where there is one: it has pip. RHEL's python3 is too old.
+# The interpreter of the checkout if there is one: it has pip. RHEL's python3 is too old.
 python=''
 for candidate in "$PWD/.venv/bin/python" python3 python3.14 python3.13 python3.12 python3.11; do
 	python=$(command -v "$candidate") && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && break
 	python=''
 done
-[ -n "$python" ] || fail "Python 3.11 or newer is needed, and there is none"
+[ -n "$python" ] || fail "no Python 3.11 or newer found, which the build needs"
 umask 022
 out=$(cd "$from" && mkdir -p "$out" && cd "$out" && pwd)
 work=$(mktemp -d -p "$out" .making-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
-# What the files' times say: SOURCE_DATE_EPOCH, else the commit's time, else, in sources without git, the newest file's.
-# The same sources then give the same packages, byte by byte.
+# The time of all files: SOURCE_DATE_EPOCH, else that of the commit, else, without git, that of the newest file. The same
+# sources then give the same packages, byte by byte.
 parts=(pyproject.toml README.md slurm_share prolog tui plugins packaging)
 if [ -z "${SOURCE_DATE_EPOCH:-}" ] && [ -e .git ]; then
-	# a checkout of somebody else's, as under sudo, is as good to read a time from
+	# safe.directory: the checkout may belong to another user, as under sudo
 	SOURCE_DATE_EPOCH=$(git -c "safe.directory=$PWD" log -1 --format=%ct 2>/dev/null || true)
 fi
 if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
@@ -116,7 +116,7 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 fi
 export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC
 
-# The source tree: this checkout's, without what editors, Python and compilers leave beside the sources
+# The source tree: this checkout, without files left by editors, Python and compilers
 source=$work/slurm-share-$version
 mkdir "$source"
 leave_out=(__pycache__ .DS_Store '*~' '.*.sw[a-p]' '*.bak' '*.orig' '*.rej' '*.pyc' '*.o' '*.so' '#*#' '.#*' '*.egg-info'
@@ -134,12 +134,12 @@ put() {
 deb() {
 	cp -r "$source" "$work/deb"
 	cp -r "$source/packaging/deb" "$work/deb/debian"
-	# whom Debian's own tools are told of, else root of this host
+	# the maintainer of Debian's tools, else root of this host
 	by="${DEBFULLNAME:-slurm-share} <${DEBEMAIL:-root@localhost}>"
 	sed -i "s/^Maintainer: .*/Maintainer: $by/" "$work/deb/debian/control"
 	printf 'slurm-share (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md beside this file.\n\n -- %s  %s\n' \
 		"$version" "$by" "$(date -R -d "@$SOURCE_DATE_EPOCH")" >"$work/deb/debian/changelog"
-	# -d: what it needs was looked for above, and the interpreter may be the checkout's
+	# -d: the build dependencies were checked above, and the interpreter may be the checkout's
 	(cd "$work/deb" && PYTHON=$python VERSION=$version dpkg-buildpackage -jauto -b -us -uc -d --no-pre-clean)
 	put "$work"/*.deb
 }
@@ -148,11 +148,11 @@ rpm() {
 	mkdir "$work/rpm"
 	tar -c --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 -C "$work" -f "$work/rpm/${source##*/}.tar" "${source##*/}"
 	cp "$source/packaging/rpm/slurm-share.spec" "$work/rpm"
-	# gzip: rpm of RHEL 8 and every later one reads it. Without the rest every build is another, by its hour and its host.
+	# gzip: rpm of RHEL 8 and later can read it. The other macros remove time and host, so that builds are reproducible.
 	local words=("share_version $version" "share_python $python" "_topdir $work/rpm" "_sourcedir $work/rpm"
 		"_rpmdir $work/rpm/made" "_binary_payload w6.gzdio" "use_source_date_epoch_as_buildtime 1"
 		"clamp_mtime_to_source_date_epoch 1" "_buildhost localhost")
-	# Debian's rpm knows nothing of what is installed here
+	# Debian's rpm has no database of the installed packages
 	[ -e /etc/redhat-release ] || words+=("_dbpath $work/rpm/db")
 	local argv=()
 	for word in "${words[@]}"; do argv+=(--define "$word"); done
@@ -161,7 +161,7 @@ rpm() {
 	put "$work"/rpm/made/*/*.rpm
 }
 
-# Both at once; what they say is shown where one fails.
+# Both in parallel; the output is shown if one fails.
 began=$SECONDS
 failed='' pids=()
 kinds=(deb rpm)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slurm-share, shown on a real Slurm cluster in a box: five hosts in namespaces of this machine, simulated GPUs.
+# Demonstration of slurm-share on a real Slurm cluster: five hosts in namespaces of this machine, simulated GPUs.
 # Usage (as root, Debian 12 or later, nothing installed before): packaging/demo.sh [--slurm RELEASE]
 set -euo pipefail
 
@@ -16,7 +16,7 @@ case $#,${1-} in
 *) usage ;;
 esac
 if [ "$(id -u)" != 0 ]; then
-	echo "packaging/demo.sh: needs root, since it makes hosts out of namespaces; try: sudo packaging/demo.sh" >&2
+	echo "packaging/demo.sh: needs root to make hosts out of namespaces; run: sudo packaging/demo.sh" >&2
 	exit 2
 fi
 
@@ -24,11 +24,11 @@ if ! command -v python3 >/dev/null; then
 	echo "installing Debian packages: python3"
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 >/dev/null
 fi
-name=shown # not `demo`, which is the name of a developer's own cluster
+name=shown # not `demo`, the default name of a developer's cluster
 cluster() { "$here/demo/cluster" --name "$name" "$@"; }
 title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 fail() {
-	echo "packaging/demo.sh: $*; the cluster is left for a look: packaging/demo/cluster --name $name exec n2 -- bash" >&2
+	echo "packaging/demo.sh: $*; the cluster is kept for inspection: packaging/demo/cluster --name $name exec n2 -- bash" >&2
 	exit 1
 }
 trap 'echo "packaging/demo.sh: interrupted; take its cluster down with: packaging/demo/cluster --name $name down" >&2
@@ -36,8 +36,8 @@ trap 'echo "packaging/demo.sh: interrupted; take its cluster down with: packagin
 
 title "A Slurm $release cluster: controller, login host, n1 with 4 simulated GPUs, n2 and n3 with 2 each"
 if "$here/demo/cluster" list | grep -qw "$name"; then
-	echo "packaging/demo.sh: its cluster is up already, shown before or being shown right now;" \
-		"look around in it, or take it down with: packaging/demo/cluster --name $name down" >&2
+	echo "packaging/demo.sh: its cluster is up already, from an earlier or a running demonstration;" \
+		"use it, or take it down with: packaging/demo/cluster --name $name down" >&2
 	exit 2
 fi
 cluster --slurm "$release" up
@@ -77,7 +77,7 @@ lines=$(cluster as alice -- grep ^task job.out | sort -k3,3 -k4,4n)
 for node in n2 n3; do
 	title "slurm-share status on $node"
 	cluster exec "$node" -- slurm-share status
-	title "gpustat on $node, which knows nothing of slurm-share"
+	title "gpustat on $node, which is independent of slurm-share"
 	witness=$(cluster exec "$node" -- gpustat --json)
 	python3 - "$node" "$lines" <<'PY' "$witness" || fail "gpustat and the tasks do not agree on $node"
 import json, sys
@@ -110,13 +110,13 @@ title "The nodes afterwards"
 for node in n2 n3; do
 	cluster exec "$node" -- slurm-share status
 	left=$(cluster exec "$node" -- ls /run/slurm-share/jobs)
-	[ -z "$left" ] || fail "$node still has something of job $left"
+	[ -z "$left" ] || fail "$node still has files of job $left"
 done
 
-title "Go on by hand"
+title "Try it yourself"
 cat <<NEXT
 packaging/demo/cluster --name $name as alice -- salloc --share-gpu=4          a shell in a shared node; try: srun env | grep SHARE
-packaging/demo/cluster --name $name as alice -- sbatch --share-gpu=x job.sh   how a mistake is answered
+packaging/demo/cluster --name $name as alice -- sbatch --share-gpu=x job.sh   the answer to a mistake
 packaging/demo/cluster --name $name exec n1 -- slurm-share config print       the site's settings
 packaging/demo/cluster --name $name down                                      stop it; nothing is left on this machine
 NEXT

@@ -113,7 +113,7 @@ def test_installed_used_removed_and_purged(clean: CleanRoot, packages: Path) -> 
     link = clean.shell("readlink -e /usr/lib/slurm-share/share_gpu.so || slurm-share-plugin 2>&1 || true").strip()
     assert link == f"/usr/lib/slurm-share/{clean.root.release}/share_gpu.so" or (
         clean.root.release == "22.05"
-        and link == "slurm-share-plugin: this is Slurm 22.05, and slurm-share needs 24.11 or newer: there is no plugin"
+        and link == "slurm-share-plugin: this is Slurm 22.05, and slurm-share needs 24.11 or newer: no plugin is linked"
     )
     hooks = clean.upper / "opt/slurm-share/lib/python3/site-packages/slurm_share_hooks"
     tag = f"cpython-{clean.root.python_version.replace('.', '')}"

@@ -44,8 +44,8 @@
  *                       load of the live tasks counts. Any user can write wrong values to it.
  *
  * A client counts only while a process with that PID and start time lives and is no zombie, and only if its file
- * belongs to the owner of that process or to root. So kill -9 frees the memory, and no user can state the load of another's
- * process. A stopped process (SIGSTOP) keeps its memory and has no load. A file is ignored if it is no regular file, too
+ * belongs to the owner of that process or to root. So kill -9 frees the memory, and no user can state the load of
+ * another's process. A stopped process (SIGSTOP) keeps its memory and has no load. A file is ignored if it is no regular file, too
  * long, incomplete (no newline at the end) or invalid; values beyond the card's are limited to it. simgpu.py reads and
  * writes the same format.
  */
