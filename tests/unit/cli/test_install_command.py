@@ -148,7 +148,8 @@ def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
     assert main(["install", "--check", "--conf", str(conf)]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "--with alloc (not needed, and not written without this option) PrologFlags=Alloc: the Prolog of every job" in said
+        "--with alloc (not needed, and not written without this option) PrologFlags=Alloc: the Prolog of every job"
+        in said
     )
     assert "0.1 s more each" in said
     assert main(["install", "--apply", "--conf", str(conf)]) == 0

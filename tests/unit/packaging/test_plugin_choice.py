@@ -189,7 +189,7 @@ def test_what_is_missing_is_named_and_the_stale_link_goes(host: Host, tmp_path: 
     for missing in ("no object for Slurm 27.05", "headers of release 27.05", "a C compiler", "make"):
         assert missing in done.stderr
     assert host.link is None
-    assert "led to 26.05/share_gpu.so, and this host has Slurm 27.05" in done.stderr
+    assert "pointed to 26.05/share_gpu.so, and this host has Slurm 27.05" in done.stderr
 
 
 def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> None:
