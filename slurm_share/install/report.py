@@ -13,6 +13,7 @@ from ..slurm.conf_text import Edit
 from .rules.choices import Choice
 from .rules.edits import difference
 from .rules.partial import NodesSeen
+from .text import as_list
 
 Action = Literal["check", "apply", "undo"]
 
@@ -123,7 +124,7 @@ class Report:
     def refuse(self, heading: str, sentences: Sequence[str]) -> UsageError:
         """Record the refusals and return them as an error."""
         self.refusals += sentences
-        return UsageError("\n".join([heading, *(f"- {sentence}" for sentence in sentences)]))
+        return UsageError(as_list(heading, sentences))
 
     def done(self, exit_code: int, error: str = "") -> InstallReport:
         """Return the finished record."""

@@ -297,9 +297,7 @@ def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
         wheels.mkdir()
         lists = wheels / "pyslurm.txt"
         lists.write_text("\n".join(pyslurm.TO_BUILD) + "\n")
-        resolver = Path("/etc/resolv.conf")
-        if resolver.exists():
-            shutil.copyfile(resolver, wheels / "resolv.conf")
+        _copy_resolver(wheels)
         with stage(say, f"pyslurm {pyslurm.VERSION} for Slurm {root.slurm_version}"):
             python = tools.python_with_pip(say, paths.cache() / "tools")
             try:
@@ -342,9 +340,7 @@ def _packages(
         source.mkdir()
         for name, text in files.items():
             (source / name).write_text(text)
-        resolver = Path("/etc/resolv.conf")
-        if resolver.exists():
-            shutil.copyfile(resolver, source / "resolv.conf")
+        _copy_resolver(source)
         script = ["/bin/sh", "-c", install[0], "sh", *install[1:]]
         with stage(say, what):
             try:
@@ -462,6 +458,11 @@ def _copy(files: Iterable[Path], target: Path) -> None:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(paths.CHECKOUT / path, target / path)
         (target / path).chmod(modes.installable(paths.CHECKOUT / path))
+
+
+def _copy_resolver(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile("/etc/resolv.conf", folder / "resolv.conf")
 
 
 def _tail(text: str) -> str:

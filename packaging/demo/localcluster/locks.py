@@ -89,8 +89,6 @@ def _holders(path: Path) -> str:
 
 def _is_still(fd: int, path: Path) -> bool:
     try:
-        named = path.stat()
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
-    held = os.fstat(fd)
-    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)

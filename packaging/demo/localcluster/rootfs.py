@@ -131,7 +131,7 @@ def debootstrap_argv(release: Release, root: Path, mirror: str) -> list[str]:
     scripts = Path("/usr/share/debootstrap/scripts")
     # an older debootstrap does not know the newest suite; sid's script builds any of them
     script = scripts / (release.suite if (scripts / release.suite).exists() else "sid")
-    argv = ["debootstrap", "--variant=minbase", f"--keyring={tools.debootstrap_keyring()}"]
+    argv = ["debootstrap", "--variant=minbase", f"--keyring={tools.KEYRING}"]
     if mirror.startswith("https:"):
         argv.append("--include=ca-certificates")
     return [*argv, release.suite, str(root), mirror, str(script)]

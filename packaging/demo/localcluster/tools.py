@@ -15,7 +15,8 @@ _RUN_TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util
 _DEMO_TOOLS = {"column": "bsdextrautils"}
 """packaging/demo.sh prints its tables with it; it brings a cluster up first, which installs it."""
 _BUILD_TOOLS = {"debootstrap": "debootstrap"}
-_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""Keys that verify a Debian mirror's files."""
 _MIRROR_VARIABLE = "SLURM_SHARE_DEBIAN_MIRROR"
 """Variable that names a Debian mirror, for a machine whose apt names none (an Ubuntu host)."""
 
@@ -34,13 +35,8 @@ def need_run_tools(say: Say) -> None:
 def need_build_tools(say: Say) -> None:
     """Install missing programs that make a root file system."""
     _need({**_RUN_TOOLS, **_BUILD_TOOLS}, say)
-    if not _KEYRING.exists():
+    if not KEYRING.exists():
         _install(["debian-archive-keyring"], say)
-
-
-def debootstrap_keyring() -> Path:
-    """Return the keyring that verifies a Debian mirror's files."""
-    return _KEYRING
 
 
 def debian_mirror() -> str:
