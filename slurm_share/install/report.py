@@ -19,7 +19,7 @@ Action = Literal["check", "apply", "undo"]
 
 
 class LineReport(Struct, frozen=True):
-    """One missing line."""
+    """One line that a file lacks."""
 
     line: str
     """The whole text if the file is entirely ours."""

@@ -16,7 +16,7 @@ def to_stderr(line: str) -> None:
 
 
 def say_nothing(line: str) -> None:
-    """Discard the line."""
+    """Discard a progress line, for tests."""
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ LOOK_CLOSELY_INTERVAL_S = 1.0
 
 
 class Demand:
-    """What a process uses alone, as ratios of the GPU (SMs, DRAM) and of its own time (busy)."""
+    """Resource use of a process alone, as ratios of the GPU (SMs, DRAM) and of its own time (busy)."""
 
     __slots__ = ("busy", "dram", "server", "sm")
 

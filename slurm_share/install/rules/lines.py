@@ -21,7 +21,7 @@ OLDEST = (24, 11)
 
 
 class Present(Struct, frozen=True):
-    """A site's files as read."""
+    """A site's Slurm files, as read from this host."""
 
     slurm: ConfText
     plugstack: ConfText
