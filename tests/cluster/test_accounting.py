@@ -80,7 +80,6 @@ def test_a_share_asked_for_in_the_script_is_in_the_accounts(accounted: Cluster) 
 
 @pytest.mark.parametrize("options", [[], ["--share-gpu=off"], ["--gres=gpu:1"]])
 def test_a_job_without_a_share_has_no_comment(accounted: Cluster, options: list[str]) -> None:
-    """Whatever else it asks for."""
     assert ended(accounted, accounted.sbatch("bob", "true", *options)).admin_comment == ""
 
 
@@ -95,7 +94,6 @@ def test_a_job_without_a_share_has_no_comment(accounted: Cluster, options: list[
     ids=["whole node", "one GPU", "a quarter of a GPU", "no weights"],
 )
 def test_a_share_is_billed_what_the_document_says(accounted: Cluster, options: list[str], tres: str) -> None:
-    """The rows of its table."""
     assert f"| `{tres}` |" in DOCUMENT
     record = ended(accounted, accounted.sbatch("alice", "true", "-w", "n2", *options))
     assert (record.state, record.tres) == ("COMPLETED", tres)

@@ -172,7 +172,6 @@ def nothing_of_bob(text: str, scene: Scene) -> None:
 
 
 def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
-    """alice hers, bob his; root and the operator all of it, and nobody else."""
     done = scene.as_alice(PYTHON, "-c", ASK)
     seen = parsed(done)
     nothing_of_bob(done.stdout, scene)
@@ -325,7 +324,6 @@ time.sleep(600)
 
 
 def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> None:
-    """Two of four answer; of the other two it says why, in both sources."""
     scene.cluster.exec("n2", ["pkill", "-u", "slurm-share"])
     scene.cluster.kill("n3")
     found = scene.read("agents", "n1", "n2", "n3", "n4")
@@ -341,7 +339,6 @@ def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> 
 
 
 def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:
-    """And what to do is in them."""
     files = {
         "token": "another-token-of-some-length",
         "config.toml": 'agent_token_file = "/tmp/token"\n',
@@ -361,7 +358,6 @@ def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> N
 
 
 def test_the_agent_leaves_root_alone(scene: Scene) -> None:
-    """It does not start as root, and has no capability but for its port."""
     refused = scene.n1.run("slurm-share", "agent")
     assert (refused.returncode, "does not run as root" in refused.stderr) == (2, True)
     status = scene.n1.run("cat", f"/proc/{agent_pid(scene.n1)}/status").stdout

@@ -127,7 +127,6 @@ def in_group(node: Node, script: str) -> str:
 
 
 def test_in_a_daemons_cgroup_only_its_own_gpu_can_be_opened(node: Node) -> None:
-    """Of a job that has GPU 2."""
     node.prolog(9001, gpus="2")
     try:
         assert in_group(node, f"python3 -c '{OPEN}'").split() == [EPERM, EPERM, ENXIO, EPERM]
@@ -159,7 +158,6 @@ def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
 
 
 def test_each_gpu_has_a_group_of_its_own_that_goes_with_its_last_job(node: Node) -> None:
-    """Two jobs of one user on one GPU, and a third on another."""
     node.prolog(9001, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
     node.prolog(9002, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
     node.prolog(9003, gpus="1")

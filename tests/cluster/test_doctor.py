@@ -349,7 +349,6 @@ def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
 
 @current
 def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
-    """One sentence, and 2."""
     done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
     assert done.returncode == 2
     assert "there is no slurm.conf on this host" in done.stderr

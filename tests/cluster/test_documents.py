@@ -142,7 +142,6 @@ def run(site: Cluster, line: Line) -> str | None:
 
 @pytest.mark.parametrize("name", [file.name for file in DOCUMENTS])
 def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run: set[str], as_before: None) -> None:
-    """In their order, by whom and where the document says."""
     said = [line for line in lines_of(next(file for file in DOCUMENTS if file.name == name)) if excuse(line) is None]
     lines = [line for line in said if line.in_order or line.text not in have_run]
     if any(line.in_order and line.text.startswith("slurm-share install --") for line in lines):
@@ -162,14 +161,12 @@ def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run
 
 
 def test_every_excuse_is_needed() -> None:
-    """A line that is gone, or runs now, takes its excuse with it."""
     lines = [f"{line.document}: {line.text}" for file in DOCUMENTS for line in lines_of(file)]
     unused = [pattern for pattern in EXCUSED if not any(re.fullmatch(pattern, line) for line in lines)]
     assert unused == []
 
 
 def test_every_file_and_page_that_is_named_is_there() -> None:
-    """Links, and paths of the checkout."""
     lost = []
     for file in DOCUMENTS:
         text = file.read_text()

@@ -471,7 +471,6 @@ def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, 
 
 
 def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None:
-    """Among others, and by number or UUID."""
     with node.gpu_file(1, "mig=1"):
         for granted in ("0,1", node.uuid(1)):
             node.prolog(FIRST, gpus=granted)
@@ -495,7 +494,6 @@ def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
 
 
 def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
-    """49 tasks on a GPU whose driver takes 48; 48 go through."""
     node.prolog(FIRST, share="49")
     assert "49 tasks on a GPU are more than the 48 clients that MPS supports with this driver" in node.plan(FIRST)
     node.epilog(FIRST)
@@ -527,7 +525,6 @@ def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, 
 @pytest.mark.xdist_group("mixed")
 @pytest.mark.parametrize("form", ["--gres=gpu:0", "--gpus-per-node=0"])
 def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) -> None:
-    """With the form that works."""
     done = mixed.as_user("alice", ["sbatch", "--share-gpu=2", form, "--wrap=true"])
     assert done.returncode != 0
     assert "--share-gpu=2 with no GPU shares nothing; ask for some, for example" in done.stderr
@@ -535,7 +532,6 @@ def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) 
 
 @pytest.mark.xdist_group("mixed")
 def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Cluster) -> None:
-    """By Slurm itself: the node has none."""
     done = mixed.as_user("alice", ["sbatch", "-wn2", "--share-gpu=2", "--gres=gpu:1", "--wrap=true"])
     assert done.returncode != 0
     assert "Requested node configuration is not available" in done.stderr
@@ -657,7 +653,6 @@ def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
 
 
 def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_folders: dict[str, Path]) -> None:
-    """Prolog=/etc/slurm/prolog.d/* with a link to ours, beside a site's own script."""
     for folder in hook_folders.values():
         (folder / "10-site").write_text("#!/bin/sh\n")
         (folder / "10-site").chmod(0o755)
@@ -785,7 +780,6 @@ def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
 
 
 def test_row_28_a_node_that_loses_power_in_mid_job_takes_the_job_again(cluster: Cluster) -> None:
-    """Slurm requeues the job; its second run finds no state of the first in its way."""
     job = start(cluster, "srun simgpu-task --seconds 2", "--share-gpu=2", "--requeue", say="simgpu-task: host")
     cluster.kill("n2")
     cluster.reboot("n2")
@@ -1007,7 +1001,6 @@ def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(clust
 
 
 def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: Cluster) -> None:
-    """It may be the administrators' own: it is not ended, and the log names it."""
     node = Node(cluster, "n2")
     job = start(cluster, "srun -n1 simgpu-task --seconds 1", "--share-gpu=2,mps=off", say="simgpu-task: host")
     roots = node.on_gpu(None, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
@@ -1020,7 +1013,6 @@ def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: 
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
-    """An X server of root's, by its name."""
     node.run("ln", "-sf", "/usr/local/bin/simgpu-task", "/tmp/Xorg")
     screen = node.background(["/tmp/Xorg", "--seconds", "600"])
     until(lambda: "host" in node.run("cat", "/tmp/out").stdout, "Xorg on the GPU")

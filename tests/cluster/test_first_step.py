@@ -58,7 +58,6 @@ def test_a_first_step_without_a_slot_leaves_the_next_one_its_slots(
 
 
 def test_sruns_at_once_are_one_prolog(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """slurmd has the second wait for the Prolog of the first."""
     script = f"for i in 1 2 3; do srun -N1 -n1 -wn3 {SLOT} & done; wait"
     job = cluster.sbatch("alice", script, "--share-gpu=2", "-N2", "-wn[2-3]")
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
@@ -67,7 +66,6 @@ def test_sruns_at_once_are_one_prolog(cluster: Cluster, nodes: tuple[Node, Node]
 
 
 def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """slurmd remembers which jobs had their Prolog."""
     script = f"srun {SLOT}; touch first; until [ -e second ]; do sleep 0.05; done; srun {SLOT}"
     cluster.as_user("alice", "rm -f first second", check=True)
     job = cluster.sbatch("alice", script, "--share-gpu=2", "-wn2")
@@ -81,7 +79,6 @@ def test_a_step_after_slurmd_began_anew_has_the_plan_of_the_first(cluster: Clust
 
 
 def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """Its Epilog runs, and no Prolog did."""
     done = cluster.as_user("alice", ["salloc", "--share-gpu=2", "-N2", "-wn[2-3]", "true"])
     assert done.returncode == 0, done.stderr
     assert "slots" not in "".join(node.log() for node in nodes)

@@ -135,7 +135,6 @@ def without_zero(expression: str) -> str:
 
 
 def test_every_expression_of_the_dashboard_has_data(scene: Scene) -> None:
-    """With All chosen everywhere; what is of agents that are down has its own test."""
     wanted = {name: (without_zero(resolved(text, ALL)), 0.0) for name, text in expressions() if "up{" not in text}
     found = scene.answered(wanted, "data for every panel")
     for name, rows in found.items():
@@ -143,7 +142,6 @@ def test_every_expression_of_the_dashboard_has_data(scene: Scene) -> None:
 
 
 def test_a_choice_narrows_every_panel_to_it(scene: Scene) -> None:
-    """One cluster, node and user of several; also several at once."""
     one = {"cluster": chosen("east"), "node": chosen("n1"), "user": chosen("alice")}
     two = {"cluster": chosen("east", "west"), "node": chosen("n1", "n2"), "user": chosen("alice")}
     for choice, nodes in ((one, {"n1"}), (two, {"n1", "n2"})):
@@ -188,7 +186,6 @@ def test_prometheus_takes_the_rules_and_their_tests_pass(scene: Scene) -> None:
 
 
 def test_every_alert_finds_what_it_is_for(scene: Scene) -> None:
-    """On the nodes where it was brought about, and on no other."""
     expected = {
         "SlurmShareSamplesStale": {"n1", "n2", "n3"},
         "SlurmShareGpuUnusable": {"n3"},

@@ -100,7 +100,6 @@ def test_a_node_with_a_broken_gpu_is_drained_and_comes_back(cluster: Cluster, no
 
 
 def test_an_administrators_drain_outlives_the_check(nodes: list[Node]) -> None:
-    """Neither its reason nor the drain is touched, whatever the check finds."""
     n1 = nodes[0]
     n1.run("scontrol", "update", "nodename=n1", "state=drain", "reason=mine")
     with n1.gpu_file(3, "lost=1"):
@@ -144,7 +143,6 @@ def test_only_what_fails_and_is_the_nodes_own_counts(
 
 
 def test_where_nothing_is_known_nothing_is_done(cluster: Cluster, nodes: list[Node]) -> None:
-    """Doctor that fails, the package that is not there, and whoever is not root."""
     n1 = nodes[0]
     with doctor(n1, 3, "a defect"):
         code, said = health(n1)

@@ -86,7 +86,6 @@ def test_the_helper_runs_the_hooks_of_shared_jobs(cluster: Cluster, node: Node) 
 
 
 def test_a_helper_that_is_killed_costs_no_job(cluster: Cluster, node: Node) -> None:
-    """Before a job, and in the middle of a Prolog; each time another one comes."""
     (first,) = helpers(node)
     node.run("kill", "-9", str(first))
     share(cluster)
@@ -102,7 +101,6 @@ def test_a_helper_that_is_killed_costs_no_job(cluster: Cluster, node: Node) -> N
 
 
 def test_a_stopped_helper_costs_a_second(cluster: Cluster, node: Node) -> None:
-    """The next one comes when it has ended, as it does when it is woken."""
     (stopped,) = helpers(node)
     node.run("kill", "-STOP", str(stopped))
     share(cluster)

@@ -104,7 +104,6 @@ def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster
 
 @pytest.mark.release
 def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> None:
-    """And so is one from a task of its srun, which has srun's variables."""
     script = "sbatch -W -p plain -w n3 -o one.out --wrap env; srun -n1 sbatch -W -p plain -w n3 -o two.out --wrap env"
     done = salloc(outside, script, "--share-gpu=2", "-w", "n2")
     assert done.returncode == 0, done.stderr
@@ -144,7 +143,6 @@ def test_the_command_of_salloc_shares_as_a_batch_script_does(
 
 @pytest.mark.release
 def test_what_is_said_to_srun_wins(cluster: Cluster) -> None:
-    """On its command line and in its environment; two at a time share the GPUs."""
     said = [
         f"srun -n1 {TASK}",
         f"SLURM_NTASKS_PER_NODE=3 srun {TASK}",
@@ -257,7 +255,6 @@ def test_gpus_that_slurm_dealt_unevenly_are_refused_too(cluster: Cluster) -> Non
 
 @pytest.mark.release
 def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: Cluster) -> None:
-    """With the GPUs that every node has."""
     script = f"srun {TASK}; echo rc $?; srun -N1 -w n2 {TASK}; srun -N1 -w n1 --gres=gpu:4 --ntasks-per-node=8 {TASK}"
     done = salloc(cluster, script, "--share-gpu=2", "-N2", "-w", "n1,n2")
     assert f"(n1: 4 GPUs, n2: 2), and {UNLIKE}" in done.stderr

@@ -79,7 +79,6 @@ def console(name: str, heading: str = "") -> list[Line]:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_line_works_as_written(suite: str, can_make_clusters: None, tmp_path: Path) -> None:
-    """Installed, Slurm's files written, switched on; then taken back and removed."""
     packages = packaged.built(progress.to_stderr)
     lines = [line for line in console("install.md") if line.text != "packaging/build.sh"]  # test_packages.py runs that
     lines += console("admins.md", "## Removal")

@@ -72,7 +72,6 @@ def slot_file(cluster: Cluster, job: int, slot: int) -> str:
 
 @pytest.mark.release
 def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
-    """Slot = local task id, over and over again: a step that has ended holds nothing."""
     output = run(cluster, f"{STEP}; {STEP}; {STEP}")
     for rank in range(8):
         assert [(r, slot) for r, slot, _ in tasks(output)].count((rank, rank)) == 3
@@ -96,7 +95,6 @@ def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> 
 
 
 def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
-    """Each has two tasks on each GPU."""
     half = f"srun -Q -n4 bash -c '{TASK} $SLURM_STEP_ID; sleep 1' &"
     output = run(cluster, f"{half * 2} wait")
     found = re.findall(r"^task \d+ (\d+) (\S+) \S+ (\d+)$", output, re.MULTILINE)
@@ -106,7 +104,6 @@ def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
-    """With and without another step beside it, the arithmetic says why."""
     output = run(cluster, f"{STEP.replace('srun', 'srun -n9')}; echo code=$?")
     assert slots(output) == list(range(8))
     assert "task 9 of 9 on n2 has no slot: --share-gpu=4 on 2 GPUs makes 8; start at most 8" in output
@@ -189,7 +186,6 @@ def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
-    """`--cpu-bind` is the user's; without it a task has its part of the cores."""
     show = "bash -c 'echo cores $(grep -oP \"Cpus_allowed_list:\\\\s*\\\\K.*\" /proc/self/status) = $SLURM_SHARE_CORES'"
     output = run(
         cluster, f"srun -Q -n2 --cpu-bind=none {show}; srun -Q -n2 --cpu-bind=quiet {show}; srun -Q -n2 {show}"
@@ -204,7 +200,6 @@ def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
 
 
 def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
-    """kill -9, and the child it leaves behind lives on in its own session."""
     # short: what it holds open keeps Slurm's step, without cgroups, from ending
     task = f"{TASK}; if [ $SLURM_SHARE_SLOT = 3 ]; then setsid sleep 6 & fi; exec sleep 60"
     job = start(cluster, f"srun -Q -n8 bash -c '{task}'", tasks=8)
@@ -219,7 +214,6 @@ def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cluster) -> None:
-    """Nobody holds the lock then: the file says whose it is."""
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 60'; sleep 60", tasks=1)
     holding = re.fullmatch(r"step 0 holder (\d+) \d+ task (\d+) \d+\n", slot_file(cluster, job, 0))
     assert holding
@@ -259,7 +253,6 @@ def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> Non
 
 
 def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(cluster: Cluster) -> None:
-    """Noise in a file is no holder; a lock of his own is one; the folder is not his."""
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
     script = f"""cd /; S={folder}
         head -c 100000 /dev/urandom > $S/0; echo 'step 0 holder 1 1 task 1 99999999999999999999' > $S/1
@@ -277,7 +270,6 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
 
 
 def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
-    """Five seconds, then a sentence that names the file; the node is none the worse."""
     lock = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}/{names.SLOTS_LOCK}"
     script = f"(flock -x 9; exec sleep 20) 9<>{lock} & sleep .2; SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"
     output = run(cluster, script)
@@ -290,7 +282,6 @@ def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
 
 
 def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:
-    """Damage is said, not worked round."""
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}'; sleep 60", tasks=1)
     cluster.exec("n2", ["rm", "-r", f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}"], check=True)
     got, said = step(cluster, job, 2)
@@ -364,7 +355,6 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     ],
 )
 def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster, options: str, works: str) -> None:
-    """And that line works."""
     done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true", timeout=120)
     assert done.returncode != 0
     assert works in done.stderr
@@ -376,7 +366,6 @@ def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster
 
 @pytest.mark.release
 def test_tasks_per_gpu_are_said_once(cluster: Cluster) -> None:
-    """--ntasks-per-gpu beside --share-gpu, from sbatch, salloc and srun."""
     for command in ("sbatch --wrap=true", "salloc true", "srun true"):
         word, program = command.split()
         done = cluster.as_user("alice", f"{word} --share-gpu=4 --ntasks-per-gpu=2 --gpus=1 {program}", timeout=120)

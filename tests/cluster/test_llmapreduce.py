@@ -438,7 +438,6 @@ def test_inputs_are_never_overwritten(place: Place) -> None:
 
 
 def test_a_failure_is_said_with_its_input_its_log_and_its_last_line(place: Place) -> None:
-    """To who waits, and in the job's own log."""
     place.write("bad.sh", '#!/bin/bash\necho mapping $1; case $1 in *f07) echo oh no; exit 3;; esac\ncp "$1" "$2"\n')
     code, text = place.run("--mapper=bad.sh", "--np=2")
     assert code == 1
@@ -449,7 +448,6 @@ def test_a_failure_is_said_with_its_input_its_log_and_its_last_line(place: Place
 
 
 def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
-    """On a terminal; after Ctrl-C the job runs on, and it is said how to end it."""
     place.write("slow.sh", '#!/bin/bash\nsleep 4; cp "$1" "$2"\n')
     command = "llmapreduce --mapper=slow.sh --input=in --output=out --np=2 --wait"
     typed = shlex.quote(f"timeout --foreground -s INT 12 {command}; echo code $?")

@@ -75,7 +75,6 @@ def test_llstat_says_what_squeue_says(cluster: Cluster) -> None:
 
 
 def test_a_share_shows_its_gpus_and_slots(cluster: Cluster) -> None:
-    """Whole nodes; a whole GPU; a quarter of one; none."""
     whole = start(cluster, "--share-gpu=4,mem=2G", "-wn2")
     quarter = start(cluster, "--share-gpu=4", "--gres=gpu:1", "-n1", "-wn3")
     plain = start(cluster, "-pplain", "--gres=gpu:2", "-wn1", "--comment=llsub [1,8,2] LLSUB.3")
@@ -86,7 +85,6 @@ def test_a_share_shows_its_gpus_and_slots(cluster: Cluster) -> None:
 
 
 def test_everybody_sees_what_slurm_lets_him(cluster: Cluster) -> None:
-    """Bob sees alice's job, until PrivateData=jobs hides it."""
     hers, his = start(cluster, "-pplain"), start(cluster, "-pplain", user="bob")
     assert set(queue_of(cluster, "bob")) == {str(his)}
     assert set(queue_of(cluster, "bob", "-a")) == {str(hers), str(his)}
@@ -120,7 +118,6 @@ def test_a_strange_name_and_a_narrow_terminal(cluster: Cluster) -> None:
 
 
 def test_llfree_at_a_terminal_of_80_columns(cluster: Cluster) -> None:
-    """Every line fits, and what was left out is named."""
     typed = "stty cols 80; llfree"
     screen = cluster.as_user("alice", ["script", "-qec", typed, "/dev/null"], check=True, env={"TERM": "xterm"}).stdout
     lines = screen.replace("\r", "").splitlines()
@@ -130,7 +127,6 @@ def test_llfree_at_a_terminal_of_80_columns(cluster: Cluster) -> None:
 
 
 def test_a_runs_folder_names_its_jobs(cluster: Cluster) -> None:
-    """llstat -j LLSUB.1, while it is in the queue and afterwards."""
     cluster.as_user("alice", "rm -rf llstat; mkdir llstat; cd llstat; llsub /bin/sleep [1,1] -- 600", check=True)
     (job,) = queue_of(cluster, "alice")
     folder = "llstat/LLSUB.1"
@@ -164,7 +160,6 @@ def test_llkill_ends_what_was_named_and_nothing_else(cluster: Cluster) -> None:
 
 
 def test_llkill_of_a_user_is_slurms_to_allow(cluster: Cluster) -> None:
-    """Bob may not end alice's; root may."""
     hers, his = start(cluster, "-pplain"), start(cluster, "-pplain", user="bob")
     done = cluster.as_user("bob", ["llkill", "-u", "alice"])
     assert (done.returncode, done.stdout) == (1, "")

@@ -168,7 +168,6 @@ def test_what_cannot_be_is_refused_at_once(cluster: Cluster, words: tuple[str, .
 
 
 def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
-    """And begins when it is back."""
     cluster.exec("ctl", ["scontrol", "update", "nodename=n3", "state=drain", "reason=test"], check=True)
     try:
         found = llsub(cluster, "./task.sh", "[3,2]")
@@ -190,7 +189,6 @@ exit 1
 
 
 def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(cluster: Cluster) -> None:
-    """--signal=B:USR1@60 sends it in the same way, a minute before the end."""
     cluster.as_user("alice", f"cat > {HOME}/task.sh", input=SAYS_USR1, check=True)
     found = llsub(cluster, "./task.sh", "[2,2]", "--options=-w n2,n3")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
@@ -229,7 +227,6 @@ def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> No
 
 
 def test_a_job_that_nobody_noted_is_not_submitted_again(cluster: Cluster) -> None:
-    """As after a submission that the controller took and did not answer."""
     found = llsub(cluster, "./slow.sh", "[1,2]", "--options=-w n2 --begin=now+1hour")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
     cluster.as_user("alice", f"rm {HOME}/LLSUB.1/jobs", check=True)
@@ -327,7 +324,6 @@ def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster)
 
 
 def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Cluster) -> None:
-    """No plugin, no hooks: [2,8] over all GPUs of two nodes, by themselves."""
     with Cluster.up(name_for("noplugin"), cluster.slurm_release, without=("plugin",)) as bare:
         bare.as_user("alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True)
         found = ranks(done(bare, "./task.sh", "[2,8]", "--options=-w n2,n3"))
@@ -359,12 +355,10 @@ def test_local_runs_here_without_slurm(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("words", "expected"), [("-i", "gpus= cpus=1"), ("-i -g 1 -q gpu", "gpus=0 cpus=1")])
 def test_a_shell_on_a_core(cluster: Cluster, words: str, expected: str) -> None:
-    """With a terminal, as a person has it."""
     assert expected in shell(cluster, words)
 
 
 def test_a_shell_on_a_whole_node_has_all_of_it(cluster: Cluster) -> None:
-    """n2: 8 CPUs, 2 GPUs."""
     assert "gpus=0,1 cpus=8" in shell(cluster, "-i full --options='-w n2'")
 
 

@@ -118,7 +118,6 @@ def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
 
 
 def test_share(made: Cluster) -> None:
-    """A whole node, two tasks on each of its GPUs, under MPS."""
     job = made.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
     assert made.wait(job) == "COMPLETED"
     text = made.output(job)
@@ -127,7 +126,6 @@ def test_share(made: Cluster) -> None:
 
 
 def test_part(made: Cluster) -> None:
-    """Two jobs of an array, each half of a GPU."""
     job = made.sbatch("alice", JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
     assert made.wait(job) == "COMPLETED"
     assert len(slots(made.output(job))) == 2, made.output(job)
@@ -135,7 +133,6 @@ def test_part(made: Cluster) -> None:
 
 @in_full
 def test_triple(made: Cluster) -> None:
-    """Four processes on one node."""
     text = "#!/bin/bash\necho rank $LLSUB_RANK of $LLSUB_SIZE\n"
     made.as_user("alice", "rm -rf LLSUB.*; cat >triple.sh; chmod +x triple.sh", input=text, check=True)
     done = made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"])
@@ -156,7 +153,6 @@ def test_refusal(made: Cluster) -> None:
 
 
 def test_llload(made: Cluster) -> None:
-    """The load of one's own node, through a step in one's own job."""
     job = start(made, "--share-gpu=2")
     done = made.as_user("alice", ["llload", "-g", "--json"], check=True)
     assert '"n2"' in done.stdout
@@ -166,7 +162,6 @@ def test_llload(made: Cluster) -> None:
 
 @in_full
 def test_requeue(made: Cluster) -> None:
-    """The job's second run has a share as the first had."""
     job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
     until(lambda: len(slots(said(made, job))) == 4, "the first run")
     made.as_user("alice", ["scontrol", "requeue", str(job)], check=True)
@@ -179,7 +174,6 @@ def test_requeue(made: Cluster) -> None:
 
 
 def test_itself(kind: tuple[str, Cluster], made: Cluster) -> None:
-    """The profile is what it says."""
     for prove in ALL_AT_ONCE.values() if kind[0] == TOGETHER else [PROOFS[kind[0]]]:
         prove(made)
         made.cancel_all()

@@ -191,7 +191,6 @@ def test_a_cancelled_job_leaves_no_stopped_task(runs: Runs) -> None:
 
 
 def test_a_harmful_pair_is_banned_and_not_put_together_again(runs: Runs) -> None:
-    """Two on each GPU at first: no third pair in this run, and none in the next."""
     made = runs.banned
     assert made.wait(150) == "COMPLETED", made.log()
     said = made.log()

@@ -68,7 +68,6 @@ def extra(cluster: Cluster, job: int) -> str:
 def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     cluster: Cluster, n2: Node, controllers: str, own: str
 ) -> None:
-    """Every pair of modes: the job runs to its end, and is told what it got."""
     with configured(cluster, f'mode = "{controllers}"'), own_configuration(n2, f'mode = "{own}"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--extra=hers")
         assert cluster.wait(job) == "COMPLETED", said(cluster, job)
@@ -200,7 +199,6 @@ def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
 
 @pytest.mark.release
 def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> None:
-    """A partition that is on is off with the others, and is on again."""
     with configured(cluster, 'mode = "observe"  # for now', '[partition.gpu]\nmode = "on"   # ours'):
         before = (cluster.site / "config.toml").read_text()
         words = switch(cluster, "ctl", "off", "--cluster")
@@ -246,7 +244,6 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
 
 @pytest.mark.release
 def test_switching_says_where_and_by_whom_it_can_be_done(cluster: Cluster) -> None:
-    """A node is not the controller; a user may not."""
     assert "where slurmctld runs (ctl), and this is n1" in switch(cluster, "n1", "off", "--cluster", code=2)
     done = cluster.as_user("alice", ["slurm-share", "off"])
     assert done.returncode == 1
@@ -418,7 +415,6 @@ def test_what_observing_predicts_is_what_on_does(cluster: Cluster, n2: Node) -> 
 
 
 def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job(cluster: Cluster, n2: Node) -> None:
-    """On a node that it would have waited for: the prediction says for whom."""
     with configured(cluster, 'mode = "observe"'):
         other = cluster.sbatch("bob", "echo up; sleep 60", "-pplain", "-wn2")
         until(lambda: "up\n" in said(cluster, other, "bob"), "bob's job")
@@ -437,7 +433,6 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
 
 @pytest.mark.release
 def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
-    """Where `extra` is a condition on nodes."""
     with configured(cluster, 'verdict_field = "comment"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--comment=hers", "--extra=other")
         assert cluster.wait(job) == "COMPLETED"
@@ -447,7 +442,6 @@ def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
 
 
 def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
-    """The node alone keeps a second user out of a listed node."""
     listed = 'exclusive_user_nodes = ["n2"]'
     with own_configuration(n2, 'mode = "on"', listed):
         first = cluster.sbatch("alice", "echo up; sleep 60", "-pplain", "-wn2")

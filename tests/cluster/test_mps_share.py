@@ -82,7 +82,6 @@ def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node
 
 
 def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster: Cluster, node: Node) -> None:
-    """One of each for each GPU; root runs none."""
     hold(cluster, "--share-gpu=2", tasks=4)
     for role in ("daemon", "server"):
         found = node.mps(role)
@@ -103,7 +102,6 @@ def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster:
 def test_the_caps_of_a_share_are_in_its_tasks_environment(
     cluster: Cluster, node: Node, share: str, memory: str, percent: str | None
 ) -> None:
-    """mem= and sm=, as MPS reads them; the stand-in's tasks obey them."""
     _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
     for task in tasks(output):
         assert task["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == memory
@@ -145,7 +143,6 @@ def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: 
 
 
 def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(cluster: Cluster, node: Node) -> None:
-    """The tasks run on the bare GPU; mps=on is refused with the same reason."""
     with configured(cluster, 'mps_control = "/usr/bin/nvidia-cuda-mps-control"'):
         state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
         assert state == "COMPLETED"
@@ -200,7 +197,6 @@ def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, fi
 
 
 def test_an_exclusive_gpu_is_set_for_the_share_and_put_back_after_it(cluster: Cluster, node: Node) -> None:
-    """Only the job's own GPU changes, for as long as the job is there."""
     with configured(cluster, 'compute_mode = "exclusive_process"'):
         hold(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2)
         modes = [node.compute_mode(0), node.compute_mode(1)]
@@ -230,7 +226,6 @@ def test_a_gpu_whose_mps_failed_is_not_left_exclusive(cluster: Cluster, node: No
 
 
 def test_more_tasks_than_mps_takes_are_refused_with_the_arithmetic(cluster: Cluster, node: Node) -> None:
-    """60 on a GPU with a driver whose limit is 48; mps=off lifts it."""
     job = cluster.sbatch("alice", ENV, "-wn2", "--share-gpu=60", "--gres=gpu:1", "-n1")
     assert cluster.wait(job) == "FAILED"
     assert "60 tasks on a GPU are more than the 48 clients that MPS supports" in cluster.output(job)

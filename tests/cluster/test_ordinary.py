@@ -39,7 +39,6 @@ def test_an_ordinary_case_is_the_same_with_and_without(three: Sequence[Site], ca
 
 @pytest.mark.xdist_group("ordinary")
 def test_a_difference_is_seen(three: Sequence[Site]) -> None:
-    """One that is there by design: the submit script."""
     found = differing(three, lambda site: site.run("srun -w n2 ls /etc/slurm/job_submit.lua"))
     assert set(found) == {"observe", "on"}
 

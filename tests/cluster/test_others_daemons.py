@@ -77,7 +77,6 @@ def node_slots(plan: str) -> list[str]:
 
 
 def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it(node: Node) -> None:
-    """Root's, in the folder where such a one lives when nobody says where."""
     driver = ["env", "SIMMPS_DRIVER=615", "CUDA_MPS_LOG_DIRECTORY=/tmp"]
     done = node.run(*driver, "nvidia-cuda-mps-control", "-p", "3", "-d")
     assert done.returncode == 0, done.stdout

@@ -136,7 +136,6 @@ def test_installed_used_removed_and_purged(clean: CleanRoot, packages: Path) -> 
 
 
 def test_every_program_says_its_version(installed: CleanRoot) -> None:
-    """Commands, hooks and the chooser of the plugin, by each of their names."""
     script = """
     for file in $(cat /var/lib/dpkg/info/slurm-share*.list); do
         case $file in */bin/* | */sbin/*) [ "${file##*/}" = python ] || echo "${file##*/}: $($file --version)" ;; esac
@@ -268,7 +267,6 @@ def test_no_package_changes_or_removes_the_sites_settings(
 
 
 def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
-    """And an empty folder goes by itself."""
     installed.shell("echo >/etc/slurm-share/config.toml; dpkg -r slurm-share-tui; dpkg -r slurm-share")
     assert installed.shell(
         "SLURM_SHARE_PURGE_SETTINGS=1 dpkg -P slurm-share >/dev/null; ls -d /etc/slurm* || true"
@@ -276,7 +274,6 @@ def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
 
 
 def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_old: Path) -> None:
-    """As with dpkg: upgraded from a release whose own config.toml was, and erased."""
     rpm_inside(trixie, with_old, "--nodeps", "-i", "old.rpm")
     [new] = [file.name for file in with_old.glob("slurm-share-[0-9]*.rpm")]
     text = b'mode = "on"\r\n\303'
@@ -345,7 +342,6 @@ def test_an_environment_of_pip_is_not_overwritten(trixie: CleanRoot, packages: P
 
 
 def test_every_command_has_a_page_and_completion_in_three_shells(packages: Path) -> None:
-    """Under each of its names; the hooks and the chooser of the plugin have a page."""
     files = {
         name
         for kind in ("slurm-share_", "slurm-share-spank_", "slurm-share-tui_")
@@ -363,7 +359,6 @@ def test_every_command_has_a_page_and_completion_in_three_shells(packages: Path)
 
 
 def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> None:
-    """File by file; and each step of dpkg's scripts is in one of rpm's."""
     for name in PACKAGES:
         [rpm] = packages.glob(f"{name}-[0-9]*.rpm")
         listed = process.run(
@@ -477,7 +472,6 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
-    """With rpm's own --root; the root's Debian knows nothing of it, hence --nodeps."""
     names = [file.name for file in sorted(packages.glob("*.rpm"))]
     said = rpm_inside(trixie, packages, "--nodeps", "-i", *names)
     assert "in place for Slurm 24.11" in said
@@ -539,7 +533,6 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed: CleanRoot) -> None:
-    """As man shows them: the notes of llsub, and no command that programs alone give."""
     llsub = installed.run("zcat", "/usr/share/man/man1/llsub.1.gz")
     assert llsub.count("\nthe triple\n") == llsub.count("\nexit codes\n") == 1
     whole = installed.run("zcat", "/usr/share/man/man8/slurm-share.8.gz")
@@ -548,7 +541,6 @@ def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed:
 
 
 def test_bash_completes_options_sub_commands_and_files(installed: CleanRoot) -> None:
-    """With the Tab key, in an interactive bash: what was typed, and what it became."""
     typed = {
         "llsub ./tra": "./train.sh ",
         "llsub --tasks tra": "--tasks train.sh ",

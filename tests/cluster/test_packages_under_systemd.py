@@ -87,7 +87,6 @@ def host(installed: CleanRoot) -> Iterator[Booted]:
 
 
 def test_every_file_that_a_page_names_is_installed(installed: CleanRoot) -> None:
-    """Dashboard, alert rules, examples, documents: where pages and units say."""
     texts = [file.read_text() for file in (*PACKAGING.glob("docs/*.md"), *PACKAGING.glob("systemd/*"))]
     named = {
         path.rstrip(".") for text in texts for path in re.findall(r"/usr/share/(?:doc/)?slurm-share/[\w./-]+", text)
@@ -114,7 +113,6 @@ def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
 
 
 def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
-    """Nothing was enabled; it is mounted before slurmd's start, with its limits."""
     # slurmd itself finds no controller here and comes to nothing; what it wants is there all the same
     host.run("systemctl", "start", "--no-block", "slurmd.service")
     host.until(MOUNT, "active")
@@ -166,13 +164,11 @@ def exposure(host: Booted, unit: str) -> float:
 
 
 def test_the_archive_is_confined_as_the_agent_is(host: Booted) -> None:
-    """By systemd's own measure."""
     assert exposure(host, ARCHIVE) <= exposure(host, AGENT)
 
 
 @pytest.mark.parametrize("source", ["agents", "local"])
 def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
-    """It asks Slurm and the node, and its file is the operators' group's."""
     if not host.run("pgrep", "-x", "slurmctld").stdout:
         done = host.run("bash", "-ec", SLURM)
         assert done.returncode == 0, done.stderr
@@ -192,7 +188,6 @@ def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
 
 
 def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) -> None:
-    """And systemd has forgotten every unit afterwards."""
     host.run("systemctl", "start", AGENT)
     before = host.state(AGENT, "MainPID")
     done = host.run("bash", "-c", "dpkg -i /root/slurm-share_*.deb")

@@ -85,7 +85,6 @@ def test_who_understated_dies_alone_and_runs_again_with_more(cluster: Cluster) -
 
 
 def test_two_nodes_share_one_list(cluster: Cluster) -> None:
-    """Each node packs what it claims; every task runs once."""
     tasks = [task("6000M", 1, "7G") for _ in range(40)]
     made = packed(cluster, tasks, "[2,auto,1]", "--options=-w n2,n3")
     assert made.wait() == "COMPLETED", made.log()
@@ -123,7 +122,6 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
 
 @pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
 def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cluster: Cluster, victim: str) -> None:
-    """kill -9 in mid-run."""
     made = two_dozen(cluster, "--options=-w n2")
     pids = sorted(processes(cluster, "n2", LAUNCHER))
     chosen = {"loop": pids[-1:], "supervisor": pids[-2:-1], "both": pids}[victim]
@@ -142,7 +140,6 @@ def test_tasks_of_a_gpu_whose_mps_daemon_dies_go_elsewhere_free_of_charge(cluste
 
 
 def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster: Cluster) -> None:
-    """Slurm puts the job back in the queue, and it runs what was not written down."""
     made = two_dozen(cluster, "--options=-w n3 --requeue")
     cluster.kill("n3")
     cluster.reboot("n3")

@@ -68,7 +68,6 @@ def end(cluster: Cluster, job: int) -> None:
 
 @pytest.mark.release
 def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(cluster: Cluster, n2: Node) -> None:
-    """An ordinary job on a listed node; the first user's job notices nothing."""
     with configured(cluster, *GUARDED):
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
@@ -87,7 +86,6 @@ def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(clus
 
 @pytest.mark.release
 def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
-    """A direct srun of the second user's, and his salloc's shell."""
     with configured(cluster, *GUARDED):
         start(cluster, "-pplain")
         done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=120)
@@ -100,7 +98,6 @@ def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
 
 
 def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, n2: Node) -> None:
-    """PrivateData=jobs: neither the owner's name nor his job's number."""
     with configured(cluster, *GUARDED), slurm_conf(cluster, "PrivateData=jobs"):
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
@@ -355,7 +352,6 @@ def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster
 
 
 def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: Node) -> None:
-    """The refusal stands in the log and nowhere else."""
     with configured(cluster, 'mode = "observe"', *GUARDED):
         first = start(cluster, "-pplain")
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
@@ -365,7 +361,6 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
 
 
 def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluster, n2: Node) -> None:
-    """The hooks do not even look: no state, no line in the log."""
     with configured(cluster, 'mode = "off"'):
         job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
         assert cluster.wait(job) == "COMPLETED"
@@ -398,7 +393,6 @@ def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode:
 
 @pytest.mark.release
 def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> None:
-    """Sharing begins in one partition, and the others see nothing of it."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     with configured(cluster, 'mode = "observe"', '[partition.gpu]\nmode = "on"\nmax_share = 3'):
         on, observed, many = (

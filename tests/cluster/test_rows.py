@@ -225,7 +225,6 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: Row) -> None:
-    """Allocation, tasks, GPUs, caps and every sentence are as the table says."""
     with special(cluster, row.note):
         made = " | ".join([first_cell(row), *outcome(cluster, row)]) + " |"
     if WRITE:

@@ -299,7 +299,6 @@ def test_what_bob_submits_waits(cluster: Cluster, shared: Shared) -> None:
 
 
 def test_what_bob_submits_runs_when_alice_has_gone(cluster: Cluster, shared: Shared) -> None:
-    """Nothing of hers is in its way then."""
     jobs = submit(shared, SUBMISSIONS[1::3])
     shared.unchanged()
     shared.takes_a_task()
@@ -445,7 +444,6 @@ def forge(cluster: Cluster) -> Callable[..., int]:
 
 @FORMS
 def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, forge: Callable[..., int]) -> None:
-    """What our plugin would have set, or what slurmd and the hooks know by that name."""
     forged = [
         ("SHARE_GPU", "off"),
         ("SHARE_GPU", "2"),
@@ -518,7 +516,6 @@ def test_nothing_of_her_processes_can_be_read(shared: Shared) -> None:
 
 @pytest.mark.parametrize("claim", [{}, {"SLURM_JOB_ID": "{job}", "SLURM_JOB_USER": "alice", "USER": "alice"}])
 def test_status_tells_bob_of_no_job(shared: Shared, claim: dict[str, str]) -> None:
-    """Nor of a GPU, whatever job he says he is in."""
     env = {name: value.format(job=shared.job) for name, value in claim.items()}
     text = bob(shared.node, ["slurm-share", "status"], env=env)
     assert (text.returncode, text.stdout, text.stderr) == (0, "n2: no shared job of yours\n", "")
@@ -560,7 +557,6 @@ def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
 
 
 def test_no_folder_can_be_planted(shared: Shared) -> None:
-    """Where root will look for a user's daemon or a job's plan."""
     places = [f"{USER}/mps/{BOB}", f"{USER}/mps/{ALICE}/x", f"{USER}/jobs/x", f"{USER}/x"]
     places += [f"{STATE}/jobs/{shared.job + 1}", f"{STATE}/jobs/x"]
     places += [f"{STATE}/.ledger.1", f"{STATE}/ledger.lock", "/run/slurm-share.d", "/etc/slurm-share/x", f"{LOG}.1"]
@@ -585,7 +581,6 @@ for pid in map(int, sys.argv[1:]):
 
 
 def test_none_of_her_processes_takes_a_signal_from_bob(shared: Shared) -> None:
-    """Tasks, daemons, servers, batch script; slurmd and her job's slurmstepds."""
     of_slurm = shared.node.run("pgrep", "^slurm").stdout.split()
     pids = [line.split()[0] for line in processes_of(shared.node, "alice")] + of_slurm
     assert len(pids) >= 8
@@ -741,7 +736,6 @@ def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: 
 
 @pytest.mark.usefixtures("cleared")
 def test_twenty_thousand_files_of_bobs_cost_no_time(cluster: Cluster, shared: Shared) -> None:
-    """With names that a shell, a log or a terminal would stumble over."""
     script = """import os
 os.mkdir("/tmp/bobs")
 for number in range(20000): os.mknod(f"/tmp/bobs-{number}")

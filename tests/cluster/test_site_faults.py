@@ -846,7 +846,6 @@ def news(said: Said, before: Said) -> Said:
 
 
 def test_the_list_and_what_is_planted_are_the_same() -> None:
-    """At least 35 faults; none without a line of the table, no line without a fault."""
     assert [fault.name for fault in FAULTS] == list(PLANTED)
     assert len(FAULTS) >= 35
 
@@ -855,7 +854,6 @@ def test_the_list_and_what_is_planted_are_the_same() -> None:
 def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
     site: Site, healthy: dict[str, Said], fault: Fault
 ) -> None:
-    """On every host that is looked at; afterwards all is as before."""
     hosts, plant = PLANTED[fault.name]
     was = kept(site)
     planter = plant(site)
@@ -1007,7 +1005,6 @@ def running_shared_jobs(site: Site) -> Planter:
 
 @pytest.mark.parametrize("kind", list(WELL_MADE))
 def test_a_site_on_which_all_is_well_hears_nothing(site: Site, healthy: dict[str, Said], kind: str) -> None:
-    """On every host."""
     was = kept(site)
     planter = WELL_MADE[kind](site)
     try:

@@ -137,7 +137,6 @@ def test_ranks_on_two_nodes_send_and_sum(site: Cluster) -> None:
 
 
 def test_eight_ranks_on_two_gpus_sum(site: Cluster) -> None:
-    """Each has its slot of the share, and a GPU that three others have too."""
     text = HEAD + (
         "mine = (os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_SHARE_SLOT'])\n"
         "print('all', comm.allgather(mine), flush=True)\n"
@@ -172,7 +171,6 @@ def test_a_killed_rank_ends_the_run_on_both_nodes(site: Cluster) -> None:
 
 
 def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
-    """A ring of receives: each rank learns who waits for whom."""
     text = HEAD + "comm.recv((comm.rank + 1) % comm.size, 'x')\n"
     made = Ranks(site, text, "[2,2,1]")
     assert made.wait() == "FAILED", made.log()
@@ -182,7 +180,6 @@ def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
 
 
 def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
-    """By llsub --watch, from both nodes' files."""
     made = Ranks(site, HEAD + "if comm.rank:\n    comm.recv(0, 'x')\nelse:\n    time.sleep(3600)\n", "[2,1,1]")
     made.wait_for(lambda: "(0, 'x')" in made.read("p*/waits.json"))
     watch = f"cd {made.home} && timeout 5 llsub --watch LLSUB.1"
@@ -224,7 +221,6 @@ def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
 
 
 def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
-    """Its power is cut; they know after LOST_S, long before Slurm does."""
     made = Ranks(site, STAY, "[2,2,1]")
     made.wait_for(lambda: made.are_all("together", 4))
     began = time.monotonic()
@@ -275,7 +271,6 @@ for name in sorted(set(re.findall("@(slurm-share[^ \\n]*)", text))):
 
 
 def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None:
-    """What its ranks did before counts no more."""
     text = HEAD + (
         "first = not os.path.exists('begun')\n"
         "comm.barrier()\n"

@@ -140,7 +140,6 @@ def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> N
 
 
 def test_srun_on_the_login_host_is_told_where_steps_wait(cluster: Cluster) -> None:
-    """It sees no slot of the node, and has no script whose result it could be."""
     script = """rm -f go.login up.*
         srun -Q -n2 bash -c 'touch up.$SLURM_PROCID; until [ -e go.login ]; do sleep .02; done' &
         until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done
@@ -165,7 +164,6 @@ def test_a_step_in_a_task_does_not_wait_for_that_tasks_own_step(cluster: Cluster
 
 
 def test_many_steps_go_through_eight_slots_each_once(cluster: Cluster) -> None:
-    """And no two of them have the same slot at the same time."""
     step = "mkdir slot.$SLURM_SHARE_SLOT || echo clash; echo ran {}; rmdir slot.$SLURM_SHARE_SLOT"
     script = f"rm -rf slot.*; seq {STEPS} | xargs -P16 -I{{}} srun -Q -n1 bash -c '{step}'; echo xargs=$?"
     state, output = run(cluster, script, "-wn2", "--share-gpu=4", timeout=60 + STEPS)

@@ -362,7 +362,6 @@ def test_guard_and_loop_killed_together(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
-    """The tasks do not notice; slurmd comes back, and the job ends well."""
     made = work(cluster, "[1,2,1]", "--ntasks", "40", "--options=-w n2")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 5)
     # By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmd-wlm.
@@ -426,7 +425,6 @@ def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster
 
 @pytest.mark.release
 def test_scancel(cluster: Cluster) -> None:
-    """Nothing runs on, what is done is written down, the log names the rest."""
     made = work(cluster, "[2,2,1]", "--ntasks", "100")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
     cluster.as_user("alice", ["scancel", str(made.job)], check=True)
@@ -496,7 +494,6 @@ def test_an_mps_daemon_that_dies(cluster: Cluster) -> None:
 
 
 def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
-    """bob can neither resume alice's run nor end her job; he gets a sentence."""
     made = Submitted(cluster, "#!/bin/bash\nsleep 5\n", "[1,2,1]", "--options=-w n2")
     said = cluster.as_user("bob", f"llsub --resume {made.folder}")
     assert said.returncode in (1, 2)

@@ -143,7 +143,6 @@ def yes(terminal: Terminal, done: str) -> None:
 
 
 def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
-    """Jobs, nodes, users, GPUs and their memory, as printed; and nothing of bob's."""
     queue, survey, screen = scene.squeue(), scene.survey(), scene.alice
     assert set(queue) == {scene.sweep, scene.short}
     measured = {job["job"]: job for node in survey["nodes"] for job in node["snapshot"]["jobs"]}
@@ -186,7 +185,6 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
 
 
 def test_an_operator_sees_everybody(scene: Scene) -> None:
-    """All three nodes, whose they are, from the agents."""
     scene.olga.shows("3 of 3 nodes answered", "  agent  ")
     scene.olga.row(str(scene.bobs), "bob", "bobs", "R")
     goes_to(scene.olga, "1", "Nodes")
@@ -195,7 +193,6 @@ def test_an_operator_sees_everybody(scene: Scene) -> None:
 
 
 def test_enter_goes_from_a_user_to_a_process_and_escape_comes_back(scene: Scene) -> None:
-    """User, job, node, GPU, process: each is a page of its own, and says where it is."""
     screen = scene.alice
     goes_to(screen, "2", "Users")
     of_job = f"Users > alice > {scene.sweep} sweep"
@@ -299,7 +296,6 @@ def test_x_cancels_a_job_after_a_question_and_nobody_else_s(scene: Scene) -> Non
 
 
 def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
-    """An agent; a step; the feed process."""
     screen, n1 = scene.olga, Node(scene.cluster, "n1")
     goes_to(screen, "1", "Nodes")
     n1.run("pkill", "-u", "slurm-share")
@@ -322,7 +318,6 @@ def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
 
 
 def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
-    """Something of use stays, and all of it comes back."""
     screen = scene.alice
     goes_to(screen, "1", "Nodes")
     screen.resize(20, 5)

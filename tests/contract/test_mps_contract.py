@@ -203,7 +203,6 @@ def test_a_front_end_without_a_daemon_says_so(mps: Mps) -> None:
 
 
 def test_a_daemon_starts_once(running: Mps) -> None:
-    """The second start fails and does not disturb the first."""
     first = running.holder()
     assert running.run("-d") == ALREADY
     assert first is not None
@@ -211,7 +210,6 @@ def test_a_daemon_starts_once(running: Mps) -> None:
 
 
 def test_files_and_modes(running: Mps) -> None:
-    """Open to everybody, but for what obeys the umask."""
     assert f"{stat.S_IMODE(Path(running.pipe).stat().st_mode):04o}" == "0777"
     names = ("control", "control_lock", "control_privileged", "log")
     assert [running.mode(name) for name in names] == ["0666", "0666", "0755", "0777"]
@@ -220,7 +218,6 @@ def test_files_and_modes(running: Mps) -> None:
 
 
 def test_the_pid_file_is_of_550(running: Mps) -> None:
-    """535 has none, so it proves nothing."""
     file = Path(running.pipe, "nvidia-cuda-mps-control.pid")
     assert (file.read_text() if file.exists() else None) == (
         str(running.holder()) if running.program.driver >= 550 else None
@@ -228,7 +225,6 @@ def test_the_pid_file_is_of_550(running: Mps) -> None:
 
 
 def test_the_daemon_leaves_its_starter(running: Mps) -> None:
-    """A session of its own, and nothing of the starter's on its standard streams."""
     daemon = running.holder()
     assert daemon is not None
     assert os.getsid(daemon) == daemon
@@ -271,7 +267,6 @@ def test_the_daemon_leaves_its_starter(running: Mps) -> None:
     ids=["empty", "percentage", "memory", "mistakes"],
 )
 def test_answers(running: Mps, dialogue: list[tuple[str, str]]) -> None:
-    """Right or wrong, done or not: the exit code is 0."""
     assert [(command, running.say(command)) for command, _ in dialogue] == [
         (command, (0, answer, "")) for command, answer in dialogue
     ]
@@ -291,7 +286,6 @@ def test_commands_on_one_input_are_answered_in_order(running: Mps) -> None:
 
 @root_only
 def test_what_another_user_may_do(running: Mps) -> None:
-    """Read always; set with 535, for it does not look who asks; quit never."""
     assert running.say("get_default_active_thread_percentage", uid=NOBODY) == (0, "100.0\n", "")
     assert running.say("set_default_active_thread_percentage 50", uid=NOBODY)[0] == 0
     new = running.program.driver >= 550
@@ -356,7 +350,6 @@ def test_a_log_folder_that_cannot_be_made_is_a_warning(mps: Mps) -> None:
 
 @pytest.mark.parametrize(("size", "code"), [(87, 0), (88, 1)])
 def test_a_pipe_directory_has_at_most_87_bytes(mps: Mps, size: int, code: int) -> None:
-    """Beyond, not a word is said."""
     long = f"{mps.home}/" + "p" * (size - len(mps.home) - 1)
     environ = {"CUDA_MPS_PIPE_DIRECTORY": long}
     assert mps.run("-d", environ=environ) == (code, "", "")
@@ -365,7 +358,6 @@ def test_a_pipe_directory_has_at_most_87_bytes(mps: Mps, size: int, code: int) -
 
 
 def test_anybodys_lock_keeps_a_daemon_from_starting(mps: Mps) -> None:
-    """`already running`, although there is none."""
     Path(mps.pipe).mkdir()
     with open(f"{mps.pipe}/control_lock", "w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
@@ -384,7 +376,6 @@ def test_a_server_serves_and_quit_ends_it(running: Mps) -> None:
 
 
 def test_a_client_is_listed_and_terminated(running: Mps) -> None:
-    """It ends by its own CUDA error; the server goes on."""
     server = running.start_server()
     client = running.start_client()
     assert running.answer(f"get_client_list {server}").split() == [str(client.pid)]
@@ -405,7 +396,6 @@ def test_a_servers_own_values_are_set_and_read(running: Mps) -> None:
 
 
 def test_a_default_memory_limit_holds_for_the_next_server(running: Mps) -> None:
-    """A client beyond it gets out of memory, alone."""
     running.say("set_default_device_pinned_mem_limit 0 1G")
     running.start_server()
     client = subprocess.run(

@@ -81,7 +81,6 @@ def assert_agreement(in_c: InC, text: str) -> None:
 
 @pytest.mark.parametrize("text", TABLE)
 def test_the_table(in_c, text):
-    """Edges of every rule in the valid form."""
     assert_agreement(in_c, text)
 
 
@@ -95,5 +94,4 @@ _any = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 @settings(max_examples=600, deadline=None)
 @given(_near | _any | st.tuples(st.just("4,"), _near).map("".join))
 def test_any_other_text(in_c, text):
-    """Near misses, and what nobody would write."""
     assert_agreement(in_c, text)

@@ -87,7 +87,6 @@ def as_c_prints(plan: plan_text.Contents) -> str:
 
 @pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
 def test_c_reads_what_python_writes(program, tmp_path, plan):
-    """Every field of every kind of plan."""
     assert read(program, written(tmp_path, plan)) == (READ, as_c_prints(plan))
 
 
@@ -150,7 +149,6 @@ def test_both_readers_read_any_plan(program, tmp_path_factory, plan):
 
 
 def test_the_largest_plan_is_read(program, tmp_path):
-    """Sixteen GPUs, sixty tasks on each, 384 cores with two threads."""
     gpus = tuple(replace(GPUS[0], uuid=f"GPU-{k}") for k in range(16))
     own = (Assignment("A", "x" * 200), Assignment("B", "y" * 200))
     slots = tuple(
@@ -202,7 +200,6 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "says"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
 def test_a_damaged_plan_is_refused(program, tmp_path, damage, says):
-    """The reason names the line."""
     code, output = read(program, written(tmp_path, damage))
     assert code == BAD
     assert says in output
@@ -217,7 +214,6 @@ def test_a_damaged_plan_is_refused(program, tmp_path, damage, says):
     ],
 )
 def test_the_plan_of_another_is_refused(program, tmp_path, whose, says):
-    """A plan is compared with what slurmd says about the step."""
     if UID != 0 and "uid" in whose:
         says = f"belongs to user id {UID}"  # the file's owner is looked at first
     code, output = read(program, written(tmp_path, PLAN), **whose)
@@ -226,7 +222,6 @@ def test_the_plan_of_another_is_refused(program, tmp_path, whose, says):
 
 
 def test_no_file_is_no_plan(program, tmp_path):
-    """An ordinary job has none."""
     assert read(program, tmp_path / "plan") == (ABSENT, "absent\n")
     assert read(program, tmp_path / "no" / "folder" / "plan") == (ABSENT, "absent\n")
 
@@ -247,7 +242,6 @@ def test_only_a_plain_file_of_root_or_the_user_is_read(program, tmp_path):
 
 @pytest.mark.skipif(UID != 0, reason="NOT TESTED: giving a file away needs root")
 def test_a_plan_that_a_stranger_wrote_is_refused(program, tmp_path):
-    """A file of a third user is neither root's nor the job's user's."""
     plan = replace(PLAN, uid=2001)
     file = written(tmp_path, plan)
     os.chown(file, 2002, -1)

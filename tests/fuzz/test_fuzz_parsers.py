@@ -30,7 +30,6 @@ def test_a_parser_takes_whatever_comes(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_every_good_example_is_good(target: Target) -> None:
-    """Else the changes would begin from what is refused at the first byte."""
     good = 0
     for data in target.seeds:
         try:

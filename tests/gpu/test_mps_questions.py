@@ -16,7 +16,6 @@ pytestmark = pytest.mark.gpu
 
 
 def test_every_question_gets_an_answer() -> None:
-    """Whatever the answer is; a question that could not be asked says why."""
     lab = mps_questions.open_lab()
     if isinstance(lab, str):
         pytest.skip(f"NOT TESTED: {lab}")

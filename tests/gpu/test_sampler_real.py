@@ -152,7 +152,6 @@ def test_clients_of_mps_are_seen_by_whoever_looks(lab: Lab, found: dict[str, Any
 
 
 def test_what_a_round_costs(lab: Lab, found: dict[str, Any]) -> None:
-    """On this GPU, with as many clients as start: CPU time of the sampler's process."""
     clients = [lab.client(None, mib=64, seconds=120) for _ in range(8)]
     for client in clients:
         facts_of(client)

@@ -68,7 +68,6 @@ def one(
 
 
 def test_a_job_that_did_its_work_once_is_well() -> None:
-    """Nothing to say."""
     assert one(record()).wrong == []
 
 
@@ -85,7 +84,6 @@ def test_a_job_that_did_its_work_once_is_well() -> None:
     ],
 )
 def test_a_job_without_its_end_is_lost(rec: Record, lines: tuple[Line, ...]) -> None:
-    """COMPLETED and not at its end, never ended, failed for no reason."""
     assert one(rec, lines).lost == 1
 
 
@@ -93,7 +91,6 @@ STARTED = "slurmctld version 26.05.5 started on cluster demo(2005)"
 
 
 def test_a_job_that_slurm_does_not_know_is_lost_unless_slurmctld_forgot_it() -> None:
-    """It took the job, was killed, and its successor did not read of it."""
     job = replace(JOB, job=7)
     taken, start = (100.1, "_slurm_rpc_submit_batch_job: JobId=7 SLUID=s7 InitPrio=1"), (104.0, STARTED)
     other, this = (104.1, "Recovered JobId=6 Assoc=0"), (104.1, "Recovered JobId=7 Assoc=0")
@@ -122,7 +119,6 @@ def test_a_task_that_was_killed_explains_the_failure_of_its_own_job() -> None:
 
 
 def test_a_hook_that_was_killed_explains_the_end_of_its_own_job() -> None:
-    """It is known whose Prolog it was."""
     gone = failed("NODE_FAIL", "0:1")
     assert one(gone, WELL, (done("kill_hook", said="killed slurm-share-pro 9 of root, job 7"),)).lost == 0
     assert one(gone, WELL, (done("kill_hook", said="killed slurm-share-pro 9 of root, job 77"),)).lost == 1
@@ -145,7 +141,6 @@ def test_a_job_that_slurm_may_not_requeue_is_cancelled_when_its_prolog_was_kille
 
 
 def test_a_run_that_a_new_slurmctld_did_not_know_of_is_begun_again_by_it() -> None:
-    """It read the job from its saved state, and no step of it."""
     start, read = (104.0, STARTED), (104.1, "Recovered JobId=7 Assoc=0")
     again = (*WELL, line("start", 106.0))
     assert one(record(), again, (), told("", start, read)).twice == 0
@@ -258,12 +253,10 @@ def test_each_deed_explains_what_it_can_do_where_that_is_said(action: str, actor
 
 
 def test_whose_daemon_was_killed_is_known() -> None:
-    """Another user's is no reason."""
     assert one(failed(), WELL, (done("kill_server", said="killed nvidia-cuda-mps 5 of bob"),), BROKE).lost == 1
 
 
 def test_a_deed_lasts_until_its_node_has_registered_again() -> None:
-    """By slurmctld's log: no clock is asked how long that takes on a busy machine."""
     cut = Done(Event(0.0, "n1", "cut_network"), 105.0, 120.0, "no network for 15.0 s")
     late, said = failed("NODE_FAIL", "0:1", start=150.0, end=160.0), (151.0, "JobId=7 due to failure of node n1")
     for back, lost in ((149.5, 0), (140.0, 1)):
@@ -318,7 +311,6 @@ def test_a_user_who_cancels_an_array_cancels_each_of_its_elements() -> None:
 
 
 def test_of_two_deeds_the_nearer_one_is_counted() -> None:
-    """A job is explained once."""
     found = one(failed(), WELL, (done("cut_network", began=90.0), done("kill_server", began=108.0)), f"{AWAY} {BROKE}")
     assert found.counts["FAILED, explained by kill_server"] == 1
     assert found.counts["FAILED, explained by cut_network"] == 0
@@ -352,7 +344,6 @@ def test_a_loss_among_many_jobs_and_deeds_is_found() -> None:
 
 
 def test_how_sharp_the_verdict_is_is_counted() -> None:
-    """A job that is COMPLETED is judged once more as if it had not been."""
     sharp = one(record()).counts
     blunt = one(record(), WELL, (done("kill_server"),)).counts
     for what in ("exit code 69", "exit code 1"):
@@ -361,7 +352,6 @@ def test_how_sharp_the_verdict_is_is_counted() -> None:
 
 
 def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
-    """Given once more on what is kept beside them."""
     papers = json.loads((RESULTS / "chaos_events.json").read_text(encoding="utf-8"))
     rows = {
         row["what"]: row["value"] for row in json.loads((RESULTS / "chaos.json").read_text(encoding="utf-8"))["rows"]
@@ -379,12 +369,10 @@ def test_the_figures_that_are_kept_are_those_of_this_verdict() -> None:
 
 
 def test_every_deed_has_its_effects_and_its_words() -> None:
-    """None is judged by what another can do."""
     assert set(causes.EFFECTS) == {*plan.FAULTS, *plan.CONTROLLER_FAULTS}
 
 
 def test_nothing_befalls_the_last_third() -> None:
-    """One node at least."""
     assert list(plan.hit_nodes(["n1", "n2", "n3", "n4", "n5", "n6"])) == ["n1", "n2", "n3", "n4"]
     assert list(plan.hit_nodes(["n1", "n2"])) == ["n1"]
     hit = {event.actor for event in plan.make(5, 1200, ["n1", "n2", "n3"])}
@@ -403,7 +391,6 @@ def test_a_second_start_of_one_run_is_seen_and_a_requeue_is_none() -> None:
 
 
 def test_a_triple_that_was_requeued_has_begun_each_task_once_in_all() -> None:
-    """Its last run may have nothing left to do."""
     job = Submission("a1", "alice", "triple", 100.0, is_taken=True)
     tasks = tuple(line("task", 102.0, str(number)) for number in range(4))
     assert judge([job], [], [record(restarts=1)], {("a1", 7): tasks}, [], Evidence()).wrong == []
@@ -411,7 +398,6 @@ def test_a_triple_that_was_requeued_has_begun_each_task_once_in_all() -> None:
 
 
 def test_a_refusal_of_unlike_nodes_is_no_loss() -> None:
-    """n1 has other GPUs than the rest; two nodes that are alike are no reason."""
     said = "job 7 has unlike nodes (n1: 4 GPUs, n2: 2)"
     assert one(record("FAILED", nodes="n[1-2]", code="69:0"), said=said).lost == 0
     assert one(record("FAILED", nodes="n[2-3]", code="69:0"), said=said).lost == 1
@@ -420,7 +406,6 @@ def test_a_refusal_of_unlike_nodes_is_no_loss() -> None:
 
 
 def test_another_users_task_beside_a_shared_one_is_seen() -> None:
-    """Within the time of the shared job on that node; not after it."""
     bobs = Submission("b1", "bob", "plain", 100.0, is_taken=True)
     for at, mixed in ((105.0, 1), (111.0, 0)):
         files = {("a1", 7): WELL, ("b1", 8): (line("start", at), line("end", at + 1, "0"))}
@@ -433,7 +418,6 @@ def test_another_users_task_beside_a_shared_one_is_seen() -> None:
 
 
 def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
-    """One kill explains one drain."""
     drains = [
         Drain(106.0, "n1", "Prolog error"),
         Drain(107.0, "n1", "Epilog error"),
@@ -473,7 +457,6 @@ def test_a_prolog_that_is_killed_at_a_first_step_drains_the_node_that_slurmctld_
 
 
 def test_a_drain_for_state_that_was_full_is_as_it_should_be() -> None:
-    """Once for each time that the Prolog says so, on that node, while the deed lasts."""
     refused = [(job, 1.0, drain_rules.STATE_UNWRITABLE) for job in (5, 6, 7)]
     ours = f"1970-01-01T00:01:45+0000 prolog: NODE UNWELL: {drain_rules.sentence(refused)}, the last one job 7\n"
     said = Evidence(evidence.parse_node("n1", "", ours))
@@ -487,7 +470,6 @@ def test_a_drain_for_state_that_was_full_is_as_it_should_be() -> None:
 
 
 def test_a_log_is_read_and_what_matters_is_kept() -> None:
-    """As slurmctld 26.05 writes it; a torn line is none."""
     text = (
         "[2026-01-02T03:04:05.250] error: Orphan JobId=5 SLUID=sE3NM StepId=5.batch reported on node n1\n"
         "[2026-01-02T03:04:05.500] _job_complete: JobId=14_2(16) WEXITSTATUS 0\n"
@@ -505,7 +487,6 @@ def test_a_log_is_read_and_what_matters_is_kept() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    """The same twice, another for another seed; every deed comes in twenty minutes."""
     events = plan.make(1, 1200, NODES)
     assert events == plan.make(1, 1200, NODES)
     assert events != plan.make(2, 1200, NODES)
@@ -514,7 +495,6 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_slurms_words_are_read() -> None:
-    """As `scontrol -o show jobs` writes them."""
     text = (
         "JobId=12 ArrayJobId=11 ArrayTaskId=2 JobName=a0003 UserId=alice(2001) JobState=NODE_FAIL Reason=NodeDown "
         "Restarts=2 ExitCode=0:1 StartTime=2026-01-02T03:04:05 EndTime=Unknown NodeList=n[1-2,4] BatchHost=n1\n"

@@ -9,24 +9,20 @@ KNOWN = find_tests()
 
 
 def test_the_rows_are_one_to_thirty() -> None:
-    """Each once, in order."""
     assert [row.number for row in ROWS] == list(range(1, 31))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.number))
 def test_every_row_has_a_test_of_its_own_and_all_that_it_names(row: Row) -> None:
-    """One named after the row, and those it points to."""
     assert any(row.number in rows_of(name) for name in KNOWN)
     assert [name for name in row.also if name not in KNOWN] == []
 
 
 def test_what_is_besides_the_rows_exists_too() -> None:
-    """Every test in the second table."""
     assert [name for name in OTHER_MODES.values() if name not in KNOWN] == []
 
 
 def test_a_row_that_is_gone_would_be_missed() -> None:
-    """The names are read from the tests, not from the table."""
     without = {name: file for name, file in KNOWN.items() if 7 not in rows_of(name)}
     row = next(row for row in ROWS if row.number == 7)
     assert [name for name in shown_by(row, without) if 7 in rows_of(name)] == []
@@ -34,5 +30,4 @@ def test_a_row_that_is_gone_would_be_missed() -> None:
 
 
 def test_the_document_is_what_the_tests_say() -> None:
-    """`python tests/failure_modes.py` makes it."""
     assert DOCUMENT.read_text(encoding="utf-8") == render(KNOWN, read_figures())

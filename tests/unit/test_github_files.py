@@ -31,7 +31,6 @@ def lines_of(job: dict) -> list[str]:
 
 
 def test_the_workflow_runs_on_push_and_pull_request():
-    """YAML 1.1 reads the key `on` as true."""
     workflow = yaml.safe_load((FOLDER / "workflows/ci.yml").read_text())
     assert set(workflow[True]) == {"push", "pull_request"}
     assert workflow["permissions"] == {"contents": "read"}
@@ -61,7 +60,6 @@ def test_git_is_there_before_the_checkout(jobs):
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md"])
 def test_the_pages_name_what_is_here(name):
-    """Paths in their text; and no address that nobody answers."""
     text = (FOLDER / name).read_text()
     paths = re.findall(r"(?:^    |`)((?:packaging|tests|plugins|slurm_share)/[\w./-]+)", text, re.MULTILINE)
     assert paths
@@ -70,7 +68,6 @@ def test_the_pages_name_what_is_here(name):
 
 
 def test_the_top_level_is_as_the_readme_says():
-    """A new folder there is a change of the layout."""
     git = shutil.which("git")
     if git is None or not (CHECKOUT / ".git").exists():
         pytest.skip("NOT TESTED: no repository is here")

@@ -35,7 +35,6 @@ def loaded(hook):
 
 
 def test_an_ordinary_jobs_hooks_load_nothing_heavy():
-    """Exit 0, and nothing was imported but the words and the hook itself."""
     assert loaded("prolog") == ("0", LIGHT | {"slurm_share_hooks.prolog"})
     assert loaded("epilog") == ("0", LIGHT | {"slurm_share_hooks.epilog"})
 
@@ -108,7 +107,6 @@ print(code, *sorted(sys.modules), file=sys.stderr)
 
 
 def test_llload_loads_no_engine_that_it_does_not_use():
-    """Nor the driver's library: a look at one's nodes starts in a moment."""
     run = subprocess.run([sys.executable, "-I", "-c", LLLOAD], capture_output=True, text=True, check=True)
     code, *modules = run.stderr.split()
     assert code == "0"
@@ -116,7 +114,6 @@ def test_llload_loads_no_engine_that_it_does_not_use():
 
 
 def test_the_front_door_opens_to_every_name_it_shows():
-    """What __all__ promises is there."""
     import slurm_share
 
     assert all(getattr(slurm_share, name) is not None for name in slurm_share.__all__)

@@ -23,31 +23,26 @@ def graphs():
 
 @pytest.mark.parametrize("name", ["all", "run", "load"])
 def test_no_modules_import_each_other(graphs, name):
-    """Neither directly nor through others, nor for types alone."""
     assert imports.cycles(graphs[name].edges) == []
 
 
 @pytest.mark.parametrize("name", ["all", "run", "load"])
 def test_no_packages_import_each_other(graphs, name):
-    """A folder and one inside it are one package."""
     edges = graphs[name].edges
     assert imports.cycles(imports.between(edges, imports.feature_of)) == []
     assert imports.cycles(imports.apart(imports.between(edges, imports.folder_of))) == []
 
 
 def test_fewer_imports_happen_at_load_than_at_run_time_than_for_types(graphs):
-    """Each graph is part of the one before."""
     assert graphs["load"].written < graphs["run"].written < graphs["all"].written
     assert graphs["load"].edges < graphs["run"].edges < graphs["all"].edges
 
 
 def test_features_take_of_each_other_what_the_packages_offer(graphs):
-    """For types too; `tests/imports.py --private` prints the others."""
     assert imports.private(graphs["all"].written) == []
 
 
 def test_every_name_that_is_taken_of_a_package_is_offered_by_it(graphs):
-    """mypy does not find out."""
     assert imports.not_offered(graphs["all"]) == []
 
 
@@ -79,7 +74,6 @@ def test_no_contract_is_evaded_by_a_name_that_a_package_offers(graphs, contract)
 
 
 def test_a_module_is_reached_through_others_only_where_that_counts():
-    """Names in contracts mean whole packages, and `*` one part of a name."""
     edges = {("p.one.rules.a", "p.two"), ("p.two", "p.three.x"), ("p.one.b", "p.four")}
     modules = {module for edge in edges for module in edge}
     assert named(["p.*.rules", "p.three"], modules) == {"p.one.rules.a", "p.three.x"}
@@ -88,7 +82,6 @@ def test_a_module_is_reached_through_others_only_where_that_counts():
 
 
 def test_every_cycle_is_found_once():
-    """Two rings that touch are one; a module that is only reached is in none."""
     edges = {("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "f"), ("f", "e"), ("d", "e")}
     assert imports.cycles(edges) == [["a", "b", "c"], ["e", "f"]]
     assert imports.cycles({("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")}) == [["a", "b", "c"]]
@@ -96,12 +89,10 @@ def test_every_cycle_is_found_once():
 
 
 def test_a_folder_and_one_inside_it_are_one_package():
-    """Neighbours with a common beginning are two."""
     assert imports.apart({("a.b", "a"), ("a", "a.b"), ("a.b", "a.bc")}) == {("a.b", "a.bc")}
 
 
 def test_an_import_inside_another_feature_is_private_but_for_the_open_ones(monkeypatch):
-    """The package itself, and a module that it offers, are its public side."""
     monkeypatch.setattr(imports, "_offered", lambda package: {"slurm_share.share": {"option"}}.get(package, set()))
     edges = {
         ("slurm_share.share.admission", "slurm_share.mps.session.control"),
@@ -118,7 +109,6 @@ def test_an_import_inside_another_feature_is_private_but_for_the_open_ones(monke
 
 
 def test_public_names_are_those_of_all_else_all_that_have_no_underscore():
-    """slurm_share says which; slurm_share.testing does not."""
     import slurm_share
 
     assert imports.public("slurm_share") == slurm_share.__all__

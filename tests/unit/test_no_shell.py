@@ -77,7 +77,6 @@ def test_no_word_list_begins_with_a_shell() -> None:
 
 @pytest.mark.parametrize(("pattern", "form"), [("*.c", IN_C), ("*.lua", IN_LUA)])
 def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str]) -> None:
-    """In slurmctld, slurmd, slurmstepd and srun; nor what slurmd starts as a hook."""
     files = [file for folder in ("plugins", "prolog") for file in (ROOT / folder).glob(pattern)]
     assert files
     comments = (
@@ -88,7 +87,6 @@ def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str
 
 
 def test_the_check_sees_what_it_looks_for() -> None:
-    """Else it would hold for ever."""
     tree = ast.parse("subprocess.run(words, shell=True)\nos.system('x')")
     assert [name for name, call in calls(tree) if name in FORBIDDEN or call.keywords] == ["subprocess.run", "os.system"]
     assert IN_C.search('\tsystem("id");')

@@ -27,7 +27,6 @@ def claims() -> list[tuple[str, str]]:
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
-    """By its file and by the words of its name."""
     named = claims()
     assert len(named) > 35
     missing = []
@@ -41,14 +40,12 @@ def test_every_test_that_the_page_names_is_there() -> None:
 
 
 def test_its_links_lead_somewhere() -> None:
-    """Files beside it, benches and their results."""
     links = re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8"))
     assert len(links) >= 4
     assert [link for link in links if not (PAGE.parent / link).exists()] == []
 
 
 def test_the_shell_scripts_that_are_shipped_are_those_of_the_page() -> None:
-    """By their names; those of the packages together."""
     named = PAGE.read_text(encoding="utf-8")
     shipped = ("packaging/share", "packaging/systemd", "packaging/deb", "slurm_share", "prolog", "tui", "plugins")
     files = [file for folder in shipped for file in (ROOT / folder).rglob("*") if file.is_file()]

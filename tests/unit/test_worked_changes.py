@@ -59,7 +59,6 @@ def tree(tmp_path):
 
 
 def test_a_section_s_blocks_are_one_change(page):
-    """Indented ones too; a section without a diff has none."""
     change = change_of("A fruit", page)
     assert changes(page) == (change,)
     assert change.files == ("slurm_share/fruit.py", "slurm_share/plate.py", "tests/unit/test_fruit.py")
@@ -68,7 +67,6 @@ def test_a_section_s_blocks_are_one_change(page):
 
 
 def test_product_files_are_all_but_tests_and_documents():
-    """The build, the plugin and the local cluster count."""
     names = (
         "plugins/step.c",
         "packaging/build.sh",
@@ -82,7 +80,6 @@ def test_product_files_are_all_but_tests_and_documents():
 
 
 def test_a_change_is_applied_where_its_lines_are(page, tree):
-    """Line numbers that are no longer true do not matter."""
     apply(change_of("A fruit", page), tree)
     assert (tree / "slurm_share/fruit.py").read_text() == "first\napple\npear\nlast\n"
     assert (tree / "slurm_share/plate.py").read_text() == "plate\n"
@@ -90,14 +87,12 @@ def test_a_change_is_applied_where_its_lines_are(page, tree):
 
 
 def test_a_change_of_other_lines_is_refused(page, tree):
-    """With git's words for where."""
     (tree / "slurm_share/fruit.py").write_text("cherry\n")
     with pytest.raises(AssertionError, match=r"'A fruit' does not apply:\n.*slurm_share/fruit.py"):
         apply(change_of("A fruit", page), tree)
 
 
 def test_a_refreshed_diff_makes_the_same_change(page, tree, tmp_path):
-    """With today's line numbers."""
     before = {file: file.read_text() for file in tree.rglob("*.py")}
     change = change_of("A fruit", page)
     again = refreshed(change, tree)
@@ -112,7 +107,6 @@ def test_a_refreshed_diff_makes_the_same_change(page, tree, tmp_path):
 
 @pytest.mark.parametrize("change", changes(), ids=lambda change: change.section)
 def test_every_worked_change_touches_few_product_files(change, tmp_path):
-    """And applies to the tree of today, whose library still loads."""
     assert len(change.product_files) <= MOST_PRODUCT_FILES
     tree = changed_tree(change, tmp_path)
     assert python(tree, "import slurm_share; print(slurm_share.__file__)").startswith(str(tree))

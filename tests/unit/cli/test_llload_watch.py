@@ -63,7 +63,6 @@ def test_a_pipe_gets_one_screen_after_another(capsys):
 
 
 def test_a_look_that_fails_later_is_said_and_tried_again(capsys):
-    """The figures that were seen stay."""
     assert watch(survey(taken=1.0), SlurmShareError("squeue timed out"), survey(taken=2.0)) == 0
     got = capsys.readouterr()
     assert got.out == "1.0 None True\n\n2.0 None False\n"
@@ -72,7 +71,6 @@ def test_a_look_that_fails_later_is_said_and_tried_again(capsys):
 
 @pytest.mark.parametrize("error", [SlurmShareError("x"), UsageError("x")])
 def test_a_first_look_that_fails_ends_it(error):
-    """There is nothing to show."""
     with pytest.raises(type(error)):
         watch(error)
     with pytest.raises(UsageError):
@@ -144,7 +142,6 @@ def test_in_place_until_somebody_ends_it(how, code):
 
 
 def test_no_round_is_taller_or_wider_than_the_terminal():
-    """300 nodes at 80x24."""
     terminal = Terminal("--demo", "-g", "--all", "--demo-nodes", "300", "--watch", "0.5", "--no-color")
     assert terminal.until(b"\x1b[J\x1b[H")
     os.write(terminal.file, b"q")
@@ -158,7 +155,6 @@ def test_no_round_is_taller_or_wider_than_the_terminal():
 
 
 def test_a_reader_who_has_seen_enough_is_no_error():
-    """`llload ... | head -1`, and a closed standard output."""
     run = subprocess.run(
         [
             "bash",
@@ -186,7 +182,6 @@ def test_a_reader_who_has_seen_enough_is_no_error():
 
 
 def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
-    """Ctrl-Z and fg: the shell has put the terminal right for itself meanwhile."""
     terminal = Terminal("--demo", "-g", "--watch", "3600")
     assert terminal.until(b"\x1b[J")
     terminal.seen = b""
@@ -205,7 +200,6 @@ def test_after_a_stop_q_ends_it_and_the_screen_is_drawn_anew():
 
 
 def test_another_size_is_drawn_at_once():
-    """The same figures, in the new width, on a clean screen."""
     terminal = Terminal("--demo", "-g", "--watch", "3600", "--no-color", columns=120)
     assert terminal.until(b"\x1b[J")
     terminal.seen = b""

@@ -81,7 +81,6 @@ def test_a_map_that_failed_is_not_reduced(place: Path, capfd: pytest.CaptureFixt
 def test_outputs_that_would_be_written_over_inputs_are_refused(
     place: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    """Through links too, and where it is the list itself."""
     (place / "link").symlink_to("in")
     (place / "other").mkdir()
     (place / "other/f1.out").symlink_to("../in/f1")
@@ -116,7 +115,6 @@ def test_a_list_beside_its_outputs_is_fine(place: Path) -> None:
 
 
 def test_what_was_refused_leaves_no_output_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None that it made; one that was there stays."""
     refused = ["--tempdir=map.sh", "--redout=gone/x"]
     for word in refused:
         assert run("--local", "--output=a/out", "--reducer=reduce.sh", word) == 2, word
@@ -264,7 +262,6 @@ def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_call_within_a_task_is_in_the_foreground(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes nothing of the job around it for its own."""
     for name, value in {
         "LLMR_RANK": "7",
         "SLURM_JOB_ID": "4711",

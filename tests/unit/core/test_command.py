@@ -30,7 +30,6 @@ def said(script):
 
 
 def test_the_sentence_of_an_error_comes_after_what_was_said_before():
-    """Both in one file, as of `2>&1`: Python keeps back what goes to no terminal."""
     assert said('"$@"; echo $?') == "what is missing\nit: see above\n2\n"
 
 

@@ -69,7 +69,6 @@ def test_one_that_does_not_is_made_to(script: str, code: int) -> None:
 
 
 def test_what_it_still_writes_at_its_end_does_not_hold_it_up() -> None:
-    """More than a pipe takes."""
     one = shell("cat; head -c 1000000 /dev/zero; exit 5")
     one.stop(Deadline.after(60))
     assert one.code == 5
@@ -84,7 +83,6 @@ def test_a_line_without_end_fills_no_memory() -> None:
 
 
 def test_kill_9_of_the_one_who_reads_ends_it(tmp_path: Path) -> None:
-    """Nobody is left to tell it anything, but its input ends."""
     script = "cat; echo > ended"
     reader = f"""import time
 from slurm_share.core.process import stream
@@ -165,7 +163,6 @@ def test_of_one_that_writes_without_end_some_is_taken_at_a_time() -> None:
 
 
 def test_a_line_as_long_as_was_allowed() -> None:
-    """In pieces of a pipe's size, it comes in one."""
     one = stream(["/bin/sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' a; echo; echo b"], line_most=3_000_000)
     try:
         found = until(one, 2)

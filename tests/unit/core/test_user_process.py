@@ -30,7 +30,6 @@ def test_it_has_one_capability_and_hands_it_on() -> None:
 
 
 def test_a_group_that_is_not_there_keeps_no_program_from_starting(tmp_path) -> None:
-    """The daemon of an earlier release has none, and is spoken to all the same."""
     (tmp_path / "cgroup.controllers").write_text("")
     assert run("/bin/echo", "7", group=DaemonGroup(str(tmp_path), 61001, "none")).stdout == "7\n"
 

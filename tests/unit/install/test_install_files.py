@@ -94,7 +94,6 @@ def killed_at(step, work):
 
 
 def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
-    """Mode and links are kept; the journal knows."""
     files.apply(folder, changes(folder), "d", known(folder))
     assert state(folder) == NEW
     assert (folder / "gres.conf").is_symlink()
@@ -106,7 +105,6 @@ def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
 
 
 def test_an_undo_leaves_nothing(folder):
-    """Neither copies nor a journal."""
     before = content(folder)
     files.apply(folder, changes(folder), "d", known(folder))
     files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder))
@@ -160,7 +158,6 @@ def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
 
 
 def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
-    """The same the other way."""
     before = content(folder)
     step = 0
     while True:
@@ -182,7 +179,6 @@ def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
 
 
 def test_an_interrupted_settling_is_settled(folder):
-    """Killed while it takes back what was killed."""
     before = content(folder)
     killed = 0
     for step in range(8, 60, 9):
@@ -224,7 +220,6 @@ def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(folder):
-    """Neither it nor any other."""
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     before = content(folder)
     with pytest.raises(StateError, match="changed by somebody else"):
@@ -233,7 +228,6 @@ def test_a_file_that_changed_meanwhile_is_not_written(folder):
 
 
 def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folder):
-    """It is named, with what to do."""
     step = 1
     while killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
         if files.read_journal(folder, known(folder)) is not None:
@@ -246,7 +240,6 @@ def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folde
 
 
 def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch):
-    """A full disk at the last file."""
     before = content(folder)
     real = os.replace
 
@@ -262,7 +255,6 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
 
 
 def test_two_at_once_are_one_too_many(folder):
-    """The second is told."""
     with files.alone(folder), pytest.raises(StateError, match="at work"), files.alone(folder):
         pass
     assert not (folder / ".slurm-share-lock").exists()
@@ -280,7 +272,6 @@ def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
 
 
 def test_a_journal_that_is_none_is_named(folder):
-    """Torn, or by a newer release."""
     (folder / NAME).write_text("{")
     with pytest.raises(StateError, match="is no journal"):
         files.read_journal(folder, known(folder))
@@ -291,14 +282,12 @@ def test_a_journal_that_is_none_is_named(folder):
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"], ids=["bytes", "deep", "empty"])
 def test_a_journal_of_any_bytes_is_a_sentence(folder, data):
-    """With the way out."""
     (folder / NAME).write_bytes(data)
     with pytest.raises(StateError, match="remove it"):
         files.read_journal(folder, known(folder))
 
 
 def test_a_journal_that_others_may_have_written_is_not_believed(folder):
-    """It names files that root would write."""
     files.apply(folder, changes(folder), "d", known(folder))
     (folder / NAME).chmod(0o666)
     with pytest.raises(StateError, match=r"can be written by one.*remove it"):
@@ -311,8 +300,6 @@ def test_a_journal_that_others_may_have_written_is_not_believed(folder):
 
 
 def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
-    """A user is not told to put files back by hand."""
-
     def denied(*words, **more):
         raise PermissionError(13, "Permission denied")
 
@@ -350,7 +337,6 @@ def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
     ("number", "says"), [(30, "Read-only.*mount it writable"), (13, "run this as root"), (28, "make room there")]
 )
 def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, monkeypatch, number, says):
-    """/etc of a host without a disk, a user, a full disk."""
     before = content(folder)
     real = os.open
 
@@ -367,7 +353,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, 
 
 
 def test_links_that_lead_in_a_circle_are_a_sentence(folder):
-    """No traceback."""
     (folder / "a").symlink_to("b")
     (folder / "b").symlink_to("a")
     change = Change(str(folder / "a"), None, b"x", None, ())
@@ -376,7 +361,6 @@ def test_links_that_lead_in_a_circle_are_a_sentence(folder):
 
 
 def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
-    """The last write fails when every file is new already."""
     real = files._write_journal
 
     def write(where, journal):

@@ -65,14 +65,12 @@ def programs(tmp_path, monkeypatch):
     ],
 )
 def test_what_slurmd_says_of_the_new_gres_conf(programs, line, said):
-    """Files stand in for the devices, and that they are none is no objection."""
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(GRES)
     assert slurm_trial.read_gres_objection(pair, (pair[0], conf(f"{GRES}{line}\n")), "n1") == said
 
 
 def test_what_was_wrong_before_says_nothing_of_the_new(programs):
-    """Then it cannot be tried here."""
     programs(slurmd=SLURMD)
     pair = conf(SLURM), conf(f"{GRES}Nonsense=1\n")
     assert slurm_trial.read_gres_objection(pair, pair, "n1") is None
@@ -101,7 +99,6 @@ def test_a_slurm_conf_that_is_refused(programs):
 
 
 def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
-    """Neither a yes nor a no."""
     monkeypatch.setenv("PATH", str(tmp_path))
     for ask in (
         lambda: slurm_trial.read_objection(conf(SLURM)),
@@ -117,7 +114,6 @@ def test_a_program_that_is_not_here_is_no_answer(monkeypatch, tmp_path):
     [("", True), ("AutoDetect=off", True), ("autodetect=nvml", False), ("NodeName=a AutoDetect=nvidia", False)],
 )
 def test_gpus_that_slurmd_finds_by_itself_are_not_here(line, can):
-    """The controller has none."""
     assert slurm_trial.can_try_gres(conf(f"{GRES}{line}\n")) == can
 
 

@@ -24,7 +24,6 @@ def put(proc: Path, pid: int, name: str, *, age_s: float = 60.0, parent: int = 1
 
 
 def test_a_process_is_read_once_and_new_ones_are_found(tmp_path: Path) -> None:
-    """Three readings of a hundred processes; one goes and one comes meanwhile."""
     for pid in range(100, 200):
         put(tmp_path, pid, "sleep")
     (tmp_path / "self").mkdir()
@@ -40,7 +39,6 @@ def test_a_process_is_read_once_and_new_ones_are_found(tmp_path: Path) -> None:
 
 
 def test_a_process_that_had_just_begun_is_read_again(tmp_path: Path) -> None:
-    """slurmd forks, and what it forked becomes a slurmstepd."""
     put(tmp_path, 100, "slurmd", age_s=0.1)
     table = ProcessTable(str(tmp_path))
     assert table.read()[100][1] == b"slurmd"
@@ -98,7 +96,6 @@ SYSTEMS = {1, 2, 3, 4, 5}
 
 
 def test_processes_of_users_who_are_not_asked_for_are_not_read(owners: Path) -> None:
-    """Not one of theirs, whatever it calls itself; slurmstepd is, whoever it acts as."""
     table = ProcessTable(str(owners))
     assert set(table.read(())) == SYSTEMS
     assert table.files_read == len(SYSTEMS)
@@ -141,5 +138,4 @@ def test_children_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
 
 
 def test_the_first_ordinary_uid_is_the_same_everywhere() -> None:
-    """Hooks load the table before they know decisions."""
     assert process_table.FIRST_ORDINARY_UID == leftovers.FIRST_ORDINARY_UID

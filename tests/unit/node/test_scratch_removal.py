@@ -77,7 +77,6 @@ def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_dis
 
 @as_root
 def test_what_is_not_the_users_stays_whoever_named_it(tmp_path):
-    """The name may have changed hands since it was read."""
     make(tmp_path / "his", BOB, "a")
     make(tmp_path / "roots", 0)
     (tmp_path / "link").symlink_to(make(tmp_path / "hers", ALICE, "a"))
@@ -138,7 +137,6 @@ def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
 
 
 def test_what_there_is_no_time_for_stays_and_is_said(tmp_path):
-    """The rest is for the next hook."""
     (tmp_path / "a").touch()
     taken = scratch.set_aside(str(tmp_path), ["a"], os.getuid(), scratch.new_aside(str(tmp_path)), Deadline.after(0))
     assert (taken.count, taken.is_whole) == (0, False)
@@ -173,7 +171,6 @@ def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_pat
 
 
 def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
-    """The usual Epilog."""
     monkeypatch.setattr(scratch, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
     (tmp_path / "a").touch()
     assert remove() is None
@@ -213,7 +210,6 @@ def test_nothing_is_moved_through_a_link_that_a_user_made(tmp_path, planted):
 
 @as_root
 def test_nothing_is_moved_into_another_users_folder(planted):
-    """What waits to be removed is for root alone."""
     folder, aside = planted
     aside.mkdir()
     aside.chmod(0o777)
@@ -226,7 +222,6 @@ def test_nothing_is_moved_into_another_users_folder(planted):
 
 @as_root
 def test_a_file_in_the_way_is_no_reason_to_fail(planted):
-    """A sentence says that the entry stays."""
     folder, aside = planted
     make(aside, BOB)
     make(folder / "hers", ALICE)
@@ -264,7 +259,6 @@ def mounted(tmp_path, commands, *entries):
 
 @as_root
 def test_a_mount_point_stays_and_is_said(tmp_path):
-    """It cannot be moved; the rest goes."""
     make(tmp_path / "a", ALICE)
     make(tmp_path / "mount", ALICE, "below")
     said = mounted(tmp_path, "mount -t tmpfs none mount; touch mount/x; chown 2998 mount", "a", "mount")
@@ -273,7 +267,6 @@ def test_a_mount_point_stays_and_is_said(tmp_path):
 
 @as_root
 def test_another_file_system_below_is_left_alone(tmp_path):
-    """A user's folder with a mount in it: what is mounted there is not removed."""
     make(tmp_path / "hers", ALICE, "a")
     (tmp_path / "hers/mount").mkdir()
     said = mounted(tmp_path, "mount -t tmpfs none hers/mount; touch hers/mount/x", "hers")

@@ -93,7 +93,6 @@ def test_panels_lie_side_by_side_on_the_grid():
 
 
 def test_every_panel_says_what_it_shows():
-    """Title, description, unit, and the data source that the reader chose."""
     for panel in panels():
         assert len(panel["description"]) > 20, panel["title"]
         if panel["type"] != "table":
@@ -114,7 +113,6 @@ def test_every_variable_is_defined_and_used():
 
 
 def test_every_expression_is_of_metrics_that_an_agent_exports(exported: dict[str, set[str]]):
-    """Names and labels; `cluster` is of the scrape configuration."""
     rules = [(rule["alert"], rule["expr"]) for rule in alerts()]
     variables = [(one["name"], one["definition"]) for one in dashboard()["templating"]["list"] if "definition" in one]
     for where, text in [*expressions(), *rules, *variables]:
@@ -128,7 +126,6 @@ def test_every_expression_is_of_metrics_that_an_agent_exports(exported: dict[str
 
 
 def test_no_metric_and_no_label_of_an_alert_is_missing_from_its_words(exported: dict[str, set[str]]):
-    """What a person reads at night: which node, what it means, what to do first."""
     for rule in alerts():
         names = set(re.findall(r"\bslurm_share_\w+|\bup\b", rule["expr"]))
         assert rule["labels"]["severity"] in ("critical", "warning", "info")

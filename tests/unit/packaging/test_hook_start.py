@@ -47,12 +47,10 @@ def installed(tmp_path: Path) -> Installed:
 
 
 def test_the_helper_knows_the_same_mark_of_an_upgrade() -> None:
-    """It runs no hook while files are being replaced."""
     assert f'"{helper.UNPACKING}", {helper.UNPACKING_S:g}' == MARK
 
 
 def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:
-    """And an upgrade that was killed holds nobody up."""
     installed.code.write_text(installed.works)
     installed.mark.touch()
     os.utime(installed.mark, (1, 1))
@@ -61,7 +59,6 @@ def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:
 
 
 def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path) -> None:
-    """It is there before they are, and does its work when they are."""
     installed = Installed(tmp_path / "home", tmp_path / "unpacking", 10000)
     installed.code.write_text("from nowhere import thing\n")
     installed.mark.touch()
@@ -74,7 +71,6 @@ def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path) -> None:
 
 
 def test_a_hook_that_cannot_start_at_all_drains_nothing(installed: Installed) -> None:
-    """It says so, in slurmd's log and the system's, and ends with 0."""
     installed.code.write_text("from nowhere import thing\n")
     with installed.start() as hook:
         _, said = hook.communicate(timeout=LONG_S)

@@ -58,7 +58,6 @@ def test_compiled_modules_of_every_python_lie_side_by_side(tmp_path: Path) -> No
 
 
 def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
-    """Each would overwrite the other's."""
     made = [wheel(tmp_path, f"{name}-1-py3-none-any.whl", {"same.py": name}) for name in ("a", "b")]
     with pytest.raises(ValueError, match=r"b-1-.* different same\.py"):
         unpack.unpack(made, tmp_path / "out")
@@ -66,14 +65,12 @@ def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "release"), [("0x160508", "22.05"), ("0x180b05", "24.11"), ("0x1a0500", "26.05")])
 def test_the_release_of_headers(tmp_path: Path, number: str, release: str) -> None:
-    """As slurm_version.h counts."""
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm/slurm_version.h").write_text(f"#define SLURM_VERSION_NUMBER {number}\n")
     assert fetch.release_of(tmp_path) == release
 
 
 def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
-    """And so is a folder without any."""
     with pytest.raises(ClusterError, match="has no Slurm headers"):
         fetch.release_of(tmp_path)
     (tmp_path / "slurm").mkdir()
@@ -103,8 +100,6 @@ def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
 
 @pytest.mark.parametrize("said", ["E: Unable to locate package libslurm-dev", ""])
 def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    """Its object would be missing on somebody's hosts: which, why, and the way out."""
-
     def fail(*_: object) -> None:
         raise CommandFailed(["apt-get"], 100, f"W: first\n{said}\n" if said else "")
 
@@ -119,7 +114,6 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
 
 
 def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a build without any Slurm is none."""
     monkeypatch.setattr(tools, "debian_mirror", lambda: pytest.fail("asked"))
     assert fetch.debian_headers([], tmp_path, lambda _: None) == {}
     with pytest.raises(ClusterError, match="no Slurm to build the plugin for"):
@@ -142,7 +136,6 @@ def words() -> argparse.ArgumentParser:
 
 
 def test_fish_knows_options_words_and_sub_commands() -> None:
-    """Each where it may stand; what help hides is hidden."""
     text = pages.fish_completion(words(), "thing")
     assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text

@@ -32,7 +32,6 @@ def anchors(text: str) -> set[str]:
 
 
 def test_no_link_of_the_installed_documents_is_dead(tmp_path: Path) -> None:
-    """README, every page, every picture."""
     manual.write(tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert {"README.md", "install.md", "pictures/nodes.svg", "snapshot.schema.json"} <= names
@@ -42,7 +41,6 @@ def test_no_link_of_the_installed_documents_is_dead(tmp_path: Path) -> None:
 
 
 def test_links_are_those_of_the_place() -> None:
-    """README moves in among the pages; what is in the sources alone is named."""
     page = PurePosixPath("packaging/docs/x.md")
     assert manual.with_links("[a](../../README.md#b)", page) == "[a](README.md#b)"
     assert manual.with_links("![a](pictures/p.svg)", page) == "![a](pictures/p.svg)"

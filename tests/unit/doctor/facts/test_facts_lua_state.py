@@ -62,7 +62,6 @@ needs_lua = pytest.mark.skipif(
 
 @needs_lua
 def test_lua_itself_says_whether_it_takes_a_script(tmp_path, monkeypatch):
-    """It is compiled and not run: one that would write a file does not."""
     monkeypatch.setattr(lua, "_installed", lambda root, real=lua._installed: real(Path("/")))
     script = tmp_path / "job_submit.lua"
     script.write_text(OURS.read_text())
@@ -78,7 +77,6 @@ def test_lua_itself_says_whether_it_takes_a_script(tmp_path, monkeypatch):
 
 
 def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
-    """No finding from ignorance; a file that is no library is none."""
     (tmp_path / "s.lua").write_text("x = ")
     said = lua.read_problem("/s.lua", tmp_path)
     assert said == Unseen("Lua was not asked: there is no Lua library on this host")
@@ -91,7 +89,6 @@ def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
 
 
 def test_the_library_that_slurmctld_has_loaded_comes_first(tmp_path):
-    """Among what is mapped into it."""
     write_process(tmp_path, 9, "slurmctld")
     folder = tmp_path / "proc/9"
     line = "7f00-7f01 r--p 0 00:1 {}   {}\n"
@@ -132,7 +129,6 @@ def test_slurms_user(said, uid):
 
 
 def test_what_containers_see(tmp_path):
-    """Of programs that are set up here; a comment names nothing."""
     assert system._containers("/run/slurm-share", tmp_path) == ()
     (tmp_path / "etc/enroot/mounts.d").mkdir(parents=True)
     (tmp_path / "etc/apptainer").mkdir()
@@ -150,7 +146,6 @@ def test_what_containers_see(tmp_path):
     [('{"cuda": {"name": "CUDA SDK", "version": "12.4.1"}}', "12.4.1"), ("{", ""), ("[]", ""), ('{"cuda": 3}', "")],
 )
 def test_the_cuda_of_this_host(tmp_path, text, version):
-    """Of the file that NVIDIA puts beside it; empty for any other."""
     assert gpus.read_toolkit(tmp_path) == ""
     (tmp_path / "usr/local/cuda").mkdir(parents=True)
     (tmp_path / "usr/local/cuda/version.json").write_text(text)
@@ -158,7 +153,6 @@ def test_the_cuda_of_this_host(tmp_path, text, version):
 
 
 def test_room(tmp_path):
-    """Per cent of the file system; not there: it does not say."""
     percent = system.read_free_percent(tmp_path)
     assert percent is not None
     assert 0 <= percent <= 100
@@ -184,7 +178,6 @@ def holder(tmp_path):
 
 
 def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypatch):
-    """With what it is, and whether it is stopped; the lock itself is never touched."""
     monkeypatch.setattr(state, "LOCK_READ_S", 0.2)
     said = state.read_lock_holder(tmp_path / "ledger.lock")
     assert said.startswith(f"process {holder.pid} (python")
@@ -197,7 +190,6 @@ def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypa
 
 
 def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
-    """And one that was never held, or has no file, costs no time."""
     monkeypatch.setattr(state, "LOCK_READ_S", 30.0)
     looks = iter(range(1000))
     real = state._holder
@@ -257,7 +249,6 @@ def test_what_a_job_has_lost_is_found_by_its_plan(tmp_path):
 
 
 def test_a_folder_that_only_the_user_names_is_not_looked_at(tmp_path):
-    """His plan could name one on a file server that hangs."""
     for named in ("/net/hangs/for/ever", f"{tmp_path}/mps/1/../../../etc"):
         paths, ledger = shared_job(tmp_path / str(len(named)), named)
         assert lost(ledger, paths) == []
@@ -277,7 +268,6 @@ def test_a_job_whose_epilog_is_at_work_has_lost_nothing(tmp_path, monkeypatch):
 
 
 def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path):
-    """The state folder has a check of its own; a user's leaf is his."""
     paths = Paths(root=tmp_path / "run/slurm-share")
     (paths.mps / "2001/a-b").mkdir(parents=True)
     (paths.mps / "2001").chmod(0o777)

@@ -46,8 +46,6 @@ def test_the_address_of_each(driver):
 
 
 def test_no_driver(monkeypatch):
-    """As read_driver has it."""
-
     def absent():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
