@@ -104,7 +104,7 @@ def main() -> int:
     holds = report(
         "chaos", chaos.cluster.slurm_version, [Row("seed", args.seed, ""), *rows(chaos, found, args.minutes)]
     )
-    (RESULTS / "chaos_events.json").write_text(json.dumps({"seed": args.seed, **chaos.papers()}) + "\n")
+    (RESULTS / "chaos_events.json").write_text(json.dumps({"seed": args.seed, **chaos.recorded()}) + "\n")
     return 0 if holds and not found.wrong else 1
 
 

@@ -15,9 +15,9 @@ from localcluster import Cluster, ClusterError, CommandFailed, NotDone
 
 from . import evidence, hosts, jobs, plan, records, verdict
 from .causes import Done
+from .operator import Operator
 from .records import Submission
 from .verdict import Judgement
-from .watch import Operator
 
 CONF = f"""\
 SlurmdSpoolDir={hosts.SPOOL}
@@ -200,7 +200,7 @@ class Chaos:
         found.counts["held jobs released"] = self.operator.released
         return found
 
-    def papers(self) -> dict[str, object]:
+    def recorded(self) -> dict[str, object]:
         """All that the verdict was given, for a file: it can be given again. Times count from the begin."""
 
         def told(one: object, times: tuple[str, ...]) -> dict[str, object]:

@@ -12,29 +12,29 @@ from .records import Drain, Line, Record, Submission
 from .verdict import Judgement, judge
 
 
-def judge_again(papers: Mapping[str, Any]) -> Judgement:
-    """The verdict on what `Chaos.papers` wrote. Left to the run itself: what was found on its nodes."""
+def judge_again(recorded: Mapping[str, Any]) -> Judgement:
+    """The verdict on what `Chaos.recorded` wrote. Left to the run itself: what was found on its nodes."""
     done = [
         Done(
-            Event(told["at_s"], told["actor"], told["deed"], told["lasts_s"], told["which"]),
+            Event(told["at_s"], told["actor"], told["action"], told["lasts_s"], told["which"]),
             told["began_s"],
             told["began_s"] + told["took_s"],
             told["said"],
         )
-        for told in papers["events"]
+        for told in recorded["events"]
     ]
     files = {}
-    for name, lines in papers["lines"].items():
+    for name, lines in recorded["lines"].items():
         tag, _, job = name.partition(".")
         files[tag, int(job)] = tuple(Line(*line) for line in lines)
     return judge(
-        [Submission(**told) for told in papers["submissions"]],
+        [Submission(**told) for told in recorded["submissions"]],
         done,
-        [Record(**told) for told in papers["records"]],
+        [Record(**told) for told in recorded["records"]],
         files,
-        [Drain(**told) for told in papers["drains"]],
+        [Drain(**told) for told in recorded["drains"]],
         Evidence(
-            tuple(Said(at, text) for at, text in papers["log"]),
-            {(tag, int(job)): text for name, text in papers["outputs"].items() for tag, job in [name.split(".")]},
+            tuple(Said(at, text) for at, text in recorded["log"]),
+            {(tag, int(job)): text for name, text in recorded["outputs"].items() for tag, job in [name.split(".")]},
         ),
     )
