@@ -1,9 +1,9 @@
 """The worked changes of packaging/docs/extending.md: each section's diff, applied to a copy of this checkout.
 
-    change = change_of("A metric")
-    assert len(change.product_files) <= MOST_PRODUCT_FILES
-    tree = changed_tree(change, tmp_path)
-    assert "tensor_percent" in python(tree, "from slurm_share.load import columns; print(columns.NAMES)")
+change = change_of("A metric")
+assert len(change.product_files) <= MOST_PRODUCT_FILES
+tree = changed_tree(change, tmp_path)
+assert "tensor_percent" in python(tree, "from slurm_share.load import columns; print(columns.NAMES)")
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ def empty_queue(cluster: Cluster) -> Iterator[None]:
 
 
 def advice(cluster: Cluster, tasks: int) -> Any:
-    """The advice, when so many tasks are seen."""
     for _ in range(100):
         told = cluster.as_user("alice", ["llload", "--advise", "--json"])
         found = json.loads(told.stdout)["advice"] if told.returncode == 0 else []

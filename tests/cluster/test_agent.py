@@ -77,22 +77,18 @@ class Scene:
     """UUID of the one on n1 that bob's own program is on."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
-        """A program of hers, on n1 or elsewhere."""
         return self.cluster.as_user("alice", argv, node=node, timeout=60)
 
     def as_olga(self, *argv: str, node: str = "login") -> CompletedProcess[str]:
-        """A program of the operator's."""
         become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups", "--"]
         return self.cluster.exec(node, [*become, *argv], timeout=60)
 
     def everything(self) -> Snapshot:
-        """What root gets of n1."""
         return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))
 
     def read(
         self, source: str, *nodes: str, details: bool = True, file: str = "/etc/slurm-share/config.toml"
     ) -> SourceAnswer:
-        """What the operator gets through a source."""
         argv = [source, file, "details" if details else "line", *(nodes or ("n1", "n2", "n3"))]
         done = self.as_olga(PYTHON, "-c", READ, *argv)
         if done.returncode:
@@ -118,13 +114,11 @@ def parsed(done: CompletedProcess[str]) -> Snapshot:
 
 
 def agent_pid(node: Node) -> int | None:
-    """The agent's."""
     found = node.run("pgrep", "-u", "slurm-share", "-f", "slurm-share agent").stdout.split()
     return int(found[0]) if found else None
 
 
 def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], what: str) -> Snapshot:
-    """The first snapshot of which that is so."""
     found: list[Snapshot] = []
 
     def look() -> bool:

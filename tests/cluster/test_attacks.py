@@ -55,7 +55,6 @@ def alice(node: Node, script: str, *words: object) -> str:
 
 
 def alices_pipe(node: Node) -> str:
-    """The pipe directory of her one daemon."""
     (daemon,) = [one for one in node.mps() if one.user == "alice"]
     return daemon.pipe
 
@@ -283,7 +282,6 @@ def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster,
 
 
 def start_s() -> int:
-    """Now, as Slurm writes a job's start."""
     return int(time.time())
 
 

@@ -39,7 +39,6 @@ GIVEN = "/sys/fs/cgroup/given"
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"v2-{name}")) for name in RELEASES]
 )
 def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A node whose jobs are in cgroup v2."""
     release = request.param
     try:
         cluster = Cluster.up(name_for(f"v2{release}"), release, cgroup_v2=True, nodes=1)
@@ -71,7 +70,6 @@ def sleepers(cluster: Cluster, seconds: str) -> list[int]:
 
 
 def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
-    """What the sampler says of n1."""
     said = cluster.exec("n1", ["slurm-share", "sample", "--all"], check=True).stdout
     return json.loads(said)  # type: ignore[no-any-return]
 

@@ -38,7 +38,6 @@ def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 
 def doctor(cluster: Cluster, *words: str) -> str:
-    """What it says on the node."""
     done = cluster.exec("n1", ["slurm-share", "doctor", *words])
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
@@ -101,7 +100,6 @@ def partly(site: Cluster) -> Iterator[Cluster]:
 
 
 def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    """What the command says on the controller."""
     done = cluster.exec("ctl", ["slurm-share", "install", *words])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -117,7 +117,6 @@ def cancel_others(site: Cluster) -> None:
 
 
 def excuse(line: Line) -> str | None:
-    """Why a line is not run; None: it is."""
     name, text = line.document, line.text
     return next((why for pattern, why in EXCUSED.items() if re.fullmatch(pattern, f"{name}: {text}")), None)
 

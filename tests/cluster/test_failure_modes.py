@@ -62,7 +62,6 @@ def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say
 
 
 def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
@@ -219,19 +218,16 @@ def test_row_08_a_hook_is_known_by_its_start_and_not_by_its_number(node: Node) -
 
 
 def plant_link(node: Node, pipe: str) -> None:
-    """A link where the pipe directory is to be."""
     node.run("mkdir", "-p", "-m711", os.path.dirname(pipe))  # noqa: PTH120
     node.run("ln", "-s", "/tmp/elsewhere", pipe)
 
 
 def plant_parent_link(node: Node, pipe: str) -> None:
-    """A link where its parent is to be."""
     node.run("mkdir", "-p", "-m711", f"{USER}/mps")
     node.run("ln", "-s", "/tmp/elsewhere", f"{USER}/mps/{ALICE}")
 
 
 def plant_owner(node: Node, pipe: str) -> None:
-    """A parent that belongs to the user."""
     node.run("mkdir", "-p", "-m711", f"{USER}/mps/{ALICE}/x")
     node.run("chown", str(ALICE), f"{USER}/mps/{ALICE}")
 
@@ -663,12 +659,10 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
 
 
 def empty(folder: Path) -> None:
-    """Nothing that the pattern could mean."""
     (folder / "zz-slurm-share").unlink()
 
 
 def not_executable(folder: Path) -> None:
-    """A copy that lost its mode on the way."""
     (folder / "zz-slurm-share").unlink()
     (folder / "zz-slurm-share").write_text("#!/bin/sh\n")
 

@@ -31,7 +31,6 @@ def nodes(cluster: Cluster) -> Iterator[tuple[Node, Node]]:
 
 
 def slots(text: str) -> list[str]:
-    """What SLOT said, sorted."""
     return sorted(re.findall(r"^slot (\S+ of \d+ on \S+)$", text, re.MULTILINE))
 
 

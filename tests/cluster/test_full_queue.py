@@ -22,25 +22,21 @@ WORK = "srun simgpu-task --memory 2000M --load 40 --seconds 900"
 
 @pytest.fixture(scope="module")
 def cluster(can_make_clusters: None) -> Iterator[Cluster]:
-    """One of its own: a node of it loses power."""
     with Cluster.up(name_for("full"), next(iter(RELEASES)), without=WITHOUT) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminals]:
-    """Terminals of this module."""
     with terminals(tmp_path_factory.mktemp("tmux")) as made:
         yield made
 
 
 def steps(cluster: Cluster) -> int:
-    """Steps in which somebody looks."""
     return cluster.exec("ctl", ["squeue", "-h", "-s", "-o", "%j"], check=True).stdout.split().count("llload")
 
 
 def llload(cluster: Cluster) -> Any:
-    """What llload says to alice, as JSON."""
     return json.loads(cluster.as_user("alice", ["llload", "--json"], check=True).stdout)
 
 

@@ -100,7 +100,6 @@ class Scene:
         return found
 
     def end_agent(self, node: str) -> None:
-        """The agent of a node ends."""
         self.cluster.exec(node, ["pkill", "-u", "slurm-share"], check=True)
 
 

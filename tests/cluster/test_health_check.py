@@ -40,7 +40,6 @@ def nodes(cluster: Cluster) -> Iterator[list[Node]]:
 
 
 def put(node: Node, example: str, path: str) -> None:
-    """Install an example on a node."""
     (node.cluster.root(node.name) / path[1:]).write_text((EXAMPLES / example).read_text())
     node.run("chmod", "755", path)
 

@@ -36,7 +36,6 @@ def _memory(cluster: Cluster) -> int:
 
 
 def ran(cluster: Cluster, *words: str) -> CompletedProcess[str]:
-    """slurm-share on n2, as root."""
     return cluster.exec("n2", ["slurm-share", *words])
 
 

@@ -40,7 +40,6 @@ class Seen:
     looks: int = 0
 
     def take(self, node: str, text: str) -> None:
-        """One look."""
         self.looks += 1
         rows = [line.split() for line in text.partition("--\n")[2].splitlines()]
         rows = [row for row in rows if len(row) == 3]  # one that has just ended has no environment any more
@@ -70,8 +69,6 @@ def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
-    """Looks at one node after the other."""
-
     def work(over: threading.Event) -> None:
         while not over.wait(0.2):
             for name in NODES:
@@ -89,7 +86,6 @@ def submit(cluster: Cluster, user: str, elements: int) -> int:
 
 
 def states(cluster: Cluster, job: int) -> Counter[str]:
-    """How the elements stand."""
     return Counter(re.findall(r"JobState=(\w+)", cluster.job(job)))
 
 
@@ -130,7 +126,6 @@ def test_a_hundred_parts_never_crowd_a_gpu_nor_mix_two_users(cluster: Cluster) -
 
 
 def has_ended(cluster: Cluster, job: int) -> bool:
-    """Every element, however it did."""
     return set(states(cluster, job)) <= {"COMPLETED", "FAILED", "NODE_FAIL"}
 
 

@@ -37,7 +37,6 @@ class Task:
 
 
 def tasks(output: str) -> list[Task]:
-    """The tasks that ran."""
     return [Task(*words) for words in re.findall(r"^task \d+ (\S+) (\S+) (\S+)$", output, re.MULTILINE)]
 
 
@@ -54,7 +53,6 @@ def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[st
 
 @contextlib.contextmanager
 def allocation(cluster: Cluster, *options: str) -> Iterator[int]:
-    """An allocation of alice's without a shell."""
     done = cluster.as_user("alice", ["salloc", "--no-shell", *options], check=True, timeout=60)
     job = int(re.findall(r"job allocation (\d+)", done.stderr)[-1])
     try:

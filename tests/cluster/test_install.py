@@ -40,7 +40,6 @@ def before(site: Cluster) -> Iterator[dict[str, bytes]]:
 
 
 def install(cluster: Cluster, *words: str, code: int = 0) -> str:
-    """What the command says."""
     done = cluster.exec("ctl", ["slurm-share", "install", *words])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -57,12 +57,10 @@ def tasks(output: str) -> list[tuple[int, int, str]]:
 
 
 def slots(output: str) -> list[int]:
-    """The slots of those tasks, in order."""
     return sorted(slot for _, slot, _ in tasks(output))
 
 
 def slot_file(cluster: Cluster, job: int, slot: int) -> str:
-    """What a slot's file on n2 says."""
     path = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}/{slot}"
     return cluster.exec("n2", ["cat", path], check=True).stdout
 

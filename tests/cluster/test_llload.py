@@ -20,7 +20,6 @@ STEPS = ["squeue", "-h", "-s", "-o", "%i %j"]
 
 @pytest.fixture(autouse=True)
 def empty_queue(cluster: Cluster) -> Iterator[None]:
-    """Jobs of a test end with it."""
     yield
     cluster.cancel_all()
 
@@ -32,7 +31,6 @@ def steps(cluster: Cluster) -> list[str]:
 
 
 def survey(cluster: Cluster, *words: str) -> Any:
-    """What alice sees, as the record."""
     return json.loads(cluster.as_user("alice", ["llload", "--json", *words], check=True).stdout)
 
 

@@ -43,7 +43,6 @@ class Place:
         self.sh("mkdir in; for f in $(seq -f f%02g 16); do echo $f > in/$f; done")
 
     def bash(self, script: str) -> tuple[int, str]:
-        """Code and all output of a piece of bash."""
         done = self.cluster.as_user("alice", script, timeout=100)
         return done.returncode, done.stdout + done.stderr
 
@@ -57,7 +56,6 @@ class Place:
         self.sh(f"printf %s {shlex.quote(text)} > {name} && chmod +x {name}")
 
     def run(self, *options: str, env: str = "", wait: str = "--wait") -> tuple[int, str]:
-        """Code and output of llmapreduce over `in`."""
         words = ["--mapper=map.sh", "--input=in", "--output=out", *options, wait]
         return self.bash(f"cd {self.path} && {env} llmapreduce {shlex.join(words)}")
 
@@ -87,7 +85,6 @@ def place(cluster: Cluster) -> Place:
 
 
 def option(job: str, name: str) -> str:
-    """A field of `scontrol show job`."""
     match = re.search(rf"\b{name}=(\S+)", job)
     return match[1] if match else ""
 

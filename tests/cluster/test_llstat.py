@@ -18,13 +18,11 @@ SQUEUE = ["squeue", "-h", "-o", "%i|%F|%u|%S|%P|%C|%m|%t|%R"]
 
 @pytest.fixture(autouse=True)
 def empty_queue(cluster: Cluster) -> Iterator[None]:
-    """Jobs of a test end with it."""
     yield
     cluster.cancel_all()
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
-    """A job that runs until it is ended."""
     job = cluster.sbatch(user, HOLD, *options)
     cluster.wait_running(job)
     return job
@@ -43,7 +41,6 @@ def ids(cluster: Cluster) -> list[str]:
 
 
 def wait_for(cluster: Cluster, wanted: list[str]) -> None:
-    """Until exactly these are left."""
     until(lambda: ids(cluster) == sorted(wanted), f"a queue of {wanted}")
 
 

@@ -42,7 +42,6 @@ def clean_folder(cluster: Cluster) -> Iterator[None]:
 
 
 def llsub(cluster: Cluster, *words: str, before: str = "") -> CompletedProcess[str]:
-    """Run llsub as alice in her folder."""
     return cluster.as_user("alice", f"cd {HOME}; {before} llsub {shlex.join(words)}", timeout=120)
 
 
@@ -54,7 +53,6 @@ def done(cluster: Cluster, *words: str) -> str:
 
 
 def ranks(output: str) -> dict[int, tuple[str, str, str, str]]:
-    """Rank -> (node, slot, GPU, threads)."""
     lines = re.findall(r"^rank (\d+) of \d+ on (\S+) slot (\S*) gpu (\S*) threads (\S*)$", output, re.MULTILINE)
     return {int(rank): (node, slot, gpu, threads) for rank, node, slot, gpu, threads in lines}
 
@@ -69,7 +67,6 @@ def wait_for_tasks(cluster: Cluster, job: int, count: int) -> None:
 
 
 def folder_files(cluster: Cluster, pattern: str) -> list[str]:
-    """Files of the first run."""
     return cluster.as_user("alice", f"cd {HOME}/LLSUB.1; ls -d {pattern}").stdout.split()
 
 
@@ -284,7 +281,6 @@ def test_an_ordinary_job_and_one_from_inside_a_job(cluster: Cluster) -> None:
 
 
 def folder_exists(cluster: Cluster, name: str) -> bool:
-    """Whether it is in alice's folder."""
     return cluster.as_user("alice", f"test -e {HOME}/{name}").returncode == 0
 
 

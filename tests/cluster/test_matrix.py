@@ -100,17 +100,14 @@ def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
 
 
 def slots(text: str) -> list[str]:
-    """The slots that tasks said they have."""
     return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
 
 
 def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
-    """A job on n2 that has begun and goes on."""
     job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
     cluster.wait_running(job)
     until(lambda: "up\n" in said(cluster, job, user), "its first word")

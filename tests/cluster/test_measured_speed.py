@@ -45,7 +45,6 @@ PAUSE_WAIT_S = 150.0
 
 
 def equal(cluster: Cluster, node: str, triple: str, *words: str, tasks: int = TASKS, then: str = "") -> Submitted:
-    """Submit equal tasks."""
     lines = "".join(f"{number}\n" for number in range(tasks))
     options = ("--window=1", "--gpu-mem=1500M", f"--options=-w {node} {then}")
     return Submitted(
@@ -123,7 +122,6 @@ def runs(can_make_clusters: None) -> Iterator[Runs]:
 
 
 def stopped(cluster: Cluster, node: str) -> list[str]:
-    """The stopped processes of a node."""
     found = cluster.exec(node, ["ps", "-eo", "stat,args"]).stdout.splitlines()
     return [line for line in found if line.startswith("T") and "simgpu-task" in line]
 
@@ -147,7 +145,6 @@ def on_one_gpu(made: Submitted) -> list[tuple[int, int]]:
 
 
 def check_no_process_is_left(made: Submitted, node: str) -> None:
-    """None, running or stopped."""
     cluster = made.cluster
     process.wait_until(
         lambda: not processes(cluster, node, "simgpu-task --load"), "the end of all tasks", 60, every_s=0.2,

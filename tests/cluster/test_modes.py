@@ -22,7 +22,6 @@ ORDER = ("off", "observe", "on")
 
 @pytest.fixture
 def n2(cluster: Cluster) -> Node:
-    """The node of these tests."""
     return Node(cluster, "n2")
 
 
@@ -44,17 +43,14 @@ def own_configuration(node: Node, *lines: str) -> Iterator[None]:
 
 
 def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def slots(cluster: Cluster, job: int) -> list[str]:
-    """What the tasks of SLOTS said."""
     return sorted(re.findall("^slot .*", said(cluster, job), re.MULTILINE))
 
 
 def extra(cluster: Cluster, job: int) -> str:
-    """The field in which the verdict travels."""
     found = re.search(r"\bExtra=(\S*)", cluster.job(job))
     return found[1] if found else ""
 

@@ -23,7 +23,6 @@ HOLD = "srun bash -c 'exec simgpu-task --memory 1G --seconds 120'"
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n2, with two GPUs."""
     return Node(cluster, "n2")
 
 

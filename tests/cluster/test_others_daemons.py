@@ -69,7 +69,6 @@ def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> N
 
 
 def node_slots(plan: str) -> list[str]:
-    """Whether each slot of a plan has MPS."""
     words = [line.split() for line in plan.splitlines() if line.startswith("environment ")]
     return [
         word.removeprefix("SLURM_SHARE_MPS=") for line in words for word in line if word.startswith("SLURM_SHARE_MPS=")

@@ -59,13 +59,11 @@ def packages(can_make_clusters: None) -> Path:
 
 @pytest.fixture(params=list(SUITES))
 def clean(request: pytest.FixtureRequest, can_make_clusters: None, tmp_path: Path) -> CleanRoot:
-    """A clean root of each Debian."""
     return CleanRoot(request.param, tmp_path)
 
 
 @pytest.fixture
 def trixie(can_make_clusters: None, tmp_path: Path) -> CleanRoot:
-    """A clean root of Debian 13."""
     layer = tmp_path / "layer"
     layer.mkdir()
     return CleanRoot("trixie", layer)
@@ -451,7 +449,6 @@ def test_a_python_that_there_are_modules_for_will_do(
 
 
 def architecture() -> str:
-    """This machine's, as dpkg has it."""
     return process.run(["dpkg", "--print-architecture"]).stdout.strip()
 
 
@@ -467,7 +464,6 @@ def test_what_documents_name_in_the_packages_is_there(packages: Path) -> None:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """A version's numbers."""
     return tuple(int(part) for part in text.split("."))
 
 
@@ -528,7 +524,6 @@ def test_the_same_sources_give_the_same_packages(
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every package."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.*")}
 
 
@@ -580,7 +575,6 @@ PY
 
 
 def completed(clean: CleanRoot, line: str) -> str:
-    """What bash makes of a line at the Tab key."""
     said = clean.shell(TAB, words=(line,))
     found = re.search("LINE<(.*)>", said)
     assert found is not None, said

@@ -73,7 +73,6 @@ with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
 
 @pytest.fixture(scope="module")
 def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
-    """Debian 13 with our packages on it."""
     clean = CleanRoot("trixie", tmp_path_factory.mktemp("booted"))
     clean.shell(INSTALL, packaged.built(progress.to_stderr))
     return clean
@@ -81,7 +80,6 @@ def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def host(installed: CleanRoot) -> Iterator[Booted]:
-    """The same, booted."""
     with booted(installed) as made:
         yield made
 

@@ -29,7 +29,6 @@ def submit(cluster: Cluster, count: int, name: str, *words: str) -> SubmittedTas
 
 
 def stopped(cluster: Cluster) -> list[str]:
-    """The stopped processes of n2."""
     found = cluster.exec("n2", ["ps", "-eo", "stat,args"]).stdout.splitlines()
     return [line for line in found if line.startswith("T") and "simgpu-task" in line]
 

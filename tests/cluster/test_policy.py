@@ -24,7 +24,6 @@ ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
 
 @pytest.fixture
 def n2(cluster: Cluster) -> Node:
-    """The node of these tests."""
     return Node(cluster, "n2")
 
 
@@ -46,19 +45,16 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:
-    """A job on n2 that has begun to run."""
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: "up\n" in said(cluster, job, user), f"job {job}'s first word")
     return job
 
 
 def said(cluster: Cluster, job: int, user: str = "alice") -> str:
-    """What a job has written so far."""
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def end(cluster: Cluster, job: int) -> None:
-    """Cancel one job and wait for its Epilog."""
     cluster.exec("ctl", ["scancel", str(job)])
     cluster.wait(job)
 
@@ -167,7 +163,6 @@ def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: N
 
 
 def in_service(cluster: Cluster) -> None:
-    """n2 back in service."""
     cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
     until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
 

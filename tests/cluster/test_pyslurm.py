@@ -66,7 +66,6 @@ print(json.dumps({"different": different, "asked": asked, "told": told}))
 
 @pytest.fixture(scope="module")
 def made(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose commands find pyslurm, and that tracks GPUs as a TRES, which needs accounting."""
     if not FULL:
         pytest.skip("NOT TESTED with pyslurm here: it has to be built; tests/releases.sh does")
     if WANTED not in ("all", "usual", RELEASE):

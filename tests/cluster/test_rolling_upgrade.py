@@ -52,7 +52,6 @@ def rolling(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def said(cluster: Cluster, pattern: str) -> str:
-    """What is in alice's files of such names."""
     return cluster.as_user("alice", f"cat {pattern} 2>/dev/null").stdout
 
 

@@ -208,7 +208,6 @@ def small(cluster: Cluster) -> Iterator[None]:
 
 
 def first_cell(row: Row) -> str:
-    """What names the row."""
     return (
         f"| `{row.written}`"
         + (f"; {row.note}" if row.note else "")
@@ -236,7 +235,6 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
 
 
 def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]
-    """What the row's note wants to be so."""
     node = Node(cluster, "n2")
     if "MIG" in note:
         return node.gpu_file(0, "mig=1")
@@ -245,7 +243,6 @@ def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]
 
 
 def outcome(cluster: Cluster, row: Row) -> list[str]:
-    """The row's other cells."""
     program, rest = row.written.split(" ", 1)
     where = f"-w {row.on} " if row.on else ""
     typed = "./job.sh\nexit\n" if "typed" in row.note else None
@@ -309,7 +306,6 @@ def tasks(output: str) -> str:
 
 
 def caps(output: str) -> str:
-    """Memory, multiprocessors, MPS."""
     found = set(re.findall(r"^task \d+ \S+ \S+ \S+ (\S+) (\S+) (\S+)$", output, re.MULTILINE))
     cells = []
     for memory, percent, mps in sorted(found):
@@ -343,5 +339,4 @@ def sentences(text: str) -> str:
 
 
 def _joined(cells: list[str]) -> str:
-    """Each once, with how often."""
     return "; ".join(cell if count == 1 else f"{count} x {cell}" for cell, count in Counter(cells).items())

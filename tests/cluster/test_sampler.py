@@ -34,7 +34,6 @@ def shell(cluster: Cluster, node: str, script: str) -> str:
 
 
 def on(snapshot: Any, uuid: str) -> dict[int, dict[str, Any]]:
-    """Pid -> what it has on that GPU."""
     return {p["pid"]: on for p in snapshot["processes"] for on in p["gpus"] if on["uuid"] == uuid}
 
 

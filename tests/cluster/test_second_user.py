@@ -52,11 +52,9 @@ class Shared:
     is_over: bool = False
 
     def said(self) -> str:
-        """What it has written so far."""
         return self.cluster.exec("login", ["cat", f"/home/alice/slurm-{self.job}.out"]).stdout
 
     def state(self) -> dict[str, object]:
-        """All of it that nobody else may change."""
         folder, plan = f"{STATE}/jobs/{self.job}", self.node.plan(self.job)
         servers = [one for one in self.node.mps("server") if one.pipe in plan]
         status = self.cluster.as_user("alice", ["slurm-share", "status", "--json"], node="n2").stdout
@@ -74,7 +72,6 @@ class Shared:
         }
 
     def answer(self, server: Mps) -> str:
-        """What the daemon of a server tells alice."""
         words = f"get_server_list\nget_client_list {server.pid}\nget_default_device_pinned_mem_limit 0\n"
         ask = f"printf '{words}' | CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control"
         return self.cluster.as_user("alice", ask, node="n2", timeout=120).stdout
@@ -95,7 +92,6 @@ class Shared:
             assert self.said().count("mps server") == self.slots
 
     def end(self) -> None:
-        """Cancel it and wait for its Epilog."""
         self.cluster.exec("ctl", ["scancel", str(self.job)])
         self.cluster.wait(self.job)
         self.is_over = True
@@ -153,7 +149,6 @@ def no_jobs_remain() -> None:
 
 @pytest.fixture(scope="module")
 def held(cluster: Cluster) -> Iterator[Held]:
-    """For all tests of this file."""
     held = Held(cluster)
     yield held
     held.leave()
@@ -209,19 +204,16 @@ def of_bob(node: Node) -> list[str]:
 
 
 def clear(node: Node) -> None:
-    """Take away whatever a test of his left."""
     node.run("pkill", "-9", "-u", "bob")
     node.run("bash", "-c", "find /tmp /dev/shm -mindepth 1 -maxdepth 1 -exec rm -rf {} +")
 
 
 def resume(cluster: Cluster, name: str) -> None:
-    """A drained node back in service."""
     cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
     until(lambda: "drain" not in cluster.status().nodes[name], f"{name} in service")
 
 
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:
-    """Something bob does on that node."""
     return node.cluster.as_user("bob", command, node=node.name, timeout=60, **options)  # type: ignore[arg-type]
 
 
@@ -282,7 +274,6 @@ def is_begun(cluster: Cluster, job: int) -> bool:
 
 
 def landed(cluster: Cluster, jobs: Iterable[int]) -> None:
-    """Now they run, each to a good end."""
     for job in jobs:
         assert cluster.wait(job) == "COMPLETED", cluster.job(job)
         assert "landed" in cluster.output(job)

@@ -54,7 +54,6 @@ def tasks(output: str) -> list[tuple[str, str, str]]:
 
 
 def field(record: str, name: str) -> str:
-    """One field of `scontrol show job`."""
     match = re.search(rf"\b{name}=(\S*)", record)
     return match[1] if match else ""
 

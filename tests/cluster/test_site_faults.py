@@ -144,7 +144,6 @@ def planted(name: str, *hosts: str) -> Callable[[Callable[[Site], Planter]], Cal
 
 
 def first_of(fix: str) -> str:
-    """The command that a fix begins with."""
     return re.split(r" \(|, |: ", fix)[0]
 
 
@@ -158,7 +157,6 @@ def start_slurmd(site: Site, how: str = "slurmd") -> None:
 
 
 def narrow(site: Site, host: str, fix: str) -> None:
-    """As `chown root and chmod go-w PATH` says."""
     path = shlex.quote(fix.rpartition(" ")[2])
     site.sh(host, f"chown root {path}; chmod go-w {path}")
 
@@ -833,7 +831,6 @@ def put_back(site: Site, was: Mapping[Path, tuple[bytes, int]]) -> None:
 
 
 def news(said: Said, before: Said) -> Said:
-    """Findings that were not there before."""
     old = Counter(json.dumps(one) for found in before.values() for one in found)
     new: Said = {}
     for check, found in said.items():
@@ -949,14 +946,12 @@ def configless(site: Site) -> Planter:
 
 @well_made
 def observing(site: Site) -> Planter:
-    """As it is installed."""
     site.setting('mode = "observe"')
     yield
 
 
 @well_made
 def off(site: Site) -> Planter:
-    """Switched off."""
     site.setting('mode = "off"')
     yield
 

@@ -75,33 +75,26 @@ class View:
         self.user = user
 
     def now(self) -> Survey:
-        """The newest survey."""
         self.wait(lambda: (self.folder / "now").exists())
         return msgspec.json.decode((self.folder / "now").read_bytes(), type=Survey)
 
     def looks(self) -> int:
-        """How many there have been."""
         return (self.folder / "all").stat().st_size
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Until it is so."""
         wait_for(condition, lambda: (self.cluster.home / self.user / "view.out").read_text())
 
     def wait_for_node(self, name: str, condition: Callable[[NodeLoad], bool]) -> None:
-        """Until a look has the node like that."""
-
         def seen() -> bool:
             return any(node.name == name and condition(node) for node in self.now().nodes)
 
         wait_for(seen, lambda: str([(node.name, node.why, tasks_of(node)) for node in self.now().nodes]))
 
     def kill(self) -> None:
-        """kill -9: nobody cleans up."""
         self.cluster.exec("login", ["kill", "-9", str(self.pid)], check=True)
 
 
 def wait_for(condition: Callable[[], bool], why: Callable[[], str] = str) -> None:
-    """Until it is so."""
     process.wait_until(condition, "what was waited for", PATIENCE_S, every_s=0.1, why=why)
 
 
@@ -132,7 +125,6 @@ def our_steps(cluster: Cluster) -> dict[str, str]:
 
 
 def questions_of(cluster: Cluster, user: str) -> int:
-    """RPCs that slurmctld has had from a user."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
     found = re.search(rf"^\s*{user}\s*\(\s*\d+\)\s+count:(\d+)", said, re.MULTILINE)
     return int(found[1]) if found else 0

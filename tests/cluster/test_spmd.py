@@ -86,7 +86,6 @@ class Ranks(Submitted):
         self.job = int(found[1])
 
     def rank_log(self, rank: int) -> str:
-        """What a rank printed."""
         return self.read(f"p*/prog.py.log.{rank}")
 
     def are_all(self, word: str, count: int) -> bool:
@@ -94,7 +93,6 @@ class Ranks(Submitted):
         return self.read("p*/prog.py.log.*").count(word) == count
 
     def rank_pid(self, node: str, rank: int) -> int:
-        """A rank's process on its node."""
         find = f"grep -lz '^LLSUB_RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3"
         pids = set(map(int, self.cluster.exec(node, ["/bin/bash", "-c", find]).stdout.split()))
         return next(pid for pid in processes(self.cluster, node, "slurm_share.spmd .*prog.py") if pid in pids)

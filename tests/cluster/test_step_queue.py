@@ -55,7 +55,6 @@ def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tupl
 
 
 def lines(output: str) -> list[str]:
-    """What the tasks said, in order."""
     return re.findall(r"^ran (\S+)", output, re.MULTILINE)
 
 

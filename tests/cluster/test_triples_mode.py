@@ -48,7 +48,6 @@ class Submitted:
 
     @property
     def folder(self) -> str:
-        """The run's."""
         return f"{self.home}/LLSUB.1"
 
     def read(self, pattern: str) -> str:
@@ -56,11 +55,9 @@ class Submitted:
         return self.cluster.as_user(self.user, f"cat {self.folder}/{pattern} 2>/dev/null").stdout
 
     def wait(self, timeout: float = 90) -> str:
-        """Until the job is over; its state."""
         return self.cluster.wait(self.job, timeout)
 
     def ranks(self) -> dict[int, dict[str, str]]:
-        """What each rank of SHOW printed."""
         found = {}
         for line in self.read("p*/task.sh.log.*").splitlines():
             if line.startswith("rank="):
@@ -69,22 +66,18 @@ class Submitted:
         return found
 
     def attempts(self) -> dict[int, list]:
-        """task -> its attempts."""
         found: dict[int, list] = {}
         for ended in run_folder.parse_results(self.read("p*/results.jsonl").encode()):
             found.setdefault(ended.task, []).append(ended)
         return {task: sorted(tried, key=lambda one: one.started) for task, tried in found.items()}
 
     def summary(self) -> dict:
-        """summary.json."""
         return json.loads(self.read("summary.json"))
 
     def log(self) -> str:
-        """What the launchers and the script said."""
         return self.read("llsub-triple-mode-launch.log-*")
 
     def resume(self) -> None:
-        """llsub --resume; the new job."""
         self.said = self.cluster.as_user(self.user, f"cd {self.home} && llsub --resume LLSUB.1", timeout=60)
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
@@ -95,7 +88,6 @@ class Submitted:
         return Counter(map(int, self.cluster.as_user(self.user, f"cat {self.home}/effects").stdout.split()))
 
     def wait_for(self, what, timeout: float = PATIENCE_S) -> None:
-        """Until `what` is true."""
         process.wait_until(what, "what was waited for", timeout, every_s=0.1, why=lambda: f"the log: {self.log()}")
 
 
@@ -125,7 +117,6 @@ def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 
 def check_sixteen(made: Submitted, gpus: int) -> dict[int, dict[str, str]]:
-    """What holds with and without a plan."""
     ranks = made.ranks()
     assert sorted(ranks) == list(range(16)), made.log()
     for words in ranks.values():
@@ -248,7 +239,6 @@ LENET = "#!/bin/bash\nexec simgpu-task --memory 2400M --load 15 --seconds 6\n"
 
 @pytest.fixture
 def two_small_gpus(cluster: Cluster) -> Iterator[None]:
-    """n2's GPUs with 32 GiB, as in the paper."""
     before = cluster.exec("n2", ["sed", "-n", "s/^memory_mib=//p", "/run/simgpu/gpu0"], check=True).stdout.strip()
 
     def make(size: str) -> None:

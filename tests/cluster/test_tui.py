@@ -52,7 +52,6 @@ class Scene:
     """Everybody's, from the agents."""
 
     def as_alice(self, *argv: str) -> str:
-        """What a program says to her."""
         return self.cluster.as_user("alice", argv, check=True).stdout
 
     def squeue(self) -> dict[int, list[str]]:
@@ -61,7 +60,6 @@ class Scene:
         return {int(words[0]): words[1:] for words in map(str.split, said.splitlines())}
 
     def survey(self) -> Any:
-        """What llload says of her nodes."""
         return json.loads(self.as_alice("llload", "--json"))
 
     def steps(self) -> list[str]:
@@ -75,7 +73,6 @@ def inside(cluster: Cluster, *words: str) -> list[str]:
 
 
 def as_alice(cluster: Cluster, *argv: str) -> list[str]:
-    """On the login host."""
     return inside(cluster, "as", "alice", "--", *argv)
 
 
@@ -128,7 +125,6 @@ def crumbs(terminal: Terminal) -> str:
 
 
 def goes_to(terminal: Terminal, key: str, where: str) -> None:
-    """Press a key, and be there."""
     terminal.press(key)
     terminal.until(lambda: crumbs(terminal) == where, f"{where!r}, it is at {crumbs(terminal)!r}")
 
@@ -245,7 +241,6 @@ def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Sc
 
 
 def tasks_of(scene: Scene, job: int) -> list[Any]:
-    """Its processes on GPUs, as llload says."""
     return [
         one
         for node in scene.survey()["nodes"]

@@ -22,7 +22,6 @@ SLOTS, GPUS = 8, ("a", "b") * 4
 
 @pytest.fixture(scope="module")
 def program(c_program):
-    """The C side as a small program."""
     return c_program("lease_verdict")
 
 

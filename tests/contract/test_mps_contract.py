@@ -88,7 +88,6 @@ class Mps:
         return done.returncode, done.stdout, done.stderr
 
     def say(self, command: str, **how: object) -> tuple[int, str, str]:
-        """One command through the front end."""
         return self.run(text=f"{command}\n", **how)  # type: ignore[arg-type]
 
     def answer(self, command: str) -> str:
@@ -110,7 +109,6 @@ class Mps:
         return stat.S_IFMT(os.lstat(f"{self.pipe}/{name}").st_mode)
 
     def start_server(self) -> str:
-        """A server that takes clients; its pid."""
         uid = os.getuid()
         assert self.say(f"start_server -uid {uid}") == DONE
         self.wait(lambda: self.answer("get_server_list") != "")
@@ -120,7 +118,6 @@ class Mps:
         return server
 
     def start_client(self, **environ: str) -> subprocess.Popen[str]:
-        """A client that holds memory on the GPU."""
         child = subprocess.Popen(
             self.program.client,
             env=self.environ(environ),
@@ -190,7 +187,6 @@ def mps(program: Program) -> Iterator[Mps]:
 
 @pytest.fixture
 def running(mps: Mps) -> Mps:
-    """With a daemon in them."""
     assert mps.run("-d") == DONE
     return mps
 

@@ -39,7 +39,6 @@ class InC:
         )
 
     def verdict(self, text: str) -> tuple[str, str]:
-        """("ok", canonical) or ("no", sentence)."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write((text.encode().hex() or "-") + "\n")

@@ -45,7 +45,6 @@ REFUSED = Refusal(4711, UID, "n2", "job 4711 cannot share: node n2 belongs to an
 
 @pytest.fixture(scope="module")
 def program(c_program):
-    """The C reader as a small program."""
     return c_program("plan_verdict")
 
 
@@ -109,7 +108,6 @@ _gpus = st.builds(
 
 @st.composite
 def plans(draw):
-    """Any plan that the Prolog could write."""
     gpus = tuple(draw(st.lists(_gpus, min_size=1, max_size=4, unique_by=lambda gpu: gpu.uuid)))
     per_gpu = draw(st.integers(1, 6))
     count = len(gpus) * per_gpu

@@ -381,7 +381,6 @@ def test_a_driver_that_hangs_answers_when_it_is_over(two_gpus: Host) -> None:  #
 
 
 def power_w(sm_percent: float) -> float:
-    """The model, once more."""
     return IDLE_W + (MAX_W - IDLE_W) * math.pow(sm_percent / 100, 0.35)
 
 

@@ -26,7 +26,6 @@ def record(state: str = "COMPLETED", **changed: object) -> Record:
 
 
 def line(word: str, at: float, what: str = "", restart: int = 0, node: str = "n1") -> Line:
-    """Return a line of JOB's own file."""
     return Line(word, restart, at, node, what)
 
 
@@ -46,7 +45,6 @@ NO_GPU = "slurm-share: job 7 cannot have --share-gpu=2 on n1: Slurm granted the 
 
 
 def done(action: str, actor: str = "n1", began: float = 105.0, said: str = "killed it 1 of alice") -> Done:
-    """Return an action that took one second."""
     return Done(Event(0.0, actor, action), began, began + 1, said)
 
 
@@ -58,7 +56,6 @@ def told(output: str = "", *log: tuple[float, str]) -> Evidence:
 def one(
     rec: Record, lines: tuple[Line, ...] = WELL, actions: tuple[Done, ...] = (), said: Evidence | str = ""
 ) -> verdict.Judgement:
-    """Return the verdict on JOB alone."""
     said = told(said) if isinstance(said, str) else said
     return judge([JOB], actions, [rec], {("a1", 7): lines}, [], said)
 

@@ -15,7 +15,6 @@ HOSTS = make_hosts(2)
 
 
 def slurm_conf(**kind: str) -> list[str]:
-    """The lines of slurm.conf."""
     return conf.slurm_conf(HOSTS, cgroup="", parts=(), job_submit=False, shards_per_gpu=4, **kind).splitlines()
 
 

@@ -36,14 +36,12 @@ A_USERS_OWN = {
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every call by its dotted name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
 
 
 def python_files() -> list[Path]:
-    """All Python that is installed."""
     found = [file for folder in SHIPPED for file in (ROOT / folder).rglob("*.py")]
     assert len(found) > 150
     return found

@@ -183,8 +183,6 @@ class _SurveyReader:
 
 @pytest.fixture
 def looked(monkeypatch):
-    """What the look sees."""
-
     def see(survey):
         monkeypatch.setattr(survey_reader, "open_source", lambda name, settings: name)
         monkeypatch.setattr(_SurveyReader, "survey", survey, raising=False)

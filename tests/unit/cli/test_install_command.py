@@ -35,7 +35,6 @@ def conf(tmp_path, monkeypatch):
 
 
 def content(conf):
-    """Every file beside it, and it."""
     return {file.name: file.read_bytes() for file in sorted(conf.parent.iterdir())}
 
 

@@ -31,12 +31,10 @@ class Cluster:
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
 
     def open(self, origin, settings):
-        """As `origin.open_survey_source`."""
         self.asked = origin
         return self
 
     def read(self, timeout_s):
-        """The next."""
         self.looks += 1
         found = self.surveys[min(self.looks, len(self.surveys)) - 1]
         if isinstance(found, Exception):
@@ -45,11 +43,9 @@ class Cluster:
 
     @property
     def is_over(self):
-        """After the last."""
         return self.looks >= len(self.surveys)
 
     def close(self):
-        """Remember that it was."""
         self.closed = True
 
 
@@ -68,12 +64,10 @@ def cluster(monkeypatch):
 
 
 def run(*words):
-    """The command's exit code."""
     return llload.main(list(words))
 
 
 def names_in(out):
-    """The nodes that have a line, in order."""
     return [line.split()[0] for line in out.splitlines() if line[:1] in "nvhc" and line[1:2] in "0123456789-"]
 
 
@@ -120,7 +114,6 @@ def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, m
 
 
 def job():
-    """Slurm's record of the shared node's job."""
     from llload_surveys import queued
 
     return queued()

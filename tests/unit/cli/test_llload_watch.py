@@ -31,7 +31,6 @@ class Answers:
 
     @property
     def is_over(self):
-        """Nothing is left."""
         return not self.answers
 
     def __call__(self, timeout_s):
@@ -42,7 +41,6 @@ class Answers:
 
 
 def watch(*answers, apart=True):
-    """Watched in a pipe, without waiting."""
     return llload_watch.watch(
         Answers(*answers),
         lambda looked, width, height, first: [f"{looked.taken} {height} {first}"],

@@ -24,7 +24,6 @@ LLSC = LLSC_COLUMNS.split()
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch):
-    """The recordings were made in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

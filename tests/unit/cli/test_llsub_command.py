@@ -224,12 +224,10 @@ def test_without_a_triple_it_is_llscs_ordinary_job(here: Path, capsys: pytest.Ca
 
 
 def ended(task: int, outcome: str = "done") -> Ended:
-    """An attempt."""
     return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="4711", started=1.0, seconds=1.0)  # type: ignore[arg-type]
 
 
 def record(folder: Path, *attempts: Ended) -> None:
-    """What a node's launcher wrote."""
     node = folder / "p0-p7_n1"
     node.mkdir(exist_ok=True)
     (node / "results.jsonl").write_bytes(b"".join(run_folder.render_ended(one) for one in attempts))

@@ -79,7 +79,6 @@ def test_without_a_triple_they_are_refused(here: Path, capsys: pytest.CaptureFix
 
 
 def write(folder: Path, node: str, **more: object) -> None:
-    """A launcher's progress."""
     place = folder / f"p{node}_n{node}"
     place.mkdir(exist_ok=True)
     common = {"node": f"n{node}", "job": "12", "processes": 8, "running": 8, "failed": 0, "left": 50, "done": 0}

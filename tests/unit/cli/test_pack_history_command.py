@@ -36,7 +36,6 @@ def project(monkeypatch, tmp_path):
 
 
 def run(key, peak, **other):
-    """Return a finished task of a command."""
     fields = {"when": NOW, "kind": "done", "seconds": 60.0, "gpu_model": GPU, "gpu_total_mib": 40_960, **other}
     return TaskRun(
         exact=key.exact, family=key.family, series=key.series, script=key.script, numbers=key.numbers, peak_mib=peak,

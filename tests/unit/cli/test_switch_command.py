@@ -44,7 +44,6 @@ def test_a_file_that_is_not_understood_stays_and_the_way_out_is_said(tmp_path, m
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    """One of the queue."""
     return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 

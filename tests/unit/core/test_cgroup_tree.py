@@ -12,7 +12,6 @@ from slurm_share.core.records import DaemonGroup
 
 @pytest.fixture(params=["v1", "v2"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where cgroups would be mounted."""
     if request.param == "v2":
         (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     else:
@@ -22,7 +21,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def made(root: Path, uid: int, name: str, *pids: int) -> DaemonGroup:
-    """A group as the kernel would show it."""
     group = DaemonGroup(str(root), uid, name)
     for _, folder in cgroup_paths.folders(group):
         Path(folder).mkdir(parents=True)

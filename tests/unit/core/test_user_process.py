@@ -15,7 +15,6 @@ ANNA = Owner(61001, 61002, (61003,))
 
 
 def run(*argv: str, **words: object) -> process.Finished:
-    """A program as anna."""
     return process.exchange(argv, timeout_s=30, env={}, owner=ANNA, **words)  # type: ignore[arg-type]
 
 

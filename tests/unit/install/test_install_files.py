@@ -31,7 +31,6 @@ def folder(tmp_path):
 
 
 def changes(folder, old=OLD, new=NEW, number=1):
-    """From the old files to the new ones."""
     return tuple(
         Change(
             str(folder / name),
@@ -51,22 +50,18 @@ def with_wrapper(folder):
 
 
 def known(folder):
-    """What install may write there."""
     return {str(folder / name) for name in (*OLD, "a", "hook.sh")}
 
 
 def back(folder):
-    """The other way round."""
     return tuple(Change(str(folder / name), NEW[name], OLD[name]) for name in OLD)
 
 
 def content(folder):
-    """Every file in it."""
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 def state(folder):
-    """The site's files alone."""
     return {name: (folder / name).read_bytes() if (folder / name).exists() else None for name in OLD}
 
 

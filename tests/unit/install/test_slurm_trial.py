@@ -39,7 +39,6 @@ exit 0
 
 
 def conf(text, name="slurm.conf"):
-    """A text taken apart."""
     return ConfText(Path(name), parse(text, Path(name)))
 
 

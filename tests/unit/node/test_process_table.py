@@ -17,7 +17,6 @@ from slurm_share.share.rules import leftovers
 
 
 def put(proc: Path, pid: int, name: str, *, age_s: float = 60.0, parent: int = 1) -> None:
-    """A process as the kernel lists it."""
     start = int((time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * 100)
     (proc / str(pid)).mkdir(exist_ok=True)
     (proc / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} " + "0 " * 17 + f"{start} 0 0")

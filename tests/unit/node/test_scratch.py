@@ -14,7 +14,6 @@ ALICE, BOB = 2998, 2999
 
 
 def owned(folder, uid):
-    """All of it: nothing here is large."""
     found = scratch.read_owned(str(folder), uid, Deadline.after(30))
     assert found.is_whole
     return found.names

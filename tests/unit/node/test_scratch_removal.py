@@ -21,12 +21,10 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may
 
 @pytest.fixture(autouse=True)
 def nothing_aside():
-    """Each test has a ledger of its own."""
     ASIDES.clear()
 
 
 def soon():
-    """Time enough."""
     return Deadline.after(30)
 
 
@@ -38,7 +36,6 @@ def put_aside(folder, names, uid, deadline=None):
 
 
 def remove(deadline=None):
-    """Remove what was set aside."""
     return scratch.remove(ASIDES, deadline or soon())
 
 
@@ -54,7 +51,6 @@ def make(place, uid, *files):
 
 
 def names(folder):
-    """All there is, at any depth."""
     return sorted(str(place.relative_to(folder)) for place in folder.rglob("*"))
 
 
@@ -188,7 +184,6 @@ def planted(tmp_path):
 
 
 def put_into(folder, aside, name):
-    """What would not go into that very folder."""
     ASIDES.append(str(aside))
     return scratch.set_aside(str(folder), [name], ALICE, str(aside), soon()).problems
 

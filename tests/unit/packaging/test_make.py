@@ -19,7 +19,6 @@ SHARE = Path(__file__).resolve().parents[3] / "packaging/share"
 
 
 def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
-    """A wheel of that name with these files."""
     file = folder / name
     with zipfile.ZipFile(file, "w") as archive:
         for path, text in files.items():

@@ -55,7 +55,6 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host without Slurm."""
     return Host(tmp_path)
 
 

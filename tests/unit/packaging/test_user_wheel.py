@@ -61,7 +61,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is in the wheel."""
     folder = tmp_path_factory.mktemp("site")
     unpack.unpack([wheel], folder)
     return folder
@@ -69,7 +68,6 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def numpy_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with NumPy and nothing else."""
     folder = tmp_path_factory.mktemp("numpy")
     spec = importlib.util.find_spec("numpy")
     assert spec is not None

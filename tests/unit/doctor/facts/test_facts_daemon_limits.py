@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: whether l
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A host whose slurmd is process 90."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "proc/90").mkdir(parents=True)
     (tmp_path / "proc/90/status").write_text("Name:\tslurmd\nCapBnd:\t000001ffffffffff\n")
@@ -23,7 +22,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def with_v1(root: Path, *controllers: str) -> Path:
-    """The same with these controllers."""
     for one in controllers:
         (root / "sys/fs/cgroup" / one).mkdir()
     return root

@@ -50,7 +50,6 @@ def after(site, shards=0, taken=TAKEN):
 
 
 def values(text, key):
-    """Every value of a key in a text."""
     return ConfText(Path("f"), parse(text, Path("f"))).values(key)
 
 
