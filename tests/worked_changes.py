@@ -34,7 +34,7 @@ class Change:
 
     @property
     def product_files(self) -> tuple[str, ...]:
-        """The files it changes, makes or removes, without tests and documents."""
+        """Return the files that the change touches, without tests and documents."""
         names = {name for pair in _HEAD.findall(self.diff) for name in pair if name != "/dev/null"}
         other = ("tests/", "packaging/docs/", ".github/")
         return tuple(sorted(name for name in names if not name.startswith(other) and Path(name).suffix != ".md"))

@@ -1,4 +1,4 @@
-"""All that a verdict was given, as tests/bench/results/chaos_events.json has it: the verdict can be given again."""
+"""A second verdict on a recorded run, from tests/bench/results/chaos_events.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .verdict import Judgement, judge
 
 
 def judge_again(recorded: Mapping[str, Any]) -> Judgement:
-    """The verdict on what `Chaos.recorded` wrote. Left to the run itself: what was found on its nodes."""
+    """Return the verdict on what `Chaos.recorded` wrote, without what was found on the nodes."""
     done = [
         Done(
             Event(told["at_s"], told["actor"], told["action"], told["lasts_s"], told["which"]),

@@ -1,4 +1,4 @@
-"""What Slurm's accounts keep of a share, and what it is billed: real slurmdbd, and the words of docs/accounting.md."""
+"""Accounts and bills of shares: real slurmdbd, with the examples of docs/accounting.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else none."""
+    """Yield a cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else
+    none."""
     release = request.param
     partitions = (
         f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
@@ -42,7 +43,7 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
 
 @dataclass(frozen=True)
 class Record:
-    """What the accounts keep of a job that has ended."""
+    """The accounts' record of an ended job."""
 
     state: str
     admin_comment: str
@@ -52,7 +53,7 @@ class Record:
 
 
 def ended(cluster: Cluster, job: int) -> Record:
-    """The record of a job. slurmctld sends a job's end a moment after it calls the job completed."""
+    """Wait for the end of a job and return its record. slurmctld sends it a moment after the job is completed."""
     cluster.wait(job)
     argv = ["sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,State,AdminComment,AllocTRES,SubmitLine"]
     fields: list[str] = []

@@ -1,8 +1,7 @@
-"""Agents and a real Prometheus on a real cluster: who sees what, what the sources say, and what is lost with a kill -9.
+"""Agents and a real Prometheus on a real cluster: who sees what, what the sources report, and what kill -9 loses.
 
-On n1 alice has a shared job on one GPU, which once had a larger task; bob has a program of his own on another GPU of
-n1, and a shared job on n2. olga is an operator. Nothing of bob's may reach alice, whatever she asks, opens or connects
-to.
+On n1 alice has a shared job on one GPU, which once had a larger task; bob has his own program on another GPU of n1, and
+a shared job on n2. olga is an operator. Nothing of bob's may reach alice.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Scene:
     alices_job: int
     bobs_job: int
     bobs_gpu: str
-    """UUID of the one on n1 that bob's own program is on."""
+    """UUID of the GPU on n1 that bob's own program uses."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
         return self.cluster.as_user("alice", argv, node=node, timeout=60)
@@ -100,7 +99,7 @@ class Scene:
 
 @dataclass
 class SourceAnswer:
-    """A source's answer, or its sentence."""
+    """A source's answer, or its error message."""
 
     snapshots: dict[str, Snapshot]
     silent: dict[str, str]
@@ -131,7 +130,7 @@ def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], w
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Scene]:
-    """Two users at work, and every agent and Prometheus has seen them."""
+    """Start the work of two users and wait until every agent and Prometheus have seen it."""
     release = request.param
     with Cluster.up(name_for("agent" + release), release, prometheus=True, without=WITHOUT) as cluster:
         if cluster.slurm_release != release:
@@ -159,7 +158,7 @@ def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[S
 
 
 def nothing_of_bob(text: str, scene: Scene) -> None:
-    """No name, number, job, GPU or memory of his."""
+    """Check that the text has no name, number, job, GPU or memory of bob's."""
     for word in ("bob", f'"job":{scene.bobs_job},', scene.bobs_gpu):
         assert word not in text
     assert not re.search(rf"(?<![\d.]){BOB}(?![\d.])", text)  # and not among the digits of a figure
@@ -239,7 +238,7 @@ def test_agents_and_prometheus_say_what_the_socket_says(scene: Scene) -> None:
 
 
 def agreed(scene: Scene, source: str) -> None:
-    """That they say the same, after half a minute at most."""
+    """Wait until both report the same, at most half a minute."""
     end = time.monotonic() + 30
     while True:
         try:
@@ -251,7 +250,7 @@ def agreed(scene: Scene, source: str) -> None:
 
 
 def same(everything: Snapshot, scene: Scene, source: str) -> None:
-    """That the source says of n1 what its agent said before, and lines are its sums."""
+    """Check that the source reports for n1 what its agent reported, and that lines are its sums."""
     found = scene.read(source)
     assert (found.error, found.silent, found.notes) == ("", {}, [])
     seen = found.snapshots["n1"]

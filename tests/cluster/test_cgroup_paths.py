@@ -1,8 +1,8 @@
-"""Whose a process is by its place in cgroup v2, on a real cluster: folders that Slurm made, with a SLUID (26.05) or a
-number in the job's place, and folders that somebody else made and called alike.
+"""The job of a process by its place in cgroup v2, on a real cluster: folders of Slurm's, named by SLUID (26.05) or job
+number, and folders of the same name that somebody else made.
 
-The processes of these tests say nothing about their job: they have left its slurmstepd, and their environment is
-empty. The cgroup is all there is.
+The processes of these tests have left their job's slurmstepd and have an empty environment. Only the cgroup names the
+job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ seen = proc.read_process(int(sys.argv[1]))
 groups = cgroups.JobGroups("n1").read() or ()
 print(seen.job_id, seen.is_own_claim, *sorted((group.job, group.uid) for group in groups))
 """
-"""What a hook knows of a process, and what the sampler knows of the node's jobs."""
+"""What a hook reads of a process, and what the sampler reads of the node's jobs."""
 AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
 JOB = f"srun -n2 bash -c '{AWAY.format(seconds='600$SLURM_PROCID')}; simgpu-task --memory 1G --seconds 600'"
 GIVEN = "/sys/fs/cgroup/given"
@@ -54,7 +54,7 @@ def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 @pytest.fixture
 def job(made: Cluster) -> Iterator[int]:
-    """A job of alice's with two tasks on one GPU, and a process of each that has gone its own way."""
+    """Start a job of alice's with two tasks on one GPU, and a process of each that leaves the job."""
     number = made.sbatch("alice", JOB, "--gres=gpu:1", "-n2")
     made.wait_running(number)
     until(lambda: len(sleepers(made, "600[01]")) == 2, "two processes that went away")
@@ -65,7 +65,7 @@ def job(made: Cluster) -> Iterator[int]:
 
 
 def sleepers(cluster: Cluster, seconds: str) -> list[int]:
-    """Processes that sleep for so long, the youngest last."""
+    """Return the processes that sleep for so long, the youngest last."""
     return [int(pid) for pid in cluster.exec("n1", ["pgrep", "-xf", f"/bin/sleep {seconds}"]).stdout.split()]
 
 
@@ -75,14 +75,14 @@ def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
 
 
 def look(cluster: Cluster, pid: int) -> str:
-    """What our readers say of a process and of the node's jobs."""
+    """Return what our readers report of a process and of the node's jobs."""
     done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)])
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def sluid(cluster: Cluster, job: int) -> str:
-    """What Slurm calls the job besides its number; empty: this release has no such."""
+    """Return the job's SLUID; empty: this release has none."""
     said = cluster.exec("ctl", ["scontrol", "show", "job", "-d", str(job)], check=True).stdout
     found = re.search(r"\bSLUID=(\w+)", said)
     return found[1] if found else ""

@@ -1,4 +1,4 @@
-"""`slurm-share doctor` on real clusters: silent where all is well, and each thing that is broken named with its fix."""
+"""`slurm-share doctor` on real clusters: silent where all is well; every fault is named with its fix."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ pytestmark = pytest.mark.cluster
 STALE = 9101
 OBJECT = "/usr/lib/slurm-share/share_gpu.so"
 KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
-"""What is so on a local cluster on purpose: nodes of two sizes in one partition, and (without --cgroup) no cgroups."""
+"""Findings that a local cluster causes on purpose: nodes of two sizes in one partition, and (without --cgroup) no
+cgroups.
+"""
 CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "mps-version"}
-"""No systemd, no Yama, no persistence mode in the simulated driver, nor the release of its MPS, and no agent."""
+"""Facts that are unknown here: no systemd, no Yama, no persistence mode and no MPS release in the simulated driver, no
+agent.
+"""
 
 
 class Said:
-    """What doctor said."""
+    """The output of doctor."""
 
     def __init__(self, code: int, text: str) -> None:
         self.code = code
@@ -36,7 +40,7 @@ class Said:
         self.json = json.loads(text) if text.startswith("{") else {}
 
     def of(self, outcome: str) -> dict[str, list[str]]:
-        """The sentences of one outcome by check, each with its fix."""
+        """Return the sentences with one outcome by check, each with its fix."""
         found: dict[str, list[str]] = {}
         for one in self.json["findings"]:
             if one["outcome"] == outcome:
@@ -44,7 +48,7 @@ class Said:
         return found
 
     def wrong(self) -> dict[str, list[str]]:
-        """FAIL and WARN, but for what is so on purpose."""
+        """Return FAIL and WARN findings, without those that the cluster causes on purpose."""
         fails, warns = self.of("FAIL"), self.of("WARN")
         return {
             check: [*fails.get(check, ()), *warns.get(check, ())] for check in {**fails, **warns} if check not in KNOWN
@@ -52,7 +56,7 @@ class Said:
 
 
 def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> Said:
-    """`slurm-share doctor --json`. Without cgroups nothing can hold daemons to limits: no finding there."""
+    """Run `slurm-share doctor --json`. Without cgroups it has no finding about limits of daemons."""
     known = () if cluster.cgroup or cluster.cgroup_v2 else ("--except", "daemon-limits")
     done = cluster.exec(host, ["slurm-share", "doctor", "--json", *known, *words], env=env)
     assert "Traceback" not in done.stderr, done.stderr
@@ -62,7 +66,7 @@ def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | No
 
 @pytest.fixture(params=list(RELEASES))
 def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster that is as a site's should be: confined, and with nodes of one kind."""
+    """Yield a cluster set up as a site's should be: confined, with nodes of one kind."""
     try:
         made = Cluster.up(name_for(f"doc{request.param}"), request.param, cgroup=True, nodes=1)
     except Misuse as error:
@@ -111,7 +115,7 @@ TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "opt/slurm-share/libexe
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """n1, which is as new when the test is over."""
+    """Yield n1; restore it afterwards."""
     made = Node(cluster, "n1")
     made.run("tar", "-C", "/", "-cf", "/root/before.tar", *TOUCHED)
     yield made
@@ -129,11 +133,11 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 
 current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
-"""Where Slurm's release makes no difference."""
+"""Marks tests that do not depend on Slurm's release."""
 
 
 def forget_when(node: Node) -> None:
-    """Every job in the ledger came long ago: none is spared because it has only just begun."""
+    """Give every job in the ledger an early start, so that none is spared for having just begun."""
     node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")
 
 
@@ -245,7 +249,7 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
 
 @contextlib.contextmanager
 def wrong_slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """slurm.conf with further lines; waits at the end until no node suffers from them any more."""
+    """Add lines to slurm.conf while the block runs; afterwards wait until all nodes are well."""
     try:
         with slurm_conf(cluster, *lines):
             yield
@@ -359,7 +363,7 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def text_of(cluster: Cluster, name: str, text: str) -> Iterator[None]:
-    """A file beside slurm.conf with another text, for as long as the block lasts."""
+    """Replace a file beside slurm.conf while the block runs."""
     file = cluster.conf / name
     before = file.read_text()
     file.write_text(text)

@@ -1,8 +1,8 @@
-"""What a node must survive: a test for each row of the table of failure modes that a hook can be brought into.
+"""The failures that a node must survive: a test for each row of the table that can be shown with a hook.
 
-Where slurmd cannot be made to do it (an Epilog twice, two hooks at once, a hook that is killed), the installed hooks
-are called as slurmd calls them, on n3; everything else is a real job. A row whose docstring ends with "GPU." shows the
-stand-in's behaviour, and tests/gpu/ has to settle it on a real one.
+Where slurmd cannot be made to do it (an Epilog twice, two hooks at once, a killed hook), the tests run the installed
+hooks on n3 as slurmd does; everything else is a real job. A row whose docstring ends with "GPU." shows the stand-in's
+behaviour; tests/gpu/ tests it on a real GPU.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n3, with two GPUs, whose hooks the tests call themselves."""
+    """Return n3, with two GPUs, whose hooks the tests call themselves."""
     return Node(cluster, "n3")
 
 
 @pytest.fixture(autouse=True)
 def nothing_remains(cluster: Cluster) -> Iterator[None]:
-    """After every test nothing of any job is on n2 or n3, and no node is drained."""
+    """Check after every test that no job is left on n2 or n3, and that no node is drained."""
     for name in ("n2", "n3"):
         Node(cluster, name).forget_log()
     yield
@@ -55,7 +55,7 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 
 def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say: str = "up", times: int = 1) -> int:
-    """A job on n2 that has said `say` so many times."""
+    """Start a job on n2 and wait until it has printed `say` so many times."""
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: said(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
@@ -67,7 +67,7 @@ def said(cluster: Cluster, job: int, user: str = "alice") -> str:
 
 @contextlib.contextmanager
 def killed(node: Node, which: str, job: int, when: str, **options: str | int | None) -> Iterator[None]:
-    """A hook that is killed, once the simulated MPS has been asked `when` and does not answer."""
+    """Kill a hook once it has sent `when` to the simulated MPS, which does not answer."""
     with node.fault("mps_hang", when):
         pid = node.background(node.hook_argv(which, job, **options))  # type: ignore[arg-type]
         until(lambda: f"Cmd:{when}" in node.run("bash", "-c", f"cat {USER}/mps/*/*/logs/control.log").stdout, when)
@@ -422,7 +422,7 @@ def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, nod
 
 @pytest.fixture
 def twelve(node: Node) -> Iterator[list[str]]:
-    """The UUIDs of n3's GPUs, of which it has twelve for the length of a test."""
+    """Give n3 twelve GPUs for the test; yield their UUIDs."""
     node.run("simgpu-init", "12", "--replace")
     yield [node.uuid(gpu) for gpu in range(12)]
     node.run("simgpu-init", "2", "--replace")
@@ -500,7 +500,7 @@ def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node
 
 @pytest.fixture(scope="module")
 def mixed(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose node n2 has no GPUs, in the same partition as n1."""
+    """Yield a cluster whose node n2 has no GPUs, in the same partition as n1."""
     line = "NodeName=n2 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000"
     with Cluster.up(name_for("mixed"), nodes=2, slurm_conf_extra=line) as made:
         yield made
@@ -581,7 +581,7 @@ def test_row_22_srun_cannot_change_the_share_of_its_job(cluster: Cluster) -> Non
 
 @pytest.fixture
 def other_epilog(cluster: Cluster) -> Iterator[None]:
-    """A folder of Epilogs, in which another script runs before ours and fails."""
+    """Configure a folder of Epilogs in which another script fails before ours."""
     slurm_conf = cluster.conf / "slurm.conf"
     before = slurm_conf.read_text()
     folder = cluster.conf / "epilog.d"
@@ -603,7 +603,7 @@ def other_epilog(cluster: Cluster) -> Iterator[None]:
 
 
 def reconfigure(cluster: Cluster) -> None:
-    """The daemons read their configuration anew."""
+    """Make the daemons read their configuration again."""
     cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
     until(lambda: "idle" in cluster.status().nodes["n1"], "nodes that answer")
 
@@ -629,7 +629,7 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
 
 @pytest.fixture
 def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
-    """Folders of Prologs and Epilogs, each with a link to our hook in it, as a package puts it there."""
+    """Configure folders of Prologs and Epilogs, each with a link to our hook, as a package installs it."""
     slurm_conf = cluster.conf / "slurm.conf"
     before = slurm_conf.read_text()
     folders = {which: cluster.conf / f"{which}.d" for which in ("prolog", "epilog")}
@@ -668,7 +668,7 @@ def not_executable(folder: Path) -> None:
 
 
 def read_me(folder: Path) -> None:
-    """A file beside ours that is nothing to run."""
+    """Add a file that cannot be executed beside ours."""
     (folder / "README").write_text("Prologs of this site\n")
 
 
@@ -729,7 +729,7 @@ sys.exit(hook.returncode)"""
 
 @pytest.fixture(scope="module")
 def run_in_job(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose Prolog runs inside the job."""
+    """Yield a cluster whose Prolog runs inside the job."""
     with Cluster.up(name_for("runinjob"), nodes=1, slurm_conf_extra="PrologFlags=Alloc,Contain,RunInJob") as made:
         yield made
 
@@ -844,7 +844,7 @@ def test_row_29_the_screen_shows_the_limit_that_the_task_has(cluster: Cluster) -
 
 @pytest.fixture(scope="module")
 def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Our plugin, built for a Slurm release that no cluster here runs."""
+    """Return our plugin, built for a Slurm release that no cluster here runs."""
     include = tmp_path_factory.mktemp("other")
     shutil.copytree("/usr/include/slurm", include / "slurm")
     version = include / "slurm/slurm_version.h"
@@ -857,7 +857,7 @@ def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @contextlib.contextmanager
 def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
-    """This object in the place of ours, on every host."""
+    """Replace our plugin on every host with this object."""
     (cluster.conf / "other.so").write_bytes(object_file)
     file = cluster.conf / "plugstack.conf"
     before = file.read_text()
@@ -1090,7 +1090,7 @@ USERS_OPTIONS = "mode=0711,size=64m,nr_inodes=64k,nosuid,nodev,noexec"
 
 
 def file_system(node: Node, path: str) -> str:
-    """The device of the file system that a path is on."""
+    """Return the device of the file system that a path is on."""
     return node.run("stat", "-c", "%d", path).stdout
 
 
@@ -1132,7 +1132,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
 
 
 def set_users_folder(node: Node, name: str) -> None:
-    """The folder of users' files that the installed release knows; `.`: the state folder itself, as it once was."""
+    """Mount the users' folder of the installed release; `.`: the state folder itself, as in earlier releases."""
     file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/core/names.py").stdout.strip()
     done = node.run("sed", "-i", f's/^USER_FOLDER = .*/USER_FOLDER = "{name}"/', file)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Without PrologFlags=Alloc: a node learns of a job with the job's first step there, wherever and whatever that is."""
+"""Shares without PrologFlags=Alloc: a node learns of a job with the job's first step there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slurm_share.core import names
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 SLOT = "bash -c 'echo slot $SLURM_SHARE_SLOT of $SLURM_SHARE_SLOTS on $SLURMD_NODENAME; env | sed -n /SPANK_/p'"
-"""Says a task's slot, and what of the option is left in its environment: nothing."""
+"""Prints a task's slot and what is left of the option in its environment: nothing."""
 
 
 @pytest.fixture
 def nodes(cluster: Cluster) -> Iterator[tuple[Node, Node]]:
-    """The two nodes with two GPUs, which stay in service."""
+    """Yield the two nodes with two GPUs, which stay in service."""
     here = Node(cluster, "n2"), Node(cluster, "n3")
     for node in here:
         node.forget_log()

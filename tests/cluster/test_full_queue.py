@@ -1,5 +1,4 @@
-"""The dashboard on a cluster that is full, and loses a node: what waits is on the screen, and what was silent comes
-back."""
+"""The dashboard on a full cluster that loses a node: pending jobs are shown, and silent nodes come back."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
         assert screen.row(str(held), "alice")[5] == "?"
 
         def starts() -> bool:
-            """The scheduler has thought of it, and the screen asks again."""
+            """Wait until the scheduler has predicted a start and the screen has asked again."""
             screen.press("F5")
             row = screen.row(str(waits[0]), "alice")
             # "14:05", and "24.11. 00:05" of another day

@@ -63,13 +63,13 @@ Series = list[tuple[dict[str, str], str]]
 DATA_S = 60.0
 OF_AGENTS_DOWN = {"SlurmShareAgentDown", "SlurmShareNoAgents"}
 LATER_S = {"SlurmShareSamplesStale": 200.0}
-"""Asked as of that much later: the samples have that age then."""
+"""Ask as of so much later: the samples then have that age."""
 BY_PROMTOOL_ALONE = {
     "SlurmShareSamplesFail": "a driver of the local cluster does not fail so",
     "SlurmShareNodeProblem": "the same",
     "SlurmShareVersionsDiffer": "takes another release on a node",
 }
-"""Alerts whose condition is not made here, with the reason; `promtool test rules` has them all."""
+"""Alerts whose condition is not made here, with the reason; `promtool test rules` tests all of them."""
 
 
 @dataclass
@@ -79,13 +79,13 @@ class Scene:
     cluster: Cluster
 
     def ask(self, wanted: Mapping[str, tuple[str, float]]) -> dict[str, Series]:
-        """Each expression's answer, asked that many seconds later than now."""
+        """Return each expression's answer, as of that many seconds later than now."""
         done = self.cluster.exec("ctl", [PYTHON, "-c", ASK], input=json.dumps(wanted))
         assert done.returncode == 0, done.stderr
         return {key: [(one, value) for one, value in rows] for key, rows in json.loads(done.stdout).items()}
 
     def answered(self, wanted: Mapping[str, tuple[str, float]], what: str) -> dict[str, Series]:
-        """The answers, once each has data; else it is said which have none."""
+        """Return the answers once each has data; otherwise fail and name those without."""
         found: dict[str, Series] = {}
         missing = dict(wanted)
 
@@ -105,7 +105,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(can_make_clusters: None) -> Iterator[Scene]:
-    """Everybody is at work, and Prometheus has our rules."""
+    """Start all jobs and Prometheus with our rules."""
     with Cluster.up(name_for("grafana"), prometheus=True) as cluster:
         n1, n3 = Node(cluster, "n1"), Node(cluster, "n3")
         for file, text in (("prometheus.yml", PROMETHEUS), (ALERTS.name, ALERTS.read_text())):
@@ -129,7 +129,7 @@ def scene(can_make_clusters: None) -> Iterator[Scene]:
 
 
 def without_zero(expression: str) -> str:
-    """The expression without the 0 that it says where nothing is found: what it looks for has to be found here."""
+    """Return the expression without the 0 that it gives if it finds nothing: here it has to find something."""
     return expression.removesuffix(ZERO)
 
 

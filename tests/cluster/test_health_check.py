@@ -20,12 +20,12 @@ LOCK = "/run/slurm-share-health.lock"
 MARK = "slurm-share-health: "
 LINES = (f"HealthCheckProgram={PROGRAM}", "HealthCheckInterval=2", "HealthCheckNodeState=CYCLE,ANY")
 NHC = 'die() { echo "$@"; exit 1; }; . /tmp/slurm-share.nhc; check_slurm_share && echo passed'
-"""As NHC calls a check: `die` with an exit code and a sentence drains the node."""
+"""Runs the check as NHC does: `die` with an exit code and a sentence drains the node."""
 
 
 @pytest.fixture
 def nodes(cluster: Cluster) -> Iterator[list[Node]]:
-    """Nodes with the programs; afterwards all of them are in service again."""
+    """Yield nodes with the programs; return all of them to service afterwards."""
     made = [Node(cluster, name) for name in ("n1", "n2", "n3")]
     for node in made:
         put(node, "slurm-share-health", PROGRAM)
@@ -45,7 +45,7 @@ def put(node: Node, example: str, path: str) -> None:
 
 
 def state(node: Node) -> tuple[str, str]:
-    """A node's state and its reason, as slurmctld has them."""
+    """Return a node's state and reason from slurmctld."""
     said = node.run("scontrol", "-o", "show", "node", node.name).stdout
     found = re.search(r" State=(\S+)", said)
     reason = re.search(r" Reason=(.*?)(?: \[\w+@\S+\])?$", said.strip())
@@ -59,7 +59,7 @@ def drained(node: Node) -> bool:
 
 @contextlib.contextmanager
 def doctor(node: Node, code: int, *lines: str) -> Iterator[None]:
-    """The program asks another doctor, which says that."""
+    """Replace doctor with one that prints this."""
     text = "".join(f"echo '{line}'\n" for line in lines)
     (node.cluster.root(node.name) / "tmp/doctor").write_text(f"#!/bin/sh\n{text}exit {code}\n")
     node.run("chmod", "755", "/tmp/doctor")
@@ -71,7 +71,7 @@ def doctor(node: Node, code: int, *lines: str) -> Iterator[None]:
 
 
 def health(node: Node, *words: str) -> tuple[int, str]:
-    """The program as slurmd starts it: exit code and what it says."""
+    """Run the program as slurmd starts it; return exit code and output."""
     done = node.run("env", "-i", f"SLURMD_NODENAME={node.name}", PROGRAM, *words)
     return done.returncode, (done.stdout + done.stderr).strip()
 

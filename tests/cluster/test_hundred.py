@@ -1,4 +1,4 @@
-"""A hundred parts of GPUs on three nodes, beside another user's: never too many on a GPU, never two users on a node."""
+"""A hundred shares on three nodes beside another user's jobs: never too many on a GPU, never two users on a node."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ for pid in $(pgrep -x simgpu-task); do
     echo "$(stat -c %U /proc/$pid) $(tr '\\0' '\\n' </proc/$pid/environ \
         | sed -n 's/^SLURM_SHARE_GPU_UUID=//p; s/^SLURM_SHARE_SLOT=//p' | sort | tr '\\n' ' ')"
 done 2>/dev/null"""
-"""Who runs where at this moment, from the kernel: user, slot and GPU of every task on a node."""
+"""Prints user, slot and GPU of every task on a node, from the kernel."""
 
 
 @dataclass
 class Seen:
-    """What the looks at the nodes have found."""
+    """What was found on the nodes."""
 
     most: Counter[str] = field(default_factory=Counter)
     """The most tasks at once, by GPU."""
@@ -55,7 +55,7 @@ class Seen:
 
 @contextlib.contextmanager
 def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
-    """These at work, each in a thread, for as long as the block lasts."""
+    """Run these, each in a thread, while the block runs."""
     over = threading.Event()
     threads = [threading.Thread(target=work, args=(over,)) for work in works]
     for thread in threads:
@@ -78,7 +78,7 @@ def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
 
 
 def submit(cluster: Cluster, user: str, elements: int) -> int:
-    """An array of parts; each element runs for a second or two."""
+    """Submit an array of shares; each element runs for a second or two."""
     script = "srun simgpu-task --memory 500M --seconds $((1 + SLURM_ARRAY_TASK_ID % 2)) || exit $?"
     options = [f"--array=1-{elements}", f"--share-gpu={SHARE}", "--gres=gpu:1", "-n1", "--mem=200", "-o", "part-%a.out"]
     options.append("--no-requeue")  # a second run of what was killed would begin two minutes later
@@ -90,7 +90,8 @@ def states(cluster: Cluster, job: int) -> Counter[str]:
 
 
 def assert_nothing_is_left(cluster: Cluster, *, next_job: bool = False) -> None:
-    """No job, no process, no file of a share on any node, and all of them in service. `next_job`: after one more."""
+    """Check that no job, process or file of a share is left and all nodes are in service. `next_job`: after one more
+    job."""
     cluster.settle(120)
     try:
         until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
@@ -130,8 +131,7 @@ def has_ended(cluster: Cluster, job: int) -> bool:
 
 
 def disturb(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callable[[threading.Event], None]:
-    """kill -9 of a task, an MPS process or slurmd, on some node, again and again; slurmd is started anew, as systemd
-    would."""
+    """Kill a task, an MPS process or slurmd on some node, again and again; start slurmd again, as systemd would."""
     victims = {
         "task": "pgrep -x simgpu-task | shuf -n1",
         "mps": "pgrep -x nvidia-cuda-mps | shuf -n1",

@@ -1,4 +1,4 @@
-"""srun inside an allocation that shares, on real daemons: from a shell that is no step, and on unlike nodes."""
+"""srun inside an allocation that shares: from a shell outside any step, and on unlike nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TASK = "bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME ${SLURM_SHARE_SLOT-non
 OPTION = "_SLURM_SPANK_OPTION_share_gpu_share_gpu"
 UNLIKE = "one srun cannot give each node its own number of tasks"
 GIVEN = ("SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP")
-"""What a plain srun needs, and the batch or interactive step sets."""
+"""Variables that a plain srun needs and that the batch or interactive step sets."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def tasks(output: str) -> list[Task]:
 
 
 def nodes(output: str) -> dict[str, int]:
-    """How many tasks ran on each node; those without a slot do not count."""
+    """Return how many tasks with a slot ran on each node."""
     return dict(Counter(task.node for task in tasks(output) if task.slot != "none"))
 
 
 def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[str]:
-    """A command of salloc's, which runs on the login host."""
+    """Run a command in salloc, on the login host."""
     argv = ["salloc", *options, "bash", "-c", command]
     return cluster.as_user("alice", argv, timeout=60)
 
@@ -63,7 +63,7 @@ def allocation(cluster: Cluster, *options: str) -> Iterator[int]:
 
 
 def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -> CompletedProcess[str]:
-    """srun as the shell of that job's salloc starts it."""
+    """Run srun as the shell of that job's salloc starts it."""
     environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_NUM_NODES": str(count), "SLURM_NNODES": str(count), OPTION: "2"}
     environ |= {f"SLURM_SPANK_{OPTION}": "2", "SLURM_SPANK_SHARE_GPU": "2", **more}
     return cluster.as_user("alice", ["srun", *words], env=environ, timeout=60)
@@ -74,7 +74,7 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster without use_interactive_step: the shell of salloc is on the login host."""
+    """Yield a cluster without use_interactive_step: the shell of salloc is on the login host."""
     release = request.param
     extra = "LaunchParameters=mpir_use_nodeaddr\n"
     with Cluster.up(name_for("shell" + release), release, slurm_conf_extra=extra, without=WITHOUT) as made:
@@ -196,7 +196,7 @@ def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> Non
 
 
 def batch(cluster: Cluster, sruns: list[str], *options: str) -> list[str]:
-    """What each of these lines of a batch script said, its exit code last."""
+    """Return what each line of a batch script printed, with its exit code last."""
     script = "\n".join(f"{line} 2>&1; echo rc $?; echo ---" for line in sruns)
     job = cluster.sbatch("alice", script, "--share-gpu=2", *options)
     cluster.wait(job)
@@ -264,7 +264,7 @@ def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: 
 
 
 def questions(cluster: Cluster) -> int:
-    """How often slurmctld was asked about one job."""
+    """Return how often slurmctld was asked about one job."""
     said = cluster.exec("ctl", ["sdiag"], check=True).stdout
     found = re.search(r"REQUEST_JOB_INFO_SINGLE\s.*?count:(\d+)", said)
     return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""`slurm-share install` on real daemons: a site that knows nothing of us, before, with, and without our lines again."""
+"""`slurm-share install` on real daemons: a site before our lines, with them, and after their removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"install-{name}")) for name in RELEASES]
 )
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with our packages on every host and none of our lines in Slurm's files."""
+    """Yield a cluster with our packages on every host and none of our lines in Slurm's files."""
     release = request.param
     with Cluster.up(name_for(f"install{release}"), release, nodes=1) as made:
         if made.slurm_release != release:
@@ -31,7 +31,7 @@ def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
 
 @pytest.fixture
 def before(site: Cluster) -> Iterator[dict[str, bytes]]:
-    """The site's files; after every test they are these again, and Slurm is as well as it was."""
+    """Yield the site's files; restore them after every test."""
     was = files(site)
     yield was
     site.cancel_all()
@@ -163,7 +163,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
 
 
 def of_another_release(plugin: bytes, version: str) -> bytes:
-    """The object with the number of a Slurm that it was not built for."""
+    """Return the object with the number of a Slurm that it was not built for."""
     major, minor, micro = (int(part) for part in version.split(".")[:3])
     built = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
     assert built in plugin
@@ -422,7 +422,7 @@ def test_a_slurm_that_is_elsewhere_is_found(site: Cluster, before: dict[str, byt
 
 
 def restart(cluster: Cluster) -> None:
-    """slurmctld ends, and starts with the files as they are."""
+    """Stop slurmctld and start it with the files as they are."""
     script = "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"
     cluster.exec("ctl", ["bash", "-ec", script], check=True)
     up = ["bash", "-c", "scontrol ping | grep -q 'is UP'"]

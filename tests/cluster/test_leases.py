@@ -1,4 +1,4 @@
-"""Slots on real slurmstepds: who gets which, what happens when somebody dies, and what the job's output says of it."""
+"""Slots on real slurmstepds: who gets which, what happens when a process dies, and what the job's output reports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OTHERS = "held by other steps of the job"
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it."""
+    """Check after each test that no node is drained."""
     yield
     cluster.cancel_all()
     until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
 
 
 def run(cluster: Cluster, script: str, *options: str) -> str:
-    """The output of a job of alice's on n2, with four tasks on each of two GPUs unless `options` say otherwise."""
+    """Run a job of alice's on n2 and return its output; four tasks on each of two GPUs unless `options` differ."""
     job = cluster.sbatch("alice", script, "-wn2", *(options or ("--share-gpu=4",)))
     cluster.wait(job)
     return cluster.output(job)
 
 
 def start(cluster: Cluster, script: str, *, tasks: int) -> int:
-    """A job of alice's on n2 whose script's tasks say `task`; returns when so many of them have."""
+    """Start a job of alice's on n2 and wait until so many of its tasks have printed `task`."""
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=4")
     out = ["cat", f"/home/alice/slurm-{job}.out"]
     until(lambda: len(slots(cluster.exec("login", out).stdout)) >= tasks, f"{tasks} tasks of job {job}")
@@ -44,14 +44,14 @@ def start(cluster: Cluster, script: str, *, tasks: int) -> int:
 
 
 def step(cluster: Cluster, job: int, tasks: int, command: str = TASK) -> tuple[list[int], str]:
-    """A further step of a running job, started from the login host: the slots its tasks got, and all that was said."""
+    """Run a further step of a running job from the login host; return its tasks' slots and all output."""
     argv = ["srun", "-Q", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
     done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=120)
     return slots(done.stdout), done.stdout + done.stderr
 
 
 def tasks(output: str) -> list[tuple[int, int, str]]:
-    """(rank, slot, GPU) of each task that ran `TASK`, by rank."""
+    """Return (rank, slot, GPU) of each task that ran `TASK`, by rank."""
     found = re.findall(r"^task (\d+) (\d+) (\S+)", output, re.MULTILINE)
     return sorted((int(rank), int(slot), gpu) for rank, slot, gpu in found)
 
@@ -143,7 +143,7 @@ BINDINGS = [
 
 
 def bound(cluster: Cluster) -> None:
-    """Every row of BINDINGS in one job: each task's slot is on the GPU that Slurm gave it."""
+    """Run every row of BINDINGS in one job: each task's slot must be on the GPU that Slurm gave it."""
     echo = (
         "echo on $CUDA_VISIBLE_DEVICES $SLURM_SHARE_SLOT; for i in 0 1; do echo x 2>&1 > /dev/nvidia$i; done; sleep .3"
     )

@@ -1,4 +1,4 @@
-"""llload on a real cluster: beside what squeue, gpustat and `slurm-share status` say, and with a node that is lost."""
+"""llload on a real cluster against squeue, gpustat and `slurm-share status`, and with a lost node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def empty_queue(cluster: Cluster) -> Iterator[None]:
 
 
 def steps(cluster: Cluster) -> list[str]:
-    """The steps that llload has in alice's jobs now."""
+    """Return the steps that llload has in alice's jobs now."""
     said = cluster.as_user("alice", STEPS, check=True).stdout
     return [line.split()[0] for line in said.splitlines() if line.endswith(" llload")]
 
@@ -35,7 +35,7 @@ def survey(cluster: Cluster, *words: str) -> Any:
 
 
 def gpustat(cluster: Cluster, node: str) -> Any:
-    """Per UUID: (memory used, processes), by a program that knows nothing of us; without MPS's own servers."""
+    """Return (memory used, processes) by UUID from gpustat, without MPS servers."""
     answer = json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)
     return {
         gpu["uuid"]: (

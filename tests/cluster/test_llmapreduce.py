@@ -1,4 +1,4 @@
-"""`llmapreduce` on real slurmctld and slurmd: every option, and the files that come of it."""
+"""`llmapreduce` on real slurmctld and slurmd: every option, and the files it makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ printf 'with' > "$2"; printf ' <%s>' "$@" >> "$2"; echo >> "$2"
 cat "$1"/* >> "$2"
 """
 ALL = [f"f{number:02}" for number in range(1, 17)]
-"""Names of the sixteen inputs of LLSC's pictures, and what is in them."""
+"""Names and contents of the sixteen inputs of LLSC's pictures."""
 _numbers = itertools.count(1)
 
 
@@ -47,7 +47,7 @@ class Place:
         return done.returncode, done.stdout + done.stderr
 
     def sh(self, script: str) -> str:
-        """The same in the folder; it has to end well."""
+        """Run a shell script in the folder; it must end with 0."""
         code, text = self.bash(f"cd {self.path} || exit\n{script}")
         assert code == 0, text
         return text
@@ -68,12 +68,12 @@ class Place:
         return sorted(self.sh(f"cd {folder} && find . -type f").replace("./", "").split())
 
     def outputs(self, folder: str = "out") -> dict[str, dict[str, str]]:
-        """What each start of the mapper said, by its input."""
+        """Return what each start of the mapper printed, by input."""
         lines = self.sh(f"cat {folder}/*").splitlines()
         return {line.split()[0]: dict(word.partition("=")[::2] for word in line.split()[1:]) for line in lines}
 
     def ranks(self, folder: str = "out") -> list[int]:
-        """The process that each of the sixteen inputs went to."""
+        """Return the rank that processed each of the sixteen inputs."""
         found = self.outputs(folder)
         assert sorted(found) == ALL
         return [int(found[name]["rank"]) for name in ALL]
@@ -506,7 +506,7 @@ def _spoiled() -> dict[str, Place]:
 
 @pytest.fixture
 def spoiled(cluster: Cluster, _spoiled: dict[str, Place]) -> Place:
-    """One place for all mistakes: none of them leaves anything."""
+    """Yield one folder for all mistakes: none of them may leave anything."""
     if cluster.slurm_release not in _spoiled:
         place = Place(cluster)
         place.sh("mkdir empty; echo > blank; echo 'a \"b' > quote")
@@ -526,7 +526,7 @@ def test_help_and_version(place: Place) -> None:
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
 def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster with accounting, where alice may have six CPUs."""
+    """Yield a cluster with accounting, where alice may have six CPUs."""
     release = request.param
     with Cluster.up(name_for("mracct" + release), release, accounting=True, without=WITHOUT) as made:
         if made.slurm_release != release:

@@ -1,4 +1,4 @@
-"""llstat, llkill and llfree on a real cluster, beside what squeue and sinfo say in their own words."""
+"""llstat, llkill and llfree on a real cluster against squeue and sinfo."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
 
 
 def queue_of(cluster: Cluster, user: str, *words: str) -> dict[str, dict]:  # type: ignore[type-arg]
-    """What llstat --json says to a user, by job."""
+    """Return what llstat --json shows a user, by job."""
     said = cluster.as_user(user, ["llstat", "--json", *words], check=True).stdout
     return {job["id"]: job for job in json.loads(said)["jobs"]}
 
 
 def ids(cluster: Cluster) -> list[str]:
-    """Jobs that are not on their way out, as squeue lists them."""
+    """Return the jobs in squeue that are not completing."""
     said = cluster.exec("ctl", ["squeue", "-h", "-r", "-t", "PD,R", "-o", "%i"], check=True).stdout
     return sorted(said.split())
 
@@ -168,7 +168,7 @@ def test_llkill_of_a_user_is_slurms_to_allow(cluster: Cluster) -> None:
 
 
 def free(cluster: Cluster) -> dict[tuple[str, str], list[int]]:
-    """{(partition, GPUs of a node): the numbers of its row}."""
+    """Return the numbers of each row by (partition, GPUs of a node)."""
     first, *lines = cluster.as_user("alice", ["llfree", "--hide-header"], check=True).stdout.splitlines()
     assert first == f"LLGrid: demo (running slurm {cluster.slurm_version})"
     rows = [line.split() for line in lines]

@@ -1,4 +1,4 @@
-"""`llsub` on real clusters: what it refuses, what it submits, and what came of it."""
+"""`llsub` on real clusters: refusals, submissions and results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SLOW = """#!/bin/bash
 [ $((LLSUB_TASK % 2)) = 0 ] || [ -e go ] || exec sleep 300
 echo ran >> ran.$LLSUB_TASK
 """
-"""exec: Slurm tells each process of a step to end, one by one, and a shell whose sleep is ended first would go on."""
+"""exec: Slurm ends each process of a step, one by one, and a shell whose sleep ended first would go on."""
 
 
 @pytest.fixture(autouse=True)
 def clean_folder(cluster: Cluster) -> Iterator[None]:
-    """An empty folder of alice's with the scripts in it; no process of hers is left on a node afterwards."""
+    """Yield an empty folder of alice's with the scripts; check afterwards that no process of hers is left on a node."""
     cluster.as_user("alice", f"rm -rf {HOME}; mkdir {HOME}", check=True)
     for name, text in (("task.sh", TASK), ("slow.sh", SLOW)):
         cluster.as_user("alice", f"cat > {HOME}/{name}; chmod +x {HOME}/{name}", input=text, check=True)
@@ -359,7 +359,7 @@ def test_a_shell_on_a_whole_node_has_all_of_it(cluster: Cluster) -> None:
 
 
 def shell(cluster: Cluster, words: str) -> str:
-    """What a login shell that llsub opens on a terminal says of its GPUs and CPUs."""
+    """Return what a login shell of llsub prints on a terminal about its GPUs and CPUs."""
     ask = "echo gpus=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE\nexit\n"
     line = f'script -qec "llsub {words}" /dev/null'
     return cluster.as_user("alice", line, input=ask, timeout=60).stdout

@@ -1,4 +1,4 @@
-"""The local cluster itself: it is a real Slurm, its hosts are hosts, and nothing of it stays behind."""
+"""The local cluster itself: a real Slurm whose hosts are separate and which leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BARE = ("python", "plugin", "simgpu")
 
 
 def traces(name: str) -> dict[str, object]:
-    """What a cluster could leave on the machine. A namespace lives by its processes, and by mounts of it."""
+    """Return what a cluster could leave on the machine. Processes and mounts keep a namespace alive."""
     return {
         "processes": sorted(building.processes(name)),
         "mounts": Path("/proc/self/mounts").read_text(),
@@ -57,7 +57,7 @@ def traces(name: str) -> dict[str, object]:
 
 
 def namespaces_of(pids: Iterable[int]) -> set[str]:
-    """The namespaces of these processes that are not our own."""
+    """Return the namespaces of these processes that are not our own."""
     spaces = set()
     for pid in pids:
         for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup"):
@@ -71,7 +71,7 @@ def namespaces_of(pids: Iterable[int]) -> set[str]:
 
 
 def processes_started_before(moment_s: float) -> list[int]:
-    """Pids of processes older than that; seconds after boot, as /proc/PID/stat counts them in ticks."""
+    """Return PIDs of processes started before that many ticks after boot (/proc/PID/stat)."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -84,7 +84,7 @@ def processes_started_before(moment_s: float) -> list[int]:
 
 
 def assert_gone(name: str, before: dict[str, object]) -> None:
-    """Nothing of the cluster is on the machine: it looks as it did before."""
+    """Check that nothing of the cluster is left on the machine."""
     assert before["processes"] == before["cgroups"] == before["run"] == []
     assert traces(name) == before
 
@@ -629,7 +629,7 @@ def test_nvml_inside_shows_the_simulated_gpus(cluster: Cluster) -> None:
 
 @pytest.fixture
 def own_name(can_make_clusters: None) -> Iterator[str]:
-    """A name for a cluster this test makes; taken down whatever happens."""
+    """Yield a name for a cluster that this test makes; take it down afterwards."""
     name = name_for("own")
     yield name
     take_down(name)

@@ -1,9 +1,8 @@
-"""The ways in which sites set Slurm up, release by release: on each of them what people do first.
+"""Profiles of Slurm by release, each with the checks of everyday use.
 
-The whole suite runs on clusters of the usual kind, without cgroups and with munge. Here are the others. Every day it is
-one cluster with all of them at once, on the newest release, for the quicker checks; with SLURM_SHARE_MATRIX=full it is
-one for each release and profile, and all checks. tests/releases.sh runs these, and makes packaging/docs/releases.md of
-what they found.
+The other tests run on clusters of the usual kind, without cgroups and with munge. Here one cluster with all profiles
+together, on the newest release, gets the quicker checks; SLURM_SHARE_MATRIX=full makes one for each release and
+profile, with all checks. tests/releases.sh runs these and writes packaging/docs/releases.md.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 PARTITION = "PartitionName=gpu Nodes=n1,n2 Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP"
 WITNESS = "/etc/slurm/witness"
-"""A Prolog that keeps what slurmd told it, and then is ours."""
+"""A Prolog that writes down what slurmd sets and then runs ours."""
 WITNESS_TEXT = """\
 #!/bin/bash
 echo "$SLURM_JOB_ID $CUDA_VISIBLE_DEVICES" >>/run/witness
@@ -39,9 +38,9 @@ class Profile:
     """A way to set Slurm up."""
 
     options: Mapping[str, object] = field(default_factory=dict)
-    """Of the local cluster."""
+    """Options of the local cluster."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Lines of slurm.conf, release by release."""
+    """Lines of slurm.conf by release."""
 
 
 PROFILES = {
@@ -57,7 +56,7 @@ PROFILES[TOGETHER] = Profile(
     {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
 )
 PROFILES[V2] = Profile({"cgroup_v2": True})
-"""Not among those together: a job is in one kind of cgroup."""
+"""Not in the profile of all together: a job is in one kind of cgroup."""
 EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
 KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
@@ -71,7 +70,7 @@ KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL e
     ],
 )
 def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tuple[str, Cluster]]:
-    """The profile's name, and a cluster of its kind."""
+    """Return the profile's name and a cluster of that profile."""
     release, _, name = request.param.partition("-")
     profile = PROFILES[name]
     extra = profile.conf.get(release, "")
@@ -87,7 +86,7 @@ def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tu
 
 @pytest.fixture
 def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
-    """The cluster; after every test its nodes are idle, and nothing of any job is on them."""
+    """Yield the cluster; check after every test that its nodes are idle and empty."""
     cluster = kind[1]
     yield cluster
     cluster.cancel_all()
@@ -177,7 +176,7 @@ def test_itself(kind: tuple[str, Cluster], made: Cluster) -> None:
 
 
 def _cgroup(cluster: Cluster) -> None:
-    """A task is in Slurm's group, and a GPU that is not the job's is not its to open."""
+    """Check that a task is in Slurm's cgroup and cannot open a GPU of another job."""
     script = "srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'"
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
     cluster.wait(job)
@@ -189,8 +188,8 @@ def _cgroup(cluster: Cluster) -> None:
 
 
 def _cgroup2(cluster: Cluster) -> None:
-    """A task's folder has the job's SLUID (26.05) or its number, and our sampler knows by it whose the task is; a GPU
-    that is not the job's is not its to open."""
+    """Check that a task's folder has the job's SLUID (26.05) or number, that our sampler finds its owner by it, and
+    that it cannot open a GPU of another job."""
     script = """srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'
         srun -n1 simgpu-task --memory 100M --seconds 120"""
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
@@ -220,7 +219,7 @@ def _cgroup2(cluster: Cluster) -> None:
 
 
 def _contain(cluster: Cluster) -> None:
-    """The Prolog runs, and a step of Slurm's own is there, as soon as the job has its node."""
+    """Check that Prolog and Slurm's own step start as soon as the job has its node."""
     before = Node(cluster, "n2").log()
     steps = "sleep 1; squeue -s -h -j $SLURM_JOB_ID -o %i"
     done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps])
@@ -230,7 +229,7 @@ def _contain(cluster: Cluster) -> None:
 
 
 def _auth(cluster: Cluster) -> None:
-    """Nobody has munge, and Slurm knows who asks."""
+    """Check that no host has munge and that Slurm knows the caller."""
     settings = cluster.exec("login", ["scontrol", "show", "config"], check=True).stdout
     assert re.search(r"^AuthType\s+= auth/slurm$", settings, re.MULTILINE)
     assert re.search(r"^CredType\s+= auth/slurm$", settings, re.MULTILINE)
@@ -241,7 +240,7 @@ def _auth(cluster: Cluster) -> None:
 
 
 def _uuids(cluster: Cluster) -> None:
-    """26.05 calls a GPU by its UUID in Prolog, 24.11 by its number; the share is the same."""
+    """Check that Prolog gets UUIDs in 26.05 and numbers in 24.11, and that the share is the same."""
     node = Node(cluster, "n2")
     job = cluster.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
     assert cluster.wait(job) == "COMPLETED"
@@ -252,7 +251,7 @@ def _uuids(cluster: Cluster) -> None:
 
 
 def _exclusive(cluster: Cluster) -> None:
-    """Slurm itself keeps a second user from the node, and lets the same one in."""
+    """Check that Slurm keeps a second user from the node and lets the same user in."""
     start(cluster, "--gres=gpu:1", "-n1")
     again = cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")
     assert cluster.wait(again) == "COMPLETED"

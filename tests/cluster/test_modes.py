@@ -1,4 +1,4 @@
-"""The mode is the lesser of the controller's and the node's, whichever is switched first, with jobs in both states."""
+"""The mode is the lesser of the controller's and the node's, whichever is switched first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def n2(cluster: Cluster) -> Node:
 
 @contextlib.contextmanager
 def own_configuration(node: Node, *lines: str) -> Iterator[None]:
-    """A config.toml of this node's own: that of the other hosts with these lines in place of those with their keys."""
+    """Give this node a config.toml that differs from that of other hosts in these lines."""
     folder = node.cluster.root(node.name) / "var/own"
     folder.mkdir(exist_ok=True)
     keys = tuple(line.split(" =")[0] for line in lines)
@@ -149,18 +149,18 @@ SEQUENCES = [
     ("ctl off", "n2 off", "n2 on", "ctl on"),
     ("n2 off", "ctl off", "ctl on", "n2 on"),
 ]
-"""Who switches what, one after the other."""
+"""Orders in which the mode is switched on the hosts."""
 
 
 def switch(cluster: Cluster, host: str, word: str, *options: str, code: int = 0) -> str:
-    """What `slurm-share off` or `on` says there."""
+    """Run `slurm-share off` or `on` there and return its output."""
     done = cluster.exec(host, ["slurm-share", word, *options])
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def held(cluster: Cluster) -> int:
-    """alice's shared job that has all of n2, and its tasks there when there is a file `go`."""
+    """Start alice's shared job on all of n2; its tasks run once there is a file `go`."""
     cluster.as_user("alice", "rm -f go", check=True)
     job = cluster.sbatch("alice", f"echo up; until [ -e go ]; do sleep .1; done; {SLOTS}", *WHOLE)
     until(lambda: "up\n" in said(cluster, job), "a job that runs")
@@ -303,12 +303,12 @@ with socket.create_connection((sys.argv[1], 7999), 5) as node:
 sys.stdout.write(data[1:].decode())
 sys.exit(data[0])
 """
-"""What ssh does: a command on a node, its output and its exit code here."""
+"""A substitute for ssh: runs a command on a node and returns output and exit code."""
 
 
 @pytest.fixture
 def remote(cluster: Cluster) -> Iterator[dict[str, int]]:
-    """A way to run a command on each node of this cluster, and who answers there."""
+    """Yield a way to run a command on each node of this cluster, and who answers there."""
     (cluster.root("ctl") / "var/call.py").write_text(CALL)
     servers = {}
     for name in ("n1", "n2", "n3"):
@@ -381,7 +381,7 @@ DONE = {
 
 
 def outcome(log: str, forms: dict[str, str]) -> tuple[str, str, int]:
-    """What a log says of one job: the decision, its words, how many GPUs."""
+    """Return what a log says of one job: the decision, its words, how many GPUs."""
     for form, word in forms.items():
         found = re.search(form, log)
         if found:

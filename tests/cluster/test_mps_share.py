@@ -1,7 +1,7 @@
-"""Shares under MPS on a real Slurm: daemons, caps, what the tasks see, and that nothing of it is left.
+"""Shares under MPS on a real Slurm: daemons, caps, what tasks see, and that nothing is left.
 
-The MPS is the simulated one; what only a real server can show (how a task dies at its cap, what an exclusive GPU says
-to a program that goes round MPS) tests/gpu/ has to settle.
+MPS is simulated; tests/gpu/ tests what only a real server can show (how a task dies at its cap, what an exclusive GPU
+tells a program without MPS).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def node(cluster: Cluster) -> Node:
 
 @pytest.fixture(autouse=True)
 def nothing_remains(node: Node, cluster: Cluster) -> Iterator[None]:
-    """After every test: no process, socket, file or compute mode of any job, and no node drained."""
+    """Check after every test that no process, socket, file or compute mode of a job is left, and no node is drained."""
     yield
     cluster.cancel_all()
     assert node.remains() == []
@@ -36,25 +36,25 @@ def nothing_remains(node: Node, cluster: Cluster) -> Iterator[None]:
 
 
 def finish(cluster: Cluster, script: str, *options: str) -> tuple[str, str]:
-    """A job of alice's on n2: its last state and its output."""
+    """Run a job of alice's on n2; return its last state and output."""
     job = cluster.sbatch("alice", script, "-wn2", *options)
     return cluster.wait(job), cluster.output(job)
 
 
 def hold(cluster: Cluster, *options: str, tasks: int) -> int:
-    """A job of alice's on n2 whose tasks sit on their GPUs until it is cancelled."""
+    """Start a job of alice's on n2 whose tasks stay on their GPUs until it is cancelled."""
     job = cluster.sbatch("alice", HOLD, "-wn2", *options)
     until(lambda: said(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
     return job
 
 
 def said(cluster: Cluster, job: int) -> str:
-    """What a batch job that may not have begun yet has written so far."""
+    """Return the output so far of a batch job that may not have begun."""
     return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
 
 
 def tasks(output: str) -> list[dict[str, str]]:
-    """The environment of each task that ran `ENV`."""
+    """Return the environment of each task that ran `ENV`."""
     return [
         dict(word.split("=", 1) for word in line[5:].split()) for line in output.splitlines() if line[:5] == "task "
     ]

@@ -23,7 +23,7 @@ QUICK = read_cases()[1]
 
 @pytest.fixture(scope="module")
 def three(can_make_clusters: None) -> Iterator[Sequence[Site]]:
-    """Three clusters: without slurm-share, observing, and on."""
+    """Yield three clusters: without slurm-share, observing, and on."""
     release = WANTED if WANTED in RELEASES else CURRENT
     with sites(name_for("ordinary"), release, accounting=False) as made:
         yield made

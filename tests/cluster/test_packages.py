@@ -1,4 +1,4 @@
-"""The packages: installed, upgraded, removed and purged in clean root file systems, and the two kinds compared."""
+"""The packages: installed, upgraded, removed and purged in clean roots; .deb and .rpm compared."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ rm -r $tree
 dpkg -i /root/again.deb 2>&1
 rm /root/again.deb
 """
-"""Debian's own package that is installed here, put together from its files and scripts and installed once more."""
+"""Rebuilds Debian's installed package from its files and scripts and installs it again."""
 RECORDS = re.compile(
     r".(/var/lib/dpkg(/.*)?|/var/log/(dpkg\.log|alternatives\.log|lastlog|faillog)|/var/cache/(man|ldconfig)(/.*)?"
     r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-|/etc/\.pwd\.lock)"
 )
-"""What dpkg, and the tools that add a user, keep for themselves."""
+"""Files of dpkg and of the tools that add a user."""
 USER = {"~/etc/passwd", "~/etc/group", "~/etc/shadow", "~/etc/gshadow"}
 
 
 @pytest.fixture(scope="module")
 def packages(can_make_clusters: None) -> Path:
-    """The folder with the packages of this checkout."""
+    """Return the folder with the packages of this checkout."""
     return packaged.built(progress.to_stderr)
 
 
@@ -71,7 +71,7 @@ def trixie(can_make_clusters: None, tmp_path: Path) -> CleanRoot:
 
 @pytest.fixture(scope="module")
 def beneath(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
-    """Debian 13 with all packages installed, once for the tests that do not look at that."""
+    """Return Debian 13 with all packages installed, shared by tests that do not test the installation."""
     clean = CleanRoot("trixie", tmp_path_factory.mktemp("installed"))
     clean.shell(INSTALL, packages)
     return clean
@@ -79,23 +79,20 @@ def beneath(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanRo
 
 @pytest.fixture
 def installed(beneath: CleanRoot, tmp_path: Path) -> CleanRoot:
-    """The same, with a layer for this test's changes."""
+    """Return the same root with a layer for this test's changes."""
     layer = tmp_path / "layer"
     layer.mkdir()
     return CleanRoot("trixie", layer, over=beneath)
 
 
 def left(clean: CleanRoot) -> set[str]:
-    """What has changed, but for the records of dpkg and of the tools that add a user.
-
-    And two empty folders. /opt: no package owns it in Debian, so that dpkg takes it along with the last one that has
-    something in it. /etc/slurm-share: ours, and the roots have it for clusters without packages.
-    """
+    """Return the changes, without dpkg's records and those of the tools that add a user. Two empty folders may stay:
+    dpkg removes /opt with the last package in it, and the roots have /etc/slurm-share for clusters without packages."""
     return {change for change in clean.changes() if not RECORDS.fullmatch(change)} - {"-/opt", "-/etc/slurm-share"}
 
 
 def helps(clean: CleanRoot) -> set[str]:
-    """The commands that answer --help in this root."""
+    """Return the commands that answer --help in this root."""
     said = clean.shell(f"for name in {' '.join(COMMANDS)}; do COLUMNS=80 $name --help | head -n 1; done")
     return {line.split()[1] for line in said.splitlines() if line.startswith("usage: ")}
 
@@ -216,7 +213,7 @@ is_kept() { [ "$(settings)" = "$before" ] || { echo "after $*: $(settings)"; exi
 
 @pytest.fixture
 def with_old(packages: Path, tmp_path: Path) -> Path:
-    """A folder with our packages, and with old.deb and old.rpm, in which config.toml was the package's."""
+    """Return a folder with our packages, and with old.deb and old.rpm, which owned config.toml."""
     folder = tmp_path / "packages"
     shutil.copytree(packages, folder)
     tree = tmp_path / "old"
@@ -582,7 +579,7 @@ def completed(clean: CleanRoot, line: str) -> str:
 
 
 def dead_links(folder: Path) -> list[str]:
-    """Links of the installed documents that lead to no file."""
+    """Return links of the installed documents that lead to no file."""
     return [
         f"{text.name}: {link}"
         for text in sorted(folder.rglob("*.md"))
@@ -592,7 +589,7 @@ def dead_links(folder: Path) -> list[str]:
 
 
 def deb_files(packages: Path, prefix: str) -> list[str]:
-    """The files and links of the .deb that begins so."""
+    """Return the files and links of the .deb whose name begins so."""
     [package] = packages.glob(f"{prefix}*.deb")
     said = process.run(["/bin/sh", "-c", 'dpkg-deb --fsys-tarfile "$1" | tar -t', "sh", str(package)]).stdout
     # tar writes a backslash as two; the unit's name has one

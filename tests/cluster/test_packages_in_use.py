@@ -1,4 +1,4 @@
-"""A cluster whose software comes from the packages: in containers, upgraded under a job, and from first to last."""
+"""A cluster installed from the packages: in containers, upgraded under a job, from installation to removal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EXAMPLES = "/usr/share/doc/slurm-share/examples/apptainer.txt"
 
 @pytest.fixture(scope="module")
 def cluster(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster of one node, installed from the packages, whose site is as ours wants it but for our lines."""
+    """Yield a cluster of one node, installed from the packages and configured except for our lines."""
     try:
         made = Cluster.up(name_for("packages"), packages=True, cgroup=True, nodes=1)
     except Misuse:  # cgroups are not to be had on this machine
@@ -182,7 +182,7 @@ def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
 
 
 def slurm_share(cluster: Cluster, host: str, code: int, *words: str) -> str:
-    """What the command says, which ends with `code`."""
+    """Run the command, which must end with `code`, and return its output."""
     done = cluster.exec(host, ["slurm-share", *words])
     assert done.returncode == code, f"{host}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -1,4 +1,4 @@
-"""The units of the packages, under a systemd that runs."""
+"""The units of the packages under a running systemd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb
 cp /mnt/slurm-share_*.deb /root
 systemctl disable slurmd slurmctld
 """
-"""Slurm's daemons have no configuration here, and would look for one for minutes."""
+"""Installs the packages and disables Slurm's daemons: without a configuration they would look for one for minutes."""
 UNITS = ("slurm-share-agent.service", "slurm-share-archive.service", "slurm-share-archive.timer")
 MOUNT = "run-slurm\\x2dshare.mount"
 USERS_MOUNT = "run-slurm\\x2dshare-user.mount"
@@ -41,7 +41,7 @@ done
 systemctl daemon-reload
 systemctl restart slurm-share-agent
 """
-"""As agent.md and history.md have it."""
+"""As agent.md and history.md describe it."""
 SLURM = """\
 # Slurm asks for addresses of a kind that the host has, and 127.0.0.1 does not count.
 ip address add 192.0.2.1/32 dev lo
@@ -59,7 +59,7 @@ until [ "$(sinfo -h -o %t)" = idle ]; do sleep 0.1; done
 sbatch --output=/dev/null --wrap 'sleep 600'
 until [ "$(squeue -h -o %t)" = R ]; do sleep 0.1; done
 """
-"""A cluster of this one host, with a job of root's."""
+"""Makes a cluster of this host, with a job of root's."""
 ASK = """\
 import socket
 with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
@@ -68,7 +68,7 @@ with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
     line.flush()
     print(line.read().decode())
 """
-"""As agent.md has the protocol."""
+"""As agent.md describes the protocol."""
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_the_timer_calls_the_archive(host: Booted) -> None:
 
 
 def exposure(host: Booted, unit: str) -> float:
-    """What systemd says of a unit: 0 is confined in every way that there is, 10 in none."""
+    """Return systemd's exposure of a unit: 0 is confined in every way, 10 in none."""
     said = host.run("systemd-analyze", "security", "--no-pager", "--json=short", unit).stdout
     return sum(float(one["exposure"] or 0) for one in json.loads(said))
 

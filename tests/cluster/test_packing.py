@@ -1,4 +1,4 @@
-"""Packed runs on a real cluster: unlike tasks, their recovery, and what is left when something is killed."""
+"""Packed runs on a real cluster: unlike tasks, their recovery, and what is left after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 USABLE_MIB = int(81920 * 0.98) - 512
-"""Of a simulated GPU of 80 GB, for tasks."""
+"""The part of a simulated GPU of 80 GB that tasks can have."""
 
 
 def packed(cluster: Cluster, tasks: list[dict], triple: str, *words: str, pack: str = "--pack") -> Submitted:
@@ -33,13 +33,13 @@ class SubmittedTasks(Submitted):
 
 
 def task(memory: str, seconds: float, gpu_mem: str | None = None, *options: str, **other: object) -> dict:
-    """A simulated task: what it takes, and what was written for it."""
+    """Return a simulated task: what it takes, and what was written for it."""
     run = " ".join((f"simgpu-task --memory {memory} --load 20 --seconds {seconds}", *options))
     return {"run": run, **({} if gpu_mem is None else {"gpu_mem": gpu_mem}), **other}
 
 
 def most_booked_mib(made: Submitted) -> dict[str, int]:
-    """By GPU of a node: the largest sum of the caps in force at one time."""
+    """Return the largest sum of caps in force at one time, by GPU of a node."""
     every = [one for tried in made.attempts().values() for one in tried]
     found: dict[str, int] = {}
     for one in every:
@@ -95,11 +95,11 @@ def test_two_nodes_share_one_list(cluster: Cluster) -> None:
 
 LAUNCHER = "slurm_share.cli.main launch"
 COMMAND = 'simgpu-task --memory 9000M --load 20 --seconds 2 >/dev/null && echo {} >>"$LLSUB_DIR/../effects"'
-"""Writes down that it came to its end, as the last it does."""
+"""A script that records its end as its last action."""
 
 
 def two_dozen(cluster: Cluster, *words: str) -> Submitted:
-    """24 tasks of 10 GiB; wait until some have ended and others run."""
+    """Start 24 tasks of 10 GiB; wait until some have ended and others run."""
     tasks = [{"run": COMMAND.format(number), "gpu_mem": "10G"} for number in range(24)]
     made = packed(cluster, tasks, "[1,auto,1]", *words)
     made.wait_for(lambda: len(made.attempts()) >= 3)

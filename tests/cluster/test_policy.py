@@ -16,7 +16,7 @@ from slurm_share.core import names
 pytestmark = pytest.mark.cluster
 
 GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []")
-"""Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""
+"""Ordinary jobs concern only the hooks: Slurm lets a second user in."""
 
 
 ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
@@ -29,7 +29,7 @@ def n2(cluster: Cluster) -> Node:
 
 @pytest.fixture(autouse=True)
 def nothing_remains(cluster: Cluster) -> Iterator[None]:
-    """After every test the nodes are idle, and nothing of any job is on them."""
+    """Check after every test that the nodes are idle and empty."""
     Node(cluster, "n2").forget_log()
     yield
     cluster.cancel_all()
@@ -184,7 +184,7 @@ def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster
 
 
 def shm(node: Node) -> str:
-    """What lies in /dev/shm and in /tmp, and whose it is, but for what launchers of other tests keep there."""
+    """Return the files in /dev/shm and /tmp with their owners, without those of other tests' launchers."""
     script = "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | grep -v ' tmp/slurm-share-[0-9]*$' | sort"
     return node.run("bash", "-c", script).stdout
 
@@ -227,7 +227,7 @@ def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: 
 
 
 MANY_FILES = 60_000
-"""More than a hook sets aside in the time that it has here."""
+"""More files than a hook can set aside within its time here."""
 CROWD = """python3 - <<'END'
 import os
 for number in range({count}):
@@ -312,7 +312,7 @@ SEEN = (
 
 
 def environment(cluster: Cluster, *options: str) -> set[str]:
-    """What batch shell and task of a job find, but for what differs between any two jobs."""
+    """Return the variables of a job's batch shell and task, without those that differ between any two jobs."""
     job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
     assert cluster.wait(job) == "COMPLETED"
     odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"

@@ -1,6 +1,6 @@
 """Slurm asked through pyslurm, on a real cluster: every record is that of Slurm's commands.
 
-In the full matrix only (tests/releases.sh): pyslurm has to be built for the release, and that takes longer than these.
+Runs in the full matrix only (tests/releases.sh): building pyslurm for the release takes longer than these tests.
 """
 
 from __future__ import annotations

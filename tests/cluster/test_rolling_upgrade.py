@@ -1,8 +1,8 @@
 """A rolling upgrade of Slurm under shared jobs: the controller first, then node after node, then the login host.
 
-Both plugin objects are on every host; which of them plugstack.conf's line leads to is the host's own affair, as with
-the packages. No job is lost or run twice, no node is drained, nothing of a share is left. The plans that the jobs began
-with are those of version 1, as the release of slurm-share before this one wrote them.
+Both plugin objects are on every host; the line in plugstack.conf leads to the one for the host's release, as with the
+packages. No job is lost or run twice, no node is drained, nothing of a share is left. The first plans have version 1,
+as the previous release of slurm-share wrote them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLDER, NEWER = STABLE, CURRENT
 SLOT = "$SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"
 STAY = "until [ -e ~/go ]; do sleep 0.1; done"
 SHARED = "env | grep -E '^(CUDA|SLURM_SHARE|XLA|TF)_' | sort | tr '\\n' ' '"
-"""All that a share puts into a task's environment."""
+"""Prints the variables that a share sets for a task."""
 TASK = f"""\
 echo "before {SLOT}"
 echo "first: $({SHARED})"
@@ -42,7 +42,7 @@ TRIPLE = f"#!/bin/bash\necho before; {STAY}; echo after\n"
 
 @pytest.fixture(scope="module")
 def rolling(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster that begins with the older release."""
+    """Yield a cluster that starts with the older release."""
     if WANTED not in ("all", "usual"):
         pytest.skip("one release was asked for, and an upgrade takes two")
     with Cluster.up(name_for("rolling"), OLDER, upgrade_to=NEWER, nodes=4) as made:
@@ -56,13 +56,13 @@ def said(cluster: Cluster, pattern: str) -> str:
 
 
 def versions(cluster: Cluster) -> dict[str, str]:
-    """Each node's slurmd, as the controller knows it."""
+    """Return the version of each node's slurmd from the controller."""
     text = cluster.exec("ctl", ["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %v"], check=True).stdout
     return {node: version.rpartition(".")[0] for node, version in (line.split() for line in text.splitlines())}
 
 
 def plugin(cluster: Cluster, host: str) -> str:
-    """The object behind the name that plugstack.conf has."""
+    """Return the object that plugstack.conf names."""
     return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
 
 
@@ -79,7 +79,7 @@ def write_as_version_1(cluster: Cluster, node: str) -> None:
 
 
 def environments(text: str, word: str) -> list[str]:
-    """What each task found, but for its rank, which follows Slurm's order of tasks and not the slot."""
+    """Return each task's environment without its rank, which follows Slurm's order of tasks and not the slot."""
     found = re.findall(rf"^{word} (CUDA_.*)$", text, re.MULTILINE)
     return sorted(re.sub(r"SLURM_SHARE_RANK=\S+ ", "", one) for one in found)
 

@@ -1,6 +1,6 @@
-"""What was written, and what came of it: every row of packaging/docs/rows.md, on real daemons.
+"""Every row of packaging/docs/rows.md on real daemons: the command, and what Slurm made of it.
 
-The table there is made by these tests (tests/rows.sh), and each of them compares its row with what it finds.
+The tests make the table (tests/rows.sh), and each compares its row with what it finds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
     on: str = "n2"
     """Nodes the job must have; empty: Slurm chooses."""
     note: str = ""
-    """What else was so, for the table."""
+    """Other conditions, for the table."""
     release: bool = False
     """Whether it depends on the release of Slurm: what its commands, plugin callbacks and controller do with it."""
 
@@ -180,7 +180,7 @@ COLUMNS = ("written", "on", "allocated", "tasks", "caps of a task", "said")
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[dict[str, str]]:
-    """The rows of the table by what was written; where it is being made, they are filled in and written down."""
+    """Yield the rows of the table by the command written; fill in and write the table when it is being made."""
     if not WRITE:
         lines = TABLE.read_text().splitlines()
         yield {line.rpartition(" | ")[0].split(" | ")[0]: line for line in lines if line.startswith("| `")}
@@ -197,7 +197,7 @@ def table() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def small(cluster: Cluster) -> Iterator[None]:
-    """A partition of small nodes only, and the files of the rows in alice's home."""
+    """Add a partition of small nodes, and the files of the rows to alice's home."""
     cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"], check=True)
     for name, text in FILES.items():
         file = cluster.home / "alice" / name
@@ -258,7 +258,7 @@ def outcome(cluster: Cluster, row: Row) -> list[str]:
 
 
 def allocated(output: str) -> str:
-    """From `scontrol show job -d`: whose the nodes are, CPUs, memory and GPUs on each."""
+    """Return the nodes' owner and the CPUs, memory and GPUs on each, from `scontrol show job -d`."""
     records = re.findall(r"^JobId=.*$", output, re.MULTILINE)
     cells = []
     for record in records:
@@ -272,7 +272,7 @@ def allocated(output: str) -> str:
 
 
 def _gres(gres: str) -> list[str]:
-    """`gpu:simulated:2(IDX:0-1),shard:simulated:0(0/720720,...)` -> 2 GPUs."""
+    """Return the GPUs of `gpu:simulated:2(IDX:0-1),shard:simulated:0(0/720720,...)`: 2."""
     words = []
     for kind, count in re.findall(r"(gpu|shard):\w+:(\d+)", gres):
         if int(count):
@@ -290,7 +290,7 @@ def _count(ids: str) -> int:
 
 
 def tasks(output: str) -> str:
-    """How many there were, and how many on each GPU of each node."""
+    """Return how many tasks ran, and how many on each GPU of each node."""
     found = re.findall(r"^task \d+ (\S+) (\S+) (\S+) ", output, re.MULTILINE)
     if not found:
         return "0"
@@ -320,7 +320,7 @@ def caps(output: str) -> str:
 
 
 def sentences(text: str) -> str:
-    """Ours, and what a program said that failed; without the line that every simulated GPU causes."""
+    """Return our sentences and those of a program that failed, without the line that every simulated GPU prints."""
     lines = [line for line in text.splitlines() if re.search(r"slurm-share: |error:|not share", line)]
     lines = [line for line in lines if not re.search("TIOCGWINSZ|pseudo-terminal", line)]  # there is no terminal here
     # Slurm says it beside the exit code where the step has not quite ended, so not each time

@@ -1,8 +1,7 @@
-"""A second user's every attempt to land on, look into or disturb a node that the first one shares.
+"""A second user tries to get on, look into or disturb a node that the first one shares.
 
-alice's job has n2, and bob tries, through Slurm and as somebody with a shell on n2. Whatever he does, in the end her
-tasks, slots and daemons are what they were, the daemons answer as before, a fresh task of hers gets a slot, nothing of
-his is left, and no node is drained.
+alice's job has n2, and bob tries, through Slurm and with a shell on n2. Afterwards her tasks, slots and daemons are
+unchanged, the daemons answer, a new task of hers gets a slot, nothing of his is left, and no node is drained.
 """
 
 from __future__ import annotations
@@ -77,14 +76,14 @@ class Shared:
         return self.cluster.as_user("alice", ask, node="n2", timeout=120).stdout
 
     def unchanged(self) -> None:
-        """Nobody has changed it; a fork that its script has not yet made a program of is looked at again."""
+        """Check that nobody has changed it. Looks again at a fork that has not yet started its program."""
         for _ in range(5):
             if self.state() == self.before:
                 return
         assert self.state() == self.before
 
     def takes_a_task(self) -> None:
-        """A further task of it finds its slot and its server, where it has a free one."""
+        """Check that a further task of it finds its slot and its server, if a slot is free."""
         if self.slots > 1:
             self.cluster.as_user("alice", ["touch", f"again.{self.job}"], check=True)
             until(lambda: "\nagain " in self.said(), "a fresh task's end")
@@ -99,13 +98,13 @@ class Shared:
 
 @pytest.fixture
 def cleared(cluster: Cluster) -> Iterator[None]:
-    """Before alice's job comes: what is cleared after her is settled then."""
+    """Check what is on the node before alice's job comes."""
     with configured(cluster, ALL_IS_CLEARED, 'exclusive_user_nodes = ["n2"]'):
         yield
 
 
 class Held:
-    """alice's job at work, kept from one test to the next for as long as they leave it as it was."""
+    """alice's running job, kept from test to test while they leave it unchanged."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -114,7 +113,7 @@ class Held:
         self.one: Shared | None = None
 
     def started(self, options: list[str]) -> Shared:
-        """The job that is there, or one with these options."""
+        """Return the job that runs, or start one with these options."""
         if self.one is not None and self.options != options:
             self.leave()
         if self.one is None:
@@ -123,7 +122,7 @@ class Held:
         return self.one
 
     def leave(self) -> None:
-        """It ends, if it has not; nothing is left of anybody then."""
+        """End the job if it runs; check that nothing is left."""
         one, self.one = self.one, None
         try:
             if one is not None and not one.is_over:
@@ -144,7 +143,7 @@ class Held:
 
 @pytest.fixture(autouse=True)
 def no_jobs_remain() -> None:
-    """In the place of what other tests have: `shared` sees to bob's, and keeps alice's."""
+    """Replace the check of other tests: `shared` ends bob's jobs and keeps alice's."""
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +155,7 @@ def held(cluster: Cluster) -> Iterator[Held]:
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
-    """alice's job at work; after the test it is as it was, and when it has ended nothing is left of anybody."""
+    """Yield alice's running job; check afterwards that it is unchanged, and that nothing is left when it has ended."""
     alone = "cleared" in request.fixturenames  # its settings are those of the moment at which it came
     if alone:
         held.leave()
@@ -175,7 +174,7 @@ def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
 
 
 def start(cluster: Cluster, *options: str) -> Shared:
-    """A job of alice's whose tasks are on their GPUs."""
+    """Start a job of alice's and wait until its tasks are on their GPUs."""
     slots = 4 if list(options) == WHOLE_NODE else 1 if "-n1" in options else 2
     tasks = max(slots - 1, 1)
     job = cluster.sbatch("alice", SCRIPT.format(tasks=tasks), "-wn2", *options)
@@ -186,7 +185,8 @@ def start(cluster: Cluster, *options: str) -> Shared:
 
 
 def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
-    """Pid, start time, whether it is stopped, and command of a user's processes; those that `sleep` come and go."""
+    """Return PID, start time, whether it is stopped, and command of a user's processes, without those of `sleep`, which
+    come and go."""
     of_job = "true" if job is None else f"grep -qz '^SLURM_JOB_ID={job}$' /proc/$pid/environ"
     script = f"""for pid in $(pgrep -u {user}); do
         {of_job} && read -r stat </proc/$pid/stat && set -- ${{stat##*) }} || continue
@@ -197,7 +197,7 @@ def processes_of(node: Node, user: str, job: int | None = None) -> list[str]:
 
 
 def of_bob(node: Node) -> list[str]:
-    """Processes and files of bob's on the node, but for what `Node.background` needs."""
+    """Return bob's processes and files on the node, without what `Node.background` needs."""
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
     files = node.run("find", "/tmp", "/dev/shm", STATE, "/var/log", "-user", "bob").stdout.split()
     return processes_of(node, "bob") + files
@@ -218,7 +218,7 @@ def bob(node: Node, command: list[str] | str, **options: object) -> CompletedPro
 
 
 def python(node: Node, script: str, *words: object) -> str:
-    """What a piece of Python of bob's says there."""
+    """Run Python code as bob there and return its output."""
     done = bob(node, ["python3", "-c", script, *map(str, words)])
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -259,7 +259,8 @@ SUBMISSIONS = [
 
 
 def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
-    """Jobs of bob's with these options, all looked at by the scheduler and none begun."""
+    """Submit jobs of bob's with these options and wait until the scheduler has considered all of them and started
+    none."""
     lines = {words: words.format(job=shared.job).split() for words in options}
     jobs = {words: shared.cluster.sbatch("bob", "echo landed", *line) for words, line in lines.items()}
     until(lambda: all("LastSchedEval=2" in shared.cluster.job(job) for job in jobs.values()), "a look at every job")
@@ -269,7 +270,7 @@ def submit(shared: Shared, options: Iterable[str]) -> dict[str, int]:
 
 
 def is_begun(cluster: Cluster, job: int) -> bool:
-    """Whether a job, or any part of it, is no longer waiting."""
+    """Return whether a job, or any part of it, is no longer pending."""
     return set(re.findall(r"JobState=(\w+)", cluster.job(job))) != {"PENDING"}
 
 
@@ -468,11 +469,11 @@ for path in sys.argv[1:]:
     try: os.readlink(path); print("link", path)
     except OSError: pass
 """
-"""Tries to open everything it is told of."""
+"""A program that tries to open every path it is given."""
 
 
 def state_files(node: Node) -> list[str]:
-    """Everything below the state folder, and the hooks' log."""
+    """Return everything below the state folder, and the hooks' log."""
     found = node.run("find", STATE).stdout.split()
     assert f"{STATE}/ledger" in found
     assert sum(path.endswith("/control") for path in found) == len(node.mps())
@@ -480,7 +481,7 @@ def state_files(node: Node) -> list[str]:
 
 
 def may_be_seen(shared: Shared) -> list[str]:
-    """The names in the state folder, and where the link to a job's slots leads, which is the same for all jobs."""
+    """Return the names in the state folder and the target of the link to a job's slots, the same for all jobs."""
     return [f"read {STATE}", f"link {STATE}/jobs/{shared.job}/slots"]
 
 
@@ -538,7 +539,7 @@ for path in sys.argv[1:]:
         try: do(); print(what, path)
         except OSError: pass
 """
-"""Tries to lock, change and move everything it is told of, and to put something into it."""
+"""A program that tries to lock, change and move every path it is given, and to put something into it."""
 
 
 def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
@@ -613,7 +614,7 @@ def test_bob_is_no_client_of_hers(shared: Shared) -> None:
 
 @contextlib.contextmanager
 def bobs_daemon(node: Node) -> Iterator[int]:
-    """A daemon of bob's where MPS lives when nobody says where, and where every program looks for it."""
+    """Start a daemon of bob's in the default pipe directory."""
     logs = "/tmp/nvidia-mps/logs"
     bob(node, f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d", check=True)
     pids = [one.pid for one in node.mps() if one.user == "bob"]
@@ -656,12 +657,12 @@ for folder in ("/tmp", "/dev/shm"):
         else:
             open(name, "w").close()
 """
-"""Takes every name that a hook which is started soon could have for a folder of its own."""
+"""A program that takes every name which a hook started soon could use for its folder."""
 LITTER = "touch /tmp/hers /dev/shm/hers; mkdir -p /tmp/d /dev/shm/d /home/alice/kept; touch /tmp/d/x /home/alice/kept/x"
 
 
 def contents(node: Node, user: str) -> list[str]:
-    """What a user has in the folders that are everybody's."""
+    """Return what a user has in the folders open to everybody."""
     node.run("rm", "-f", "/tmp/pid", "/tmp/out")
     return node.run("bash", "-c", f"find /tmp /dev/shm -user {user} | sort").stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""`sbatch --share-gpu=N` on real slurmctld, slurmd and slurmstepd: what was written, and what came of it."""
+"""`sbatch --share-gpu=N` on real slurmctld, slurmd and slurmstepd: the command and its effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASK = "srun bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME $SLURM_SHARE_SLOT
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it and nothing of a job is left on one."""
+    """Check after each test that no node is drained and no job is left on one."""
     yield
     cluster.settle()  # salloc's job is still completing when salloc has ended
     states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
@@ -39,7 +39,7 @@ def run(cluster: Cluster, script: str, *options: str, user: str = "alice") -> st
 
 
 def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
-    """A job of alice's on n2 whose tasks run until it is cancelled; returns when so many of them do."""
+    """Start a job of alice's on n2 that runs until it is cancelled; wait until so many tasks run."""
     job = cluster.sbatch("alice", "srun bash -c 'echo up; sleep 60'", "-wn2", *options)
     cluster.wait_running(job)
     output = cluster.home / f"alice/slurm-{job}.out"
@@ -48,7 +48,7 @@ def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
 
 
 def tasks(output: str) -> list[tuple[str, str, str]]:
-    """(node, slot, GPU) of each task that ran `TASK`."""
+    """Return (node, slot, GPU) of each task that ran `TASK`."""
     found = re.findall(r"^task \d+ (\S+) (\S+) (\S+)$", output, re.MULTILINE)
     return [(node, slot, gpu) for node, slot, gpu in found]
 
@@ -351,8 +351,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 
 @pytest.fixture
 def forger(cluster: Cluster) -> str:
-    """bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job: what a program without our
-    plugin can send."""
+    """Return bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job, as a program without our
+    plugin can."""
     home = "/home/bob"
     (cluster.home / "bob/forger.c").write_text(FORGER)
     build = f"gcc -shared -fPIC -o {home}/forger.so {home}/forger.c"

@@ -56,7 +56,7 @@ print(json.dumps(said))
 
 
 def workers(cluster: Cluster, words: str, *options: str) -> list[dict]:
-    """What the launcher of each node of a job had, in the order of the nodes."""
+    """Return the workers of each node's launcher, in the order of the nodes."""
     script = (
         f"cat > seats-$SLURM_JOB_ID.py <<'END'\n{PROGRAM}END\n"
         "SLURM_SHARE_SLOT=none srun --ntasks-per-node=1 -o seats-%j-%n.json "

@@ -1,4 +1,4 @@
-"""What a user sees of his nodes through srun, on a real cluster: one step a node, nothing taken, nobody else's."""
+"""What a user sees of his nodes through srun, on a real cluster: one step a node, nothing taken, only his own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ try:
 except SlurmShareError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
-"""Looks again and again, and leaves the newest survey in a file: what `llload --watch` does, without the screen."""
+"""Reads again and again and leaves the newest survey in a file, as `llload --watch` does without the screen."""
 FOREVER = 100_000
 
 
@@ -100,7 +100,7 @@ def wait_for(condition: Callable[[], bool], why: Callable[[], str] = str) -> Non
 
 @pytest.fixture(autouse=True)
 def scene(cluster: Cluster) -> Iterator[None]:
-    """The program in both homes; jobs and views of a test end with it."""
+    """Put the program into both homes; end the jobs and views of each test."""
     for user in ("alice", "bob"):
         (cluster.home / user / "view.py").write_text(VIEW)
     yield
@@ -109,12 +109,12 @@ def scene(cluster: Cluster) -> Iterator[None]:
 
 
 def tasks_of(node: NodeLoad) -> list[ProcessLoad]:
-    """The jobs' own programs on GPUs; a share has MPS servers beside them."""
+    """Return the jobs' own programs on GPUs, without MPS servers."""
     return [one for one in node.snapshot.processes if one.job is not None] if node.snapshot is not None else []
 
 
 def our_steps(cluster: Cluster) -> dict[str, str]:
-    """Steps that were started to look: id -> nodes."""
+    """Return the steps that collectors started: ID -> nodes."""
     said = cluster.exec("ctl", ["scontrol", "-o", "show", "step"]).stdout.splitlines()
     found = {}
     for line in said:
@@ -131,12 +131,12 @@ def questions_of(cluster: Cluster, user: str) -> int:
 
 
 def signal_controller(cluster: Cluster, name: str) -> None:
-    """By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmctld-wlm."""
+    """Signal slurmctld by its PID file: after `scontrol reconfigure` it may be called slurmctld-wlm."""
     cluster.exec("ctl", ["bash", "-c", f"kill -{name} $(cat /run/slurm/slurmctld.pid)"], check=True)
 
 
 def once(cluster: Cluster, who: str, **words: Any) -> tuple[int, str, Survey | None]:
-    """One look that ends: (exit code, what it said, the survey)."""
+    """Run one survey; return (exit code, output, the survey)."""
     (cluster.home / who / "view" / "now").unlink(missing_ok=True)
     done = cluster.as_user(who, [PYTHON, "-I", "view.py", json.dumps(words)], timeout=60)
     file = cluster.home / who / "view" / "now"

@@ -1,4 +1,4 @@
-"""`llsub --spmd` on a real cluster: ranks of two nodes that send messages, what ends them, and what is left then."""
+"""`llsub --spmd` on a real cluster: ranks on two nodes that send messages, how they end, and what is left."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ STAY = HEAD + "comm.barrier()\nprint('together', flush=True)\ntime.sleep(3600 * 
 
 @pytest.fixture(scope="module")
 def site(can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster of two nodes, whose users have NumPy and our package for their own Python, as `pip install --user`
-    puts them."""
+    """Yield a cluster of two nodes whose users have NumPy and our package in their own Python, as after `pip install
+    --user`."""
     if "python" in WITHOUT:
         pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
     with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra=CONF, without=WITHOUT) as made:
@@ -58,7 +58,7 @@ def site(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def numpy_wheels(version: str) -> list[Path]:
-    """NumPy for the Python of the cluster's users, fetched once."""
+    """Fetch NumPy for the Python of the cluster's users, once."""
     folder = paths.cache() / f"numpy-{version}"
     if not list(folder.glob("*.whl")):
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class Ranks(Submitted):
         return self.read(f"p*/prog.py.log.{rank}")
 
     def are_all(self, word: str, count: int) -> bool:
-        """Whether so many ranks have printed the word."""
+        """Return whether so many ranks have printed the word."""
         return self.read("p*/prog.py.log.*").count(word) == count
 
     def rank_pid(self, node: str, rank: int) -> int:
@@ -99,7 +99,7 @@ class Ranks(Submitted):
 
 
 def traces(cluster: Cluster) -> dict[str, str]:
-    """What runs may leave on the nodes: files of users, and sockets without a file."""
+    """Return what runs may leave on the nodes: files of users, and sockets without a file."""
     # A launcher that was killed cannot remove the folder in which its tasks wrote their progress.
     look = (
         "ls -A /tmp /dev/shm | grep -v '^slurm-share-[0-9]*$'; grep -ao '@slurm-share[^ ]*' /proc/net/unix; "
@@ -109,7 +109,7 @@ def traces(cluster: Cluster) -> dict[str, str]:
 
 
 def check_nothing_is_left(made: Ranks, before: dict[str, str]) -> None:
-    """No file, socket or process on the nodes, and no key."""
+    """Check that no file, socket, process or key is left on the nodes."""
     process.wait_until(lambda: traces(made.cluster) == before, "nothing left of the ranks", 30, every_s=0.5,
                        why=lambda: f"{traces(made.cluster)}, and before: {before}")  # fmt: skip
     assert made.cluster.as_user(made.user, f"ls {made.folder}/rendezvous").returncode != 0
@@ -212,7 +212,7 @@ def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> Non
 
 
 def guard_and_loop(cluster: Cluster, node: str) -> tuple[int, int]:
-    """The two processes of a launcher, of which one is the other's parent."""
+    """Return the two processes of a launcher, parent and child."""
     pids = processes(cluster, node, "cli.main launch /home")
     parents = {pid: int(cluster.exec(node, ["ps", "-o", "ppid=", "-p", str(pid)]).stdout) for pid in pids}
     return next((parent, pid) for pid, parent in parents.items() if parent in pids)

@@ -1,4 +1,4 @@
-"""More steps at once than there are slots, on real daemons: who waits, in which order, and what is not lost unseen."""
+"""More steps at once than slots, on real daemons: who waits, in which order, and that no step is lost unreported."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ queued() {{ until waits $1; do sleep .02; done; }}
 rm -rf go.*
 until_file() {{ echo "until [ -e go.$1 ]; do sleep .02; done"; }}
 """
-"""What the scripts use: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
+"""Shell functions of the scripts: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
 FAILED = f"ExitCode={names.EXIT_REFUSED}:0"
 LOSS = (
     "slurm-share: a task of this job was refused and did not run, as said above: the job ends with exit code "
     f"{names.EXIT_REFUSED}\n"
 )
 SLURMD = r"(\[\S+\] error: \*\*\* JOB \d+ ON \S+ FAILED \(non-zero exit code or other failure mode\) \*\*\*\n)?"
-"""What slurmd itself adds to the output of a job that failed while one of its steps was still being ended."""
+"""What slurmd adds to the output of a job that failed while one of its steps was still ending."""
 STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "100"))
-"""How many steps go through eight slots. A thousand were run by hand; each takes a twentieth of a second and more."""
+"""How many steps go through eight slots. Each takes a twentieth of a second and more; a thousand were run once."""
 
 
 @pytest.fixture(autouse=True)
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test did, no node was drained for it."""
+    """Check after each test that no node is drained."""
     yield
     cluster.cancel_all()
     cluster.settle()
@@ -46,7 +46,7 @@ def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
 
 
 def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tuple[str, str]:
-    """The state and the output of a job of alice's."""
+    """Run a job of alice's; return its state and output."""
     job = cluster.sbatch("alice", f"{TOOLS}{script}", *options)
     state = cluster.wait(job, timeout)
     if state == "FAILED":

@@ -1,4 +1,4 @@
-"""llsub and its launchers on real clusters: who runs where, what is recorded, what is left when something breaks."""
+"""llsub and its launchers on real clusters: where tasks run, what is recorded, what is left after a failure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Submitted:
         return f"{self.home}/LLSUB.1"
 
     def read(self, pattern: str) -> str:
-        """What files of the run's folder hold, one after another."""
+        """Return the contents of files in the run's folder, one after another."""
         return self.cluster.as_user(self.user, f"cat {self.folder}/{pattern} 2>/dev/null").stdout
 
     def wait(self, timeout: float = 90) -> str:
@@ -84,7 +84,7 @@ class Submitted:
         self.job = int(found[1])
 
     def effects(self) -> Counter:
-        """How often each task came to its end, by its own word in the file `effects`."""
+        """Return how often each task wrote that it ended, from the file `effects`."""
         return Counter(map(int, self.cluster.as_user(self.user, f"cat {self.home}/effects").stdout.split()))
 
     def wait_for(self, what, timeout: float = PATIENCE_S) -> None:
@@ -92,7 +92,7 @@ class Submitted:
 
 
 def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
-    """Pids of a node's processes whose command line matches."""
+    """Return PIDs of a node's processes whose command line matches."""
     return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
 
 
@@ -100,7 +100,7 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"bare-{name}")) for name in RELEASES]
 )
 def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster whose administrators have installed nothing but the commands: no plugin, no hooks. n3 has no GPU."""
+    """Yield a cluster with our commands only: no plugin, no hooks. n3 has no GPU."""
     release = request.param
     extra = (
         "Prolog=/usr/bin/true\nEpilog=/usr/bin/true\n"
@@ -234,7 +234,7 @@ def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Clus
 
 
 LENET = "#!/bin/bash\nexec simgpu-task --memory 2400M --load 15 --seconds 6\n"
-"""A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with its fellows."""
+"""A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with the other tasks."""
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
 
 
 def work(cluster: Cluster, *words: str, seconds: str = "0.2") -> Submitted:
-    """A dynamic run whose tasks write down that they came to their end, as their last deed."""
+    """Start a dynamic run whose tasks write as their last action that they ended."""
     text = f'#!/bin/bash\nsleep {seconds}\necho $LLSUB_TASK >>"$(dirname "$LLSUB_DIR")"/effects\n'
     return Submitted(cluster, text, *words)
 

@@ -1,9 +1,8 @@
-"""llload-tui in a terminal on a real cluster: what stands on its screen is what Slurm says, and its keys do what they
-say they do, to alice's own work and to nobody else's.
+"""llload-tui in a terminal on a real cluster: its screen shows what Slurm reports, and its keys act on alice's work
+only.
 
 alice has a shared job with eight tasks on n2 and one with two tasks on n3, bob has one on n1. olga is an operator of
-the agents and nobody to Slurm. The scene is one, and the tests come in their order: what they cancel and signal is
-gone.
+the agents without rights in Slurm. The tests share one scene and run in order: what they cancel is gone.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ class Scene:
     short: int
     bobs: int
     alice: Terminal
-    """Her dashboard, with `srun`, where she may do everything."""
+    """alice's dashboard, with `srun`, where she may do everything."""
     reader: Terminal
-    """Hers as well, --readonly and without colours."""
+    """alice's second one, --readonly and without colours."""
     olga: Terminal
-    """Everybody's, from the agents."""
+    """The dashboard of all users, from the agents."""
 
     def as_alice(self, *argv: str) -> str:
         return self.cluster.as_user("alice", argv, check=True).stdout
 
     def squeue(self) -> dict[int, list[str]]:
-        """Her jobs, as Slurm says: user, name, state, number of nodes, nodes."""
+        """Return her jobs from squeue: user, name, state, number of nodes, nodes."""
         said = self.as_alice("squeue", "-h", "--me", "-o", "%i %u %j %t %D %R")
         return {int(words[0]): words[1:] for words in map(str.split, said.splitlines())}
 
@@ -63,12 +62,12 @@ class Scene:
         return json.loads(self.as_alice("llload", "--json"))
 
     def steps(self) -> list[str]:
-        """Steps in which somebody looks at her jobs."""
+        """Return the steps of collectors in her jobs."""
         return [line.split()[0] for line in self.as_alice(*STEPS).splitlines() if line.endswith(" llload")]
 
 
 def inside(cluster: Cluster, *words: str) -> list[str]:
-    """The command that runs something on the cluster, in whatever terminal it is started in."""
+    """Return the command that runs something on the cluster from any terminal."""
     return [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster"), "--name", cluster.name, *words]
 
 
@@ -77,7 +76,7 @@ def as_alice(cluster: Cluster, *argv: str) -> list[str]:
 
 
 def as_olga(cluster: Cluster, *argv: str) -> list[str]:
-    """On the login host; its set-up has no home for her."""
+    """Run a program as olga on the login host, where she has no home."""
     become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups"]
     return inside(cluster, "exec", "login", "--", *become, "env", "HOME=/tmp", "USER=olga", "LOGNAME=olga", *argv)
 
@@ -86,7 +85,7 @@ def as_olga(cluster: Cluster, *argv: str) -> list[str]:
 def scene(
     request: pytest.FixtureRequest, can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """Three jobs and three dashboards, all of them on the screen."""
+    """Start three jobs and three dashboards, and wait until all are on the screen."""
     release = request.param
     with (
         Cluster.up(name_for("tui" + release), release, agents=True, without=WITHOUT) as cluster,
@@ -120,7 +119,7 @@ def scene(
 
 
 def crumbs(terminal: Terminal) -> str:
-    """The line that says where one is, without what is simulated and the tabs."""
+    """Return the line that shows the current page, without the note on simulation and the tabs."""
     return next((line.strip() for line in terminal.lines[1:4] if not re.match(r" *(1 Nodes|SIMULATED)", line)), "")
 
 

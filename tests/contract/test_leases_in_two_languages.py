@@ -1,5 +1,6 @@
-"""slurmstepd (C) and the node launcher (Python) lease slots of the same job: neither takes what the other has, both
-choose alike, and each reads what the other wrote."""
+"""slurmstepd (C) and the node launcher (Python) lease slots of one job: neither takes the other's, and each reads what
+the other wrote.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def new_folder(folder, slots):
 
 @contextmanager
 def c_step(program, folder, tasks, *, slots=SLOTS, gpus=2, pid=0):
-    """A step that holds its slots meanwhile: the numbers of those."""
+    """Hold the slots of a step in C; yield their numbers."""
     step = subprocess.Popen(
         [program, folder, str(slots), str(gpus), str(tasks), str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -88,7 +89,7 @@ def test_each_honours_the_living_task_of_the_others_dead_holder(program, folder)
 
 @contextmanager
 def promise(program, folder, wanted, *, step=None, slots=SLOTS):
-    """An srun that was promised slots, for its step where that has a number: what it said."""
+    """Run an srun that was promised slots, for a step if that has a number; return its output."""
     srun = subprocess.Popen(
         [program, folder, str(slots), "wait", str(wanted), "-1" if step is None else str(step)],
         stdin=subprocess.PIPE,

@@ -36,14 +36,14 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass
 class Program:
-    """A control program, and what starts a client of it."""
+    """A control program, and how to start a client of it."""
 
     path: str
     driver: int
-    """Major number of the driver release whose manners it has."""
+    """Major number of the driver release whose behaviour it has."""
     environ: Mapping[str, str]
     client: Sequence[str]
-    """A program on the GPU that says one line when it has memory there, and goes on for a minute."""
+    """A program on the GPU that prints a line when it has memory there, and runs for a minute."""
     gpu: str | None = None
     """UUID to use; None: as the environment has it."""
 
@@ -73,7 +73,7 @@ class Mps:
     def run(
         self, *arguments: str, text: str = "", uid: int | None = None, environ: Mapping[str, str] | None = None
     ) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
+        """Return exit code, standard output and standard error."""
         who = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
         done = subprocess.run(
             [self.program.path, *arguments],
@@ -94,7 +94,7 @@ class Mps:
         return self.say(command)[1]
 
     def holder(self) -> int | None:
-        """Who holds the lock, from /proc/locks: a witness other than the F_GETLK that our own code asks."""
+        """Return the holder of the lock from /proc/locks, independent of our F_GETLK."""
         inode = Path(self.pipe, "control_lock").stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
@@ -161,7 +161,7 @@ class Mps:
 
 @pytest.fixture(params=["535", "550", "590"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """The stand-in, in the manners of one release."""
+    """Return the stand-in, which behaves as one release."""
     folder = tempfile.mkdtemp(prefix="mps", dir="/tmp")
     Path(folder).chmod(0o755)
     state = f"{folder}/state"
@@ -177,7 +177,7 @@ def program(request: pytest.FixtureRequest) -> Iterator[Program]:
 
 @pytest.fixture
 def mps(program: Program) -> Iterator[Mps]:
-    """Folders with a short path, since 87 bytes have to reach."""
+    """Return folders with a short path: a socket's path has at most 87 bytes here."""
     home = tempfile.mkdtemp(prefix="m", dir="/tmp")
     Path(home).chmod(0o755)
     found = Mps(program, home)
@@ -418,7 +418,7 @@ def test_quit_waits_for_clients(running: Mps) -> None:
 
 
 def _is_gone(pid: int) -> bool:
-    """No process, or one that nobody has waited for yet."""
+    """Return whether the process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:

@@ -78,7 +78,7 @@ class Node:
         return file
 
     def client(self, place: MpsPlace, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        """A task on the GPU, as the owner, that has said its line."""
+        """Start a task on the GPU as the owner; return it when it has printed its line."""
         child = subprocess.Popen(
             [HOME / "simgpu-task", "--seconds", "60", *arguments],
             env={**control.environment(place), **environ},
@@ -93,7 +93,7 @@ class Node:
         return child
 
     def processes(self) -> list[reader.MpsProcess]:
-        """What of MPS runs with a pipe directory of this node."""
+        """Return the MPS processes with a pipe directory on this node."""
         return [one for one in reader.read_processes() if (one.pipe or "").startswith(str(self.home))]
 
     def close(self) -> None:
@@ -521,7 +521,7 @@ def test_87_bytes_are_enough(node: Node) -> None:
 
 
 def hold_lock(place: MpsPlace, owner: Owner) -> subprocess.Popen[str]:
-    """A process of that user with a write lock on control_lock."""
+    """Start a process of that user that holds a write lock on control_lock."""
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); "
         "print('held', flush=True); time.sleep(60)"

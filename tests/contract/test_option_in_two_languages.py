@@ -56,14 +56,14 @@ class InC:
 
 @pytest.fixture(scope="module")
 def in_c(c_program):
-    """The running program of this module's tests."""
+    """Yield the running C program of this module's tests."""
     program = InC(c_program("option_verdict"))
     yield program
     program.close()
 
 
 def in_python(text: str) -> tuple[str, str]:
-    """The hooks' verdict in the same form; the sentences differ."""
+    """Return the hooks' verdict in the same form; sentences differ."""
     try:
         return "ok", option.render(option.parse(text))
     except OptionError:

@@ -49,14 +49,14 @@ def program(c_program):
 
 
 def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str = "n2") -> tuple[int, str]:
-    """The reader's exit code and what it printed."""
+    """Return the reader's exit code and what it printed."""
     result = subprocess.run([program, file, str(job), str(uid), node], capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
     return result.returncode, result.stdout
 
 
 def written(folder: Path, plan: plan_text.Contents | str | bytes) -> Path:
-    """A plan file as the Prolog leaves it, or any other bytes in its place."""
+    """Write a plan file as the Prolog does, or other bytes in its place."""
     text = plan if isinstance(plan, str | bytes) else plan_text.render(plan)
     file = folder / "plan"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -65,7 +65,7 @@ def written(folder: Path, plan: plan_text.Contents | str | bytes) -> Path:
 
 
 def as_c_prints(plan: plan_text.Contents) -> str:
-    """What plan_verdict prints for a plan that it read right."""
+    """Return what plan_verdict prints for a plan that it has read correctly."""
     lines = [f"job {plan.job_id} uid {plan.uid} node {plan.node}"]
     if isinstance(plan, Refusal):
         return "\n".join([*lines, f"refused {plan.sentence}", ""])
@@ -170,7 +170,7 @@ def test_c_reads_a_plan_of_version_1_as_python_does(program, tmp_path, file):
 
 
 def in_any_order(printed):
-    """What plan_verdict printed, with the variables of each slot sorted: their order means nothing."""
+    """Return the output of plan_verdict with each slot's variables sorted: their order has no meaning."""
     head, *slots = printed.split("\nslot ")
     return [head, *([first, sorted(rest)] for first, *rest in (slot.splitlines() for slot in slots))]
 

@@ -155,7 +155,7 @@ print(json.dumps([ours, theirs]))
 
 
 def build(folder: Path, *variables: str) -> Path:
-    """The library, built there by its own Makefile."""
+    """Build the library with its own Makefile."""
     subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}", *variables], check=True)
     return folder
 
@@ -176,7 +176,7 @@ class Host:
         self._running: list[subprocess.Popen[str]] = []
 
     def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Nothing of the caller's own: no CUDA variables, no preloading."""
+        """Return an environment without the caller's CUDA variables and preloads."""
         venv = str(Path(sys.executable).parent)
         return {
             "PATH": f"{venv}:/usr/bin:/bin",
@@ -193,7 +193,7 @@ class Host:
         return subprocess.run([INIT, *words], env=self.environ(), capture_output=True, text=True, check=False)
 
     def start(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """A task, started and not waited for; `extra` goes into its environment."""
+        """Start a task; `extra` is added to its environment."""
         return self._start(words, extra, None)
 
     def _start(self, words: Sequence[str], extra: Mapping[str, str], user: int | None) -> subprocess.Popen[str]:
@@ -211,11 +211,11 @@ class Host:
         return process
 
     def start_and_hear(self, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """A task that has said its first line, so that it holds its memory."""
+        """Start a task and wait for its first line, when it holds its memory."""
         return self.start_as(None, *words, **extra)
 
     def start_as(self, user: int | None, *words: str, **extra: str) -> subprocess.Popen[str]:
-        """start_and_hear, as another user (None: as ourselves)."""
+        """Start a task as another user (None: as ourselves) and wait for its first line."""
         process = self._start(words, extra, user)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -223,7 +223,7 @@ class Host:
         return process
 
     def task(self, *words: str, **extra: str) -> tuple[int, str, str]:
-        """A task, run to its end: exit code, output, errors."""
+        """Run a task to its end; return exit code, output, errors."""
         out, err = (process := self.start(*words, **extra)).communicate(timeout=60)
         return process.returncode, out, err
 
@@ -236,7 +236,7 @@ class Host:
         return answer
 
     def both(self) -> list[object]:
-        """What our own calls say of the GPUs, and what NVIDIA's binding says."""
+        """Return what our own calls and NVIDIA's binding report of the GPUs."""
         run = subprocess.run(
             [sys.executable, "-c", ASK_BOTH], env=self.environ(), capture_output=True, text=True, check=False
         )
@@ -292,7 +292,7 @@ def used_mib(gpu: Mapping[str, object]) -> int:
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """True as soon as the condition holds; False if it does not in that time."""
+    """Wait until the condition holds; return False if it does not within that time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

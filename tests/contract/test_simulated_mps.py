@@ -1,4 +1,4 @@
-"""What the simulated MPS adds to the recorded manners: servers, clients, users, limits, NVML, and its honesty."""
+"""What the simulated MPS has beyond the recorded behaviour: servers, clients, users, limits, NVML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=["550"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """Two GPUs of 8 GiB. The state folder is where other users may look."""
+    """Return the program with two GPUs of 8 GiB. Other users may read the state folder."""
     folder = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
     folder.chmod(0o755)
     state = folder / "state"

@@ -1,4 +1,4 @@
-"""The simulated GPU's work beside neighbours, its energy counter, and the failures that packing has to live with."""
+"""The simulated GPU's work beside other tasks, its energy counter, and the failures that packing must handle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDLE_W, MAX_W = 52.0, 275.0
 
 @pytest.fixture
 def simwork(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module of the simulated work, as simgpu-task finds it."""
+    """Yield the module of the simulated work, as simgpu-task finds it."""
     monkeypatch.syspath_prepend(str(HOME))
     yield importlib.import_module("simwork")
     for name in ("simwork", "simgpu", "simmessages"):
@@ -172,13 +172,13 @@ def test_the_load_that_is_seen_falls_with_the_speed(simwork: Any, monkeypatch: p
 
 
 def progress(out: Path) -> list[tuple[float, float]]:
-    """What is done, and at which speed, in each line of progress."""
+    """Return progress and speed of each line of progress."""
     found = re.findall(r"^work ([0-9.]+) of [0-9.]+ s, speed ([0-9.]+) \(simulated\)$", out.read_text(), re.MULTILINE)
     return [(float(done), float(speed)) for done, speed in found]
 
 
 def start_work(host: Host, out: Path, *words: str, **environ: str) -> subprocess.Popen[str]:  # noqa: F811
-    """A task whose output goes to a file; returned as soon as it says how it gets on."""
+    """Start a task whose output goes to a file; return once it has printed its progress."""
     with out.open("w") as file:
         task = subprocess.Popen(
             [HOME / "simgpu-task", "--progress", "0.05", *words], env=host.environ(environ), stdout=file, text=True
@@ -391,13 +391,13 @@ def energy_j(host: Host, index: int = 0) -> float:  # noqa: F811
 
 
 def set_back(host: Host, seconds: float, sm: int) -> None:  # noqa: F811
-    """As if nobody had looked for so long, and the load had been that."""
+    """Set the last reading so many seconds back, with that load."""
     at = time.monotonic_ns() - int(seconds * 1e9)
     (host.state / "energy0").write_text(f"at={at:020} uj={0:020} sm={sm:03}\n")
 
 
 def between(host: Host, fixed_j: float, w: float, since: float) -> bool:  # noqa: F811
-    """Whether the energy is `fixed_j` plus that power since then, and no more than has passed by now."""
+    """Return whether the energy is `fixed_j` plus that power since then, and no more than has passed by now."""
     low = time.monotonic()
     energy = energy_j(host)
     return fixed_j + w * (low - since) - 0.01 <= energy + w * (time.monotonic() - low) and (

@@ -1,4 +1,4 @@
-"""Two languages, one vocabulary: names.py and plugins/names.h say the same words."""
+"""names.py and plugins/names.h define the same names."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import running
 from targets import TARGETS, Target
 
 INPUTS = 500
-"""Of each parser: a second or two for all of them."""
+"""Inputs for each parser: a second or two for all of them."""
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -1,4 +1,4 @@
-"""Asks a real GPU what no simulation can answer, and keeps the answers. See mps_questions.py."""
+"""Runs mps_questions.py on a real GPU and keeps the answers."""
 
 from __future__ import annotations
 

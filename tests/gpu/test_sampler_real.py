@@ -55,7 +55,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def found(lab: Lab) -> Iterator[dict[str, Any]]:
-    """What the tests learn; written down at the end, whatever became of them."""
+    """Yield a record for what the tests learn; write it at the end in any case."""
     rows: dict[str, Any] = {}
     yield rows
     mps_questions.RESULTS.mkdir(exist_ok=True)
@@ -180,7 +180,7 @@ def test_what_a_round_costs(lab: Lab, found: dict[str, Any]) -> None:
 
 
 def _whole_list(lab: Lab) -> Any:
-    """What the one question of Hopper and newer says, or how it fails."""
+    """Return the answer of the one process query of Hopper and newer, or its error."""
     import pynvml
 
     pynvml.nvmlInit()

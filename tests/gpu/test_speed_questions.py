@@ -125,10 +125,10 @@ def test_every_program_works_and_answers(name):
 
 
 class NoCounters:
-    """What a driver would count."""
+    """A substitute for the driver's counters."""
 
     def begin(self):
-        """Nothing is counted."""
+        """Do not count anything."""
 
     def end(self):
         """Return what a GPU at half of its activity gives."""

@@ -1,4 +1,4 @@
-"""What an ordinary job's Prolog and Epilog load: every job of a cluster pays for it."""
+"""The modules that Prolog and Epilog of an ordinary job load: every job of a cluster pays for them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def leave(code):
     os._exit(0)
 helper.run_hook(helper.MAINS[os.environ.pop("HOOK")], leave)
 """
-"""A hook in a process of the helper's; the first line: what the helper has loaded."""
+"""A hook in a process of the helper's; the first line lists what the helper has loaded."""
 NEVER = {"pynvml", "psutil", "httpx", "rich", "asyncio", "ClusterShell", "logging", "slurm_share.slurm.jobs"}
-"""What neither the helper nor a hook loads."""
+"""Modules that neither the helper nor a hook loads."""
 SHARED_JOB = {
     "SLURM_JOB_ID": "7",
     "SLURM_JOB_UID": "2001",
@@ -103,7 +103,7 @@ from slurm_share.load.sources import survey_reader as surveyor
 code = llload.main(["--demo", "-g", "-q"])
 print(code, *sorted(sys.modules), file=sys.stderr)
 """
-"""What `llload` loads by itself, what it loads for its usual source, and a look at something."""
+"""Runs `llload` and lists the modules that it has loaded."""
 
 
 def test_llload_loads_no_engine_that_it_does_not_use():

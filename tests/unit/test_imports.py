@@ -27,7 +27,7 @@ CONTRACTS = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contra
 
 @pytest.fixture(scope="module")
 def written():
-    """(importer, imported) as the statements say, with the names that each importer takes."""
+    """Return the names that each importer takes, by (importer, imported) as the statements say."""
     graph = grimp.build_graph("slurm_share", "slurm_share_hooks", "slurm_share_tui", cache_dir=None)
     return {
         (module, to): taken(module, to)
@@ -38,7 +38,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def edges(written):
-    """(importer, imported), with the module behind each name that a package offers."""
+    """Return (importer, imported), with the module behind each name that a package offers."""
     found = set()
     for (importer, imported), names in written.items():
         if imported not in offered(importer).values():

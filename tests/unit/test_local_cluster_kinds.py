@@ -1,4 +1,4 @@
-"""Kinds of local cluster: what their configuration says, and what cannot be asked for together."""
+"""Kinds of local cluster: their configuration, and options that exclude each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No word of a user's, nor of anybody's, is ever read by a shell: nothing that we ship starts one by itself."""
+"""No shell reads what a user wrote: nothing that we ship starts one by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHELLS = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|da|z|k)?sh")
 IN_C = re.compile(r"\b(?:system|popen|execlp|execvp|execvpe|wordexp)\s*\(")
 IN_LUA = re.compile(r"\b(?:os\.execute|io\.popen|loadstring|load)\s*\(")
 FROM_PEERS = {"slurm_share/spmd/codec.py", "slurm_share/spmd/collectives.py"}
-"""Where objects are unpickled that come from the same user's processes of the same run: both ends have proved that."""
+"""Modules that unpickle objects, sent by the same user's processes of the same run: both ends have proved that."""
 A_USERS_OWN = {
     "slurm_share/load/rules/steps.py",
     "slurm_share/triples/launcher",
@@ -32,7 +32,7 @@ A_USERS_OWN = {
     "slurm_share/triples/submitting.py",
     "slurm_share/triples/map_submitting.py",
 }
-"""Where a user's own script or command line is started for him, as himself."""
+"""Modules that start a user's own script or command line, as that user."""
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:

@@ -1,4 +1,4 @@
-"""What a task's program writes about its progress."""
+"""The progress that a task's program writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def run(text: str, file: Path | str | None) -> str:
-    """What a program prints that does this with `progress`, in a clean interpreter."""
+    """Return what a program prints that uses `progress` so, in a clean interpreter."""
     environ = {"PATH": "/usr/bin:/bin"} | ({} if file is None else {"LLSUB_PROGRESS": str(file)})
     code = "from slurm_share import progress\nimport os, sys, threading\n" + textwrap.dedent(text)
     done = subprocess.run(

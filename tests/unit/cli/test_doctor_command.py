@@ -34,7 +34,7 @@ PAGE = Path(__file__).resolve().parents[3] / "packaging/docs/doctor.md"
 
 @pytest.fixture
 def login(monkeypatch):
-    """A login node: most is well, the plugin's object is not there, and the clock is not to be seen."""
+    """Return a login node on which most is well: the plugin's object is missing and the clock is unknown."""
     facts = Facts(
         host="login",
         roles=("login",),
@@ -174,7 +174,7 @@ def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
 
 @pytest.fixture
 def daemon(monkeypatch, tmp_path):
-    """A daemon of uid 2001 that is to be stopped, on a node with nothing; what is stopped, and what is there."""
+    """Return a daemon of uid 2001 to be stopped on an empty node, what is stopped, and what is there."""
     there = SimpleNamespace(ledger=Ledger("b"), live=(), users=(), stopped=[])
     paths = Paths(root=tmp_path)
     place = str(paths.mps_pipe(2001, UUID))

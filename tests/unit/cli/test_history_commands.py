@@ -20,13 +20,13 @@ from slurm_share.load.sources import survey_reader
 from slurm_share.slurm.records import QueuedJob
 
 MONDAY = 1794787200
-"""Of 2026-W47."""
+"""The week 2026-W47."""
 URL = "https://hpc.example.org/sharing"
 
 
 @pytest.fixture
 def site(monkeypatch, tmp_path):
-    """A site that keeps its archive in a folder of the test, and writes of sharing on a page."""
+    """Return a site that keeps its archive in the test's folder and has a page on sharing."""
     settings = Settings(archive_folder=str(tmp_path / "archive"), documentation_url=URL, load_source="agents")
     monkeypatch.setattr(config, "load", lambda: Configuration(settings, {}))
     monkeypatch.setattr(terminal, "width", lambda: 200)
@@ -35,7 +35,7 @@ def site(monkeypatch, tmp_path):
 
 
 def week(folder):
-    """A week of three users: carol leaves GPUs idle, bob overloads CPUs, alice does well; a day is missing."""
+    """Return a week of three users: carol leaves GPUs idle, bob overloads CPUs, alice does well; a day is missing."""
     (folder / "archive").mkdir()
     for quarter in range(96 * 6):
         time = MONDAY + 900 * quarter
@@ -167,7 +167,7 @@ def test_a_plain_user_is_told_whose_it_is(site, capsys):
 
 
 class _SurveyReader:
-    """Answers with one survey, whoever asks."""
+    """A survey reader with one survey for everybody."""
 
     survey: Survey
 

@@ -23,7 +23,7 @@ PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gp
 
 @pytest.fixture
 def conf(tmp_path, monkeypatch):
-    """A site's slurm.conf, on a host where our packages are and Slurm is not."""
+    """Return a site's slurm.conf, on a host where our packages are and Slurm is not."""
     for name in ("PROLOG", "EPILOG", "LUA"):
         (tmp_path / name).touch()
         monkeypatch.setattr(apply, name, str(tmp_path / name))
@@ -332,7 +332,7 @@ def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):
 
 
 def as_json(capsys, *words):
-    """(the record, the exit code, standard error)."""
+    """Return (the record, the exit code, standard error)."""
     capsys.readouterr()
     code = main(["install", "--json", *words])
     said = capsys.readouterr()

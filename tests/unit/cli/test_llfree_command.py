@@ -17,7 +17,7 @@ from slurm_share.slurm.rules import free, resources
 
 DATA = Path(__file__).parents[2] / "data"
 ALICE = 2001
-"""Who has the nodes to herself in the recordings."""
+"""The user who holds nodes in the recordings."""
 NODE = NodeKind(
     partition="xeon-g6",
     nodes=("a1", "a2"),
@@ -33,7 +33,7 @@ NODE = NodeKind(
 
 @pytest.fixture(params=["26.05", "24.11"])
 def folder(request, monkeypatch):
-    """The recordings of one release; Slurm's commands answer with them."""
+    """Answer Slurm's commands with the recordings of one release."""
     folder = DATA / f"slurm-{request.param}"
 
     def run(argv, **_):

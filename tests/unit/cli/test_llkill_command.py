@@ -25,7 +25,8 @@ ALICE, BOB = 2001, 2002
 
 @pytest.fixture(params=["26.05", "24.11"])
 def slurm_says(request, monkeypatch):
-    """The recorded queue, and a scancel that lets alice end her own; answers the ids of every scancel."""
+    """Answer with the recorded queue, and with a scancel that lets alice end her own; return the IDs of every
+    scancel."""
     _, jobs = slurm_jobs.parse_queue((DATA / f"slurm-{request.param}/squeue.json").read_text())
     calls = []
 

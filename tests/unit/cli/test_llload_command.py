@@ -25,7 +25,8 @@ from slurm_share.triples import run_results
 
 
 class Cluster:
-    """Replaces the survey reader: remembers how it was made, answers with `surveys` in turn and then the last one."""
+    """A substitute for the survey reader: records its arguments, answers with `surveys` in turn and then the last
+    one."""
 
     def __init__(self, *surveys):
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
@@ -51,7 +52,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A cluster of one shared node and one that is silent."""
+    """Return a cluster of one shared node and one that is silent."""
     made = Cluster(survey(shared_node(), silent("n2")))
     real = llload.origin.open_survey_source
 
@@ -359,7 +360,7 @@ def test_quiet_about_no_node_is_nothing(cluster, capsys, words):
 
 @pytest.fixture
 def two_jobs(tmp_path):
-    """A recording of two nodes, each with a job; the second is an array's element."""
+    """Return a recording of two nodes, each with a job; the second is an array's element."""
     two = shared_node("n2")
     element = replace(job(), job_id=78, array=77, element=3, nodes="n2", comment="", name="second")
     two = replace(two, snapshot=replace(two.snapshot, jobs=(replace(two.snapshot.jobs[0], job=78),)))

@@ -24,7 +24,7 @@ LLLOAD = [sys.executable, "-m", "slurm_share.cli.llload"]
 
 
 class Answers:
-    """Answers in turn; errors are raised. Over after the last."""
+    """Answers in turn, with errors raised; ends after the last."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -76,7 +76,7 @@ def test_a_first_look_that_fails_ends_it(error):
 
 
 class Terminal:
-    """llload on a terminal of its own."""
+    """llload in its own terminal."""
 
     def __init__(self, *words, columns=80, lines=24):
         self.pid, self.file = pty.fork()
@@ -105,7 +105,7 @@ class Terminal:
         return word in self.seen
 
     def ends(self, seconds=10.0):
-        """How it ended; None: it did not, and is killed."""
+        """Return the exit code; None: it did not end, and is killed."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.until(b"never", 0.1)  # who does not read what it writes keeps it from ending

@@ -21,7 +21,7 @@ from slurm_share.triples.rules.mapreduce import Folder
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
+    """Return a folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(map_submitting.OUTER)]:
         monkeypatch.delenv(name)

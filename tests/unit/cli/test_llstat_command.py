@@ -33,14 +33,14 @@ def utc(monkeypatch):
 
 @pytest.fixture(params=RELEASES)
 def answer(request):
-    """(what squeue wrote as JSON, the same queue in its own words) of one release."""
+    """Return (squeue's JSON, the same queue as text) of one release."""
     folder = DATA / f"slurm-{request.param}"
     return (folder / "squeue.json").read_text(), (folder / "squeue.txt").read_text()
 
 
 @pytest.fixture
 def asked(answer, monkeypatch):
-    """llstat's questions; each is answered with the recorded queue."""
+    """Answer llstat's queries with the recorded queue."""
     questions = []
 
     def run(argv, **_):
@@ -52,7 +52,7 @@ def asked(answer, monkeypatch):
 
 
 def rows(text):
-    """Of what llstat wrote into a pipe: {column: word} for each job, by job."""
+    """Return {column: word} of each job from what llstat wrote into a pipe."""
     headings, *lines = text.splitlines()[1:]
     starts = [(name, headings.index(name)) for name in headings.split()]
     found = {}

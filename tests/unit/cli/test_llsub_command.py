@@ -301,7 +301,7 @@ PROGRAM = "import sys; from slurm_share.cli.llsub import main; sys.exit(main())"
 
 
 def as_a_program(*words: str, redirect: str) -> subprocess.CompletedProcess[str]:
-    """llsub through a shell that redirects its streams."""
+    """Run llsub through a shell that redirects its streams."""
     line = f'exec "$@" {redirect}'
     argv = ["/bin/sh", "-c", line, "sh", sys.executable, "-c", PROGRAM, *words]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)

@@ -25,7 +25,7 @@ from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
 
 GAIN = PackRequest(settings=PackSettings(policy="gain"))
-"""What --pack means."""
+"""The options that --pack stands for."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ def test_auto_needs_no_warning_of_idle_cores(here: Path, capsys: pytest.CaptureF
 
 
 EQUAL = PackSettings(policy="booked", patience_s=1e9)
-"""Of runs of equal tasks: no GPU is ever kept free for one of them."""
+"""For runs of equal tasks: no GPU is ever kept free for one of them."""
 
 
 def test_auto_without_pack_is_a_run_whose_number_is_found_by_trials(

@@ -14,7 +14,7 @@ from slurm_share.triples.rules.progress import TaskCounts, as_text
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with scripts, and an sbatch that notes."""
+    """Go to a folder with scripts and with an sbatch that records its arguments."""
     return make_desk(tmp_path, monkeypatch)
 
 

@@ -21,7 +21,7 @@ GOOD = f"#!/bin/sh\necho version {VERSION}\n"
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a program of ranks, and a python3 that has the package."""
+    """Return a folder with a program of ranks, and a python3 that has the package."""
     made = make_desk(tmp_path, monkeypatch)
     (made / "prog.py").write_text("print('hello')\n")
     put_python(made, GOOD)
@@ -30,7 +30,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put_python(desk: Path, text: str, name: str = "python3") -> Path:
-    """A program in the place of the user's Python."""
+    """Replace the user's Python by a program."""
     file = desk / "bin" / name
     file.write_text(text)
     file.chmod(0o755)

@@ -19,7 +19,7 @@ GPU = "NVIDIA A100"
 
 @pytest.fixture
 def project(monkeypatch, tmp_path):
-    """A folder with a script, of whose user something is known; the current one."""
+    """Go to a folder with a script for whose user some history is recorded."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(terminal, "width", lambda: 120)
     folder = tmp_path / "project"

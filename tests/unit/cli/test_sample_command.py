@@ -27,7 +27,7 @@ from slurm_share.load.sources.frames import Joiner
 
 ME = os.geteuid()
 PATIENCE_S = 120
-"""For what takes a second on a machine that has nothing else to do."""
+"""Time limit for what takes a second on an idle machine."""
 
 
 def snapshot(**fields: Any) -> Snapshot:
@@ -41,7 +41,7 @@ def snapshot(**fields: Any) -> Snapshot:
 
 
 class FakeSampler:
-    """Answers the same, and counts."""
+    """A sampler that gives the same answer and counts."""
 
     looks = 0
     closed = 0
@@ -59,7 +59,7 @@ class FakeSampler:
 
 @pytest.fixture(autouse=True)
 def a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Without an agent, with a sampler that looks at nothing."""
+    """Return a node without an agent, with a sampler that reads nothing."""
     socket = tmp_path / "socket"
     settings = config.Configuration(Settings(agent_socket=str(socket)), {})
     monkeypatch.setattr(config, "load", lambda: settings)
@@ -204,7 +204,7 @@ def test_after_a_late_look_the_next_one_is_not_at_once(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def quiet_stream() -> Iterator[subprocess.Popen[bytes]]:
-    """One that ends after a second without a word."""
+    """Return a stream that ends after a second without output."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "--silence", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -25,7 +25,7 @@ from slurm_share.testing import FakeNvml, offers_of
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with two GPUs, one shared job of this user on the first."""
+    """Return a node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
     grant = allocation.admit(job, driver.read_driver().gpus, offers_of(job.share), Settings())
@@ -43,7 +43,7 @@ def node(tmp_path, monkeypatch):
 
 
 def forbid_ledger(monkeypatch):
-    """The caller is neither root nor an operator."""
+    """Make the caller neither root nor an operator."""
 
     def refuse(*_):
         raise PermissionError

@@ -1,4 +1,4 @@
-"""Names and folders of daemons' cgroups, in trees of v1 and of v2 that are plain folders here."""
+"""Names and folders of daemons' cgroups in trees of v1 and v2, here plain folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command says on its way out."""
+"""What a command prints when it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.exit(enter("it", run))
 
 
 def said(script):
-    """What bash and the program, "$@" of the script, wrote to both streams, in its order."""
+    """Return what bash and the program ("$@" of the script) wrote to both streams, in order."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     argv = ["bash", "-c", script, "bash", sys.executable, "-c", SAYS]
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

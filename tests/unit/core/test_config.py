@@ -1,4 +1,4 @@
-"""The site's file: typed, and refused by name."""
+"""The site's configuration file: typed values, and errors that name the key."""
 
 from __future__ import annotations
 

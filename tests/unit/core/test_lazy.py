@@ -1,4 +1,4 @@
-"""What a package's __init__.py tells mypy is what it offers when the program runs."""
+"""A package's __init__.py offers at run time the names that it shows to mypy."""
 
 from __future__ import annotations
 

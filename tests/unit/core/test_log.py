@@ -1,4 +1,4 @@
-"""The hooks' log: whatever is in its place, a job does not pay for it."""
+"""The hooks' log: a file that cannot be written never fails a job."""
 
 from __future__ import annotations
 

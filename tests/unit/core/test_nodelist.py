@@ -1,4 +1,4 @@
-"""Lists of nodes: what Slurm folds is unfolded in its order, what a person writes is checked."""
+"""Lists of nodes: Slurm's are expanded in order, a person's are checked."""
 
 from __future__ import annotations
 

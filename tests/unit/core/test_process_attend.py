@@ -1,4 +1,4 @@
-"""A program in the foreground: its code is the answer, and it is not left behind."""
+"""A program in the foreground: its exit code is returned, and it does not outlive its starter."""
 
 from __future__ import annotations
 

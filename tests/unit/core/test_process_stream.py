@@ -1,4 +1,4 @@
-"""A program beside us: read as it writes, and gone when we are."""
+"""A program in the background: its output is read as it comes, and it ends with its starter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_share.core.process import Deadline, Stream, stream
 
 
 def until(stream: Stream, enough: int) -> list[str]:
-    """Its lines, until there are so many or it has closed its outputs."""
+    """Return its lines until there are so many or it has closed its outputs."""
     found: list[str] = []
     while len(found) < enough and stream.files:
         assert select.select(list(stream.files), [], [], 20)[0]

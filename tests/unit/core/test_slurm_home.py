@@ -1,4 +1,4 @@
-"""Where a site keeps Slurm, as every program of ours reads it: the environment, a file, the usual places."""
+"""The place of Slurm's files: from the environment, from a file, or a usual folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for people: spans of time, lists of numbers, the order of names."""
+"""Text for people: durations, lists of numbers, the order of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that root starts as somebody else is not to be traced by him."""
+"""A program that root starts as another user cannot be traced by that user."""
 
 from __future__ import annotations
 

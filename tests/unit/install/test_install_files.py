@@ -20,7 +20,7 @@ NEW = {"slurm.conf": b"new\n", "gres.conf": b"gres\nmore\n", "plugstack.conf": b
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the old files, one of them a link to elsewhere."""
+    """Return a folder with the old files, one of them a link to elsewhere."""
     site = tmp_path / "etc"
     site.mkdir()
     (site / "slurm.conf").write_bytes(OLD["slurm.conf"])
@@ -44,7 +44,7 @@ def changes(folder, old=OLD, new=NEW, number=1):
 
 
 def with_wrapper(folder):
-    """The same with a program beside them, which is there before the file that names it."""
+    """Return the same with a program beside them, which is there before the file that names it."""
     wrapper = folder / "hook.sh"
     return (Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755), *changes(folder))
 
@@ -304,7 +304,7 @@ def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
 
 
 def tampered(name, folder):
-    """A change as somebody might put it into the journal."""
+    """Return a change as somebody might forge it in the journal."""
     file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
     return {
         "file": Change("/etc/passwd", b"", b"root::0:0", (), ()),

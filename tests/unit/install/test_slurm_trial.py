@@ -44,7 +44,7 @@ def conf(text, name="slurm.conf"):
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Programs of Slurm, and nothing beside them but what their scripts need."""
+    """Install Slurm's programs, and only what their scripts need beside them."""
 
     def make(**scripts):
         for name, text in scripts.items():

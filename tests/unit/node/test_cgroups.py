@@ -1,4 +1,4 @@
-"""Slurm's cgroup paths, and what the cgroups of jobs say: recorded lines, and trees made in a temporary folder."""
+"""Slurm's cgroup paths, and the cgroups of jobs: recorded lines, and trees in a temporary folder."""
 
 from __future__ import annotations
 

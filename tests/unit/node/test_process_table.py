@@ -1,4 +1,4 @@
-"""A hook reads each process of the node once, however often it asks which there are."""
+"""A hook reads each process of the node once, however often it lists them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_hooks_questions_share_one_table(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def owned(proc: Path, pid: int, name: str, *, folder: int, files: int, real: int, program: str = "sleep") -> None:
-    """The same with the owners of its folder and files, its real uid and its program."""
+    """Return the process with the owners of its folder and files, its real UID and its program."""
     put(proc, pid, name)
     process = proc / str(pid)
     (process / "status").write_text(f"Name:\tx\nUid:\t{real}\t{folder}\t0\t{folder}\n")
@@ -72,7 +72,7 @@ def owned(proc: Path, pid: int, name: str, *, folder: int, files: int, real: int
 
 @pytest.fixture
 def owners(tmp_path: Path) -> Path:
-    """A /proc with one process of each kind; the files of those without core dumps are root's."""
+    """Return a /proc with one process of each kind; the files of those without core dumps are root's."""
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: only root may give files away")
     owned(tmp_path, 1, "init", folder=0, files=0, real=0)

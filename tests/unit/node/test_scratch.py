@@ -1,4 +1,4 @@
-"""What a user has in a folder that is everybody's."""
+"""A user's entries in a folder open to everybody."""
 
 from __future__ import annotations
 

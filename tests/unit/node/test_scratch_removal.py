@@ -1,4 +1,4 @@
-"""How a user's entries leave a folder that is everybody's, and what never leaves with them."""
+"""Removal of a user's entries from a folder open to everybody, and what must not be removed with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def soon():
 
 
 def put_aside(folder, names, uid, deadline=None):
-    """What would not go. Where it lies meanwhile stands in `ASIDES`, as in the ledger."""
+    """Return what could not be removed. `ASIDES` names where it lies meanwhile, as the ledger does."""
     aside = scratch.new_aside(str(folder))
     ASIDES.append(aside)
     return scratch.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
@@ -40,7 +40,7 @@ def remove(deadline=None):
 
 
 def make(place, uid, *files):
-    """A file of that user; or a folder of the user's with these files, the user's, too, in it."""
+    """Make a file of that user's, or a folder with these files, all the user's."""
     if files:
         place.mkdir()
     for file in [place / name for name in files] or [place]:
@@ -177,7 +177,7 @@ def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
 
 @pytest.fixture
 def planted(tmp_path):
-    """A folder that is everybody's, and the name in it that the ledger has: had a user known it in time."""
+    """Return a folder open to everybody, and the name in it that the ledger has, as if a user had known it in time."""
     folder = tmp_path / "shm"
     folder.mkdir()
     return folder, folder / f"{scratch.ASIDE}known"
@@ -242,7 +242,7 @@ print(*sorted(str(place.relative_to(folder)) for place in folder.rglob("*")))
 
 
 def mounted(tmp_path, commands, *entries):
-    """What a process says that cleared these entries away after `commands`, in a mount namespace of its own."""
+    """Run `commands` in a new mount namespace, then clear these entries; return the output."""
     script = f'set -e; cd {tmp_path}; {commands}; exec {sys.executable} -c "$0" {tmp_path} "$@"'
     run = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, IN_A_PLACE_OF_ITS_OWN, *entries], capture_output=True, text=True

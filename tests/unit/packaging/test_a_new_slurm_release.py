@@ -1,4 +1,4 @@
-"""What extending.md shows: with one product file changed, everything that names Slurm's releases names a new one."""
+"""With the one product file of extending.md changed, everything that names Slurm's releases names a new one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECTION = "A Slurm release"
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A copy of this checkout with the change of the page."""
+    """Return a copy of this checkout with the change of the page."""
     return worked_changes.changed_tree(worked_changes.change_of(SECTION), tmp_path_factory.mktemp("tree"))
 
 

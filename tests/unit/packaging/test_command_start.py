@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a command's life: no traceback, and what a shell shows as 130."""
+"""Ctrl-C at any moment of a command: no traceback, and exit code 130 in a shell."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ sys.meta_path.insert(0, Count())
 
 
 def targets() -> dict[str, str]:
-    """Every command that a person starts, and its entry point."""
+    """Return every command that a person starts, and its entry point."""
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     return {name: target for name, target in scripts.items() if name not in HOOKS and name == name.lower()}
 
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The commands as the packages install them, on this Python."""
+    """Return the commands as the packages install them, on this Python."""
     tree = tmp_path_factory.mktemp("commands")
     template = (CHECKOUT / "packaging/share/command.in").read_text()
     for name, target in targets().items():
@@ -47,7 +47,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def start(script: Path, *words: str, code: str = "") -> subprocess.Popen[str]:
-    """The command, with `code` to run between Python's start and its own."""
+    """Run the command, with `code` between Python's start and its own."""
     text = script.read_text()
     if code:
         text = text.replace("site.main()\n", f"site.main()\n{code}", 1)

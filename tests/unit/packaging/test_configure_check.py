@@ -1,4 +1,4 @@
-"""`configure check`, which keeps a package from going while slurm.conf names its hooks."""
+"""`configure check` keeps a package from being removed while slurm.conf names its hooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "/opt/slurm-share/bin/slurm-share-epilog"
 
 
 def check(conf: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The check of that slurm.conf, on a host that has nothing else of Slurm's unless SLURM_SHARE_ROOT is another."""
+    """Run the check of that slurm.conf on a host without other files of Slurm's, unless SLURM_SHARE_ROOT is set."""
     nowhere = str(conf.parent / "nowhere")
     environ = {"PATH": os.environ["PATH"], "SLURM_CONF": str(conf), "SLURM_SHARE_ROOT": nowhere, **environ}
     return subprocess.run(["/bin/sh", PROGRAM, "check"], env=environ, capture_output=True, text=True, check=False)

@@ -22,7 +22,7 @@ MEANS = Means(m1=1, m5=1, m15=1, over_s=900, m10=1)
 
 
 def figures(record):
-    """A value for each plain figure that Prometheus has."""
+    """Return a value for each plain figure that Prometheus has."""
     return {one.name: 1 for one in measured(record) if one.metric.exported and not one.is_windows}
 
 
@@ -66,7 +66,7 @@ FULL = Snapshot(
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, set[str]]:
-    """Every metric of an agent's page, with its labels."""
+    """Return every metric of an agent's page, with its labels."""
     cost = Cost(cpu_ratio=1.0, resident_bytes=1, round_s=1.0, rounds=1, failed=1)
     page = (metrics.render(FULL) + metrics.render_cost(cost, "n1")).decode()
     found: dict[str, set[str]] = {"up": {"instance", "job"}}

@@ -1,4 +1,4 @@
-"""How a packaged hook starts while its files are being replaced: an exit code would drain the node."""
+"""Start of a packaged hook while its files are replaced: an exit code would drain the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = "PAUSE_S, TRIES = 0.5, 12"
 
 
 class Installed:
-    """A hook in an environment of its own, whose code is one line that ends with 7."""
+    """A hook in its own environment, whose code is one line that ends with 7."""
 
     def __init__(self, home: Path, mark: Path, tries: int) -> None:
         python = Path(sys.executable).resolve()
@@ -42,7 +42,7 @@ class Installed:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Installed:
-    """The hook, which looks for the mark of an upgrade in this test's folder."""
+    """Return the hook, which looks for the mark of an upgrade in this test's folder."""
     return Installed(tmp_path / "home", tmp_path / "unpacking", 5)
 
 

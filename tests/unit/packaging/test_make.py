@@ -1,4 +1,4 @@
-"""The build of the packages: what is fetched, unpacked and said, with values alone."""
+"""The build of the packages: what is fetched, unpacked and reported."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: 
 
 
 def words() -> argparse.ArgumentParser:
-    """A command with sub-commands of two levels."""
+    """Return a command with sub-commands of two levels."""
     top = argparse.ArgumentParser(prog="thing", description="What it does: well. More.", epilog=".dots\n  kept")
     commands = top.add_subparsers()
     show = commands.add_parser("show", help="it's shown")

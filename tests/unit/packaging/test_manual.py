@@ -1,4 +1,4 @@
-"""The documents as they are installed: every link leads to a file that is there."""
+"""Links of the installed documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from make import manual
 
 
 def dead(folder: Path) -> list[str]:
-    """Links of the texts in `folder` that lead nowhere."""
+    """Return links of the texts in `folder` that lead nowhere."""
     found = []
     for text in sorted(folder.rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", text.read_text()):
@@ -26,7 +26,7 @@ def dead(folder: Path) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The headings of a page as links name them."""
+    """Return the headings of a page as links name them."""
     heads = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

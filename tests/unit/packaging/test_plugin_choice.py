@@ -1,4 +1,4 @@
-"""slurm-share-plugin: the object for the Slurm that is there, an own build, or a sentence."""
+"""slurm-share-plugin chooses the object for the installed Slurm, builds one, or explains why it cannot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = Path("/usr/include/slurm")
 
 
 class Host:
-    """A root folder with a Slurm whose programs only say their release, and the package's objects."""
+    """A root folder with a Slurm whose programs print only their release, and the package's objects."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -195,8 +195,8 @@ def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> 
 
 
 def headers_of_2505(folder: Path) -> None:
-    """This machine's headers, as those of a release for which the package brings no object: with its number, and with
-    the one member that Debian 12's lack."""
+    """Write this machine's headers as those of a release without an object in the package: with its number, and with
+    the member that Debian 12's headers lack."""
     shutil.copytree(HEADERS, folder / "slurm", dirs_exist_ok=True)
     file = folder / "slurm/slurm_version.h"
     file.write_text(re.sub(r"(SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x190500", file.read_text()))

@@ -1,4 +1,4 @@
-"""The releases of Slurm that everything is tested on stand in one place, and all that names them follows."""
+"""The releases of Slurm that everything is tested on are defined in one place."""
 
 from __future__ import annotations
 

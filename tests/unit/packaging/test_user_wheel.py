@@ -1,4 +1,4 @@
-"""The wheel in an environment of a user's: NumPy and nothing else of what the hosts' half needs."""
+"""The wheel in a user's environment: with NumPy, and nothing else of what the hosts need."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ assert has() == before, has()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, made as packaging/Makefile makes it."""
+    """Return the wheel of this checkout, made as packaging/Makefile makes it."""
     tree = tmp_path_factory.mktemp("wheel")
     source = tree / "source"
     unwanted = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
@@ -84,7 +84,7 @@ def python(code: str, *places: Path, words: tuple[str, ...] = ()) -> subprocess.
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The words that it printed. It did its work and said nothing else."""
+    """Return the words that the program printed; check that it succeeded and printed nothing else."""
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 

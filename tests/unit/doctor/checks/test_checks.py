@@ -71,7 +71,7 @@ NEVER_SKIPS = {
     "slurm-commands", "munge", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder",
     "ledger-lock",
 }  # fmt: skip
-"""What is seen wherever it is looked at."""
+"""Facts that are known wherever they are read."""
 
 
 def test_every_check_is_seen_to_fail_and_to_be_skipped():

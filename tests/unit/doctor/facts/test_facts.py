@@ -52,7 +52,7 @@ PARTITION = "PartitionName=gpu AllowGroups=ALL Nodes=n[1-3] OverSubscribe=FORCE:
 
 
 class Slurm:
-    """Answers as Slurm's commands do, from a table; remembers what it was asked."""
+    """Slurm's commands, answered from a table; records the queries."""
 
     def __init__(self, **answers):
         self.asked = []
@@ -79,7 +79,7 @@ class Slurm:
 
 @pytest.fixture
 def root(tmp_path):
-    """A compute node's file system: n1, with slurm.conf, hooks, mounts and a slurmd."""
+    """Return a compute node's file system: n1, with slurm.conf, hooks, mounts and a slurmd."""
     files = {
         "proc/sys/kernel/hostname": "n1.cluster.example\n",
         "proc/sys/kernel/random/boot_id": "boot-1\n",
@@ -432,7 +432,7 @@ def test_a_file_is_on_the_innermost_mount(root):
 
 
 def elf(number, name=b"plugin_version", order="<", kind=11):
-    """A shared object with one symbol, as the linker lays it out."""
+    """Return a shared object with one symbol, as the linker lays it out."""
     names_ = b"\0" + name + b"\0"
     text, data, symbols = 0x40, 0x100, 0x140
     sections = 0x200

@@ -27,15 +27,15 @@ WELL = {
     "nvmlDeviceGetRemappedRows": [0, 0, 0, 0],
     "nvmlDeviceGetRetiredPagesPendingStatus": 0,
 }
-"""What each question gives; a number of NVML's errors for one that has to be raised."""
+"""What each query returns; a number of NVML's errors for one that raises."""
 OPTIONAL = tuple(WELL)[-5:]
-"""What not every GPU has, the mode of computing being the first."""
+"""Queries that not every GPU answers; the first is the compute mode."""
 ERRORS = {"nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses"}
 
 
 @pytest.fixture
 def driver(monkeypatch):
-    """A driver with GPUs that answer as they are told to; counts the sessions that are open."""
+    """Return a driver whose GPUs answer as told; it counts open sessions."""
     made = SimpleNamespace(gpus=[], open=0)
 
     def ask(name):

@@ -164,7 +164,7 @@ def test_room(tmp_path):
 
 @pytest.fixture
 def holder(tmp_path):
-    """A program that holds a lock file from the moment that it says so."""
+    """Start a program that holds a lock on a file; return when it has printed that it does."""
     code = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)"
     code += "; print('held', flush=True); time.sleep(60)"
     (tmp_path / "ledger.lock").touch()
@@ -212,7 +212,7 @@ def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
 
 
 def shared_job(tmp_path, pipe):
-    """The state folder with a job in it whose plan names a pipe folder."""
+    """Return the state folder with a job in it whose plan names a pipe folder."""
     paths = Paths(root=tmp_path)
     gpu = Gpu(UUID, 0, 0, "H100", 81920)
     plan = plain_plan(7, os.getuid(), gpus=(gpu,), slots=(Slot(0, gpu, 0, mps_directory=str(pipe), backend="mps"),))
@@ -222,7 +222,7 @@ def shared_job(tmp_path, pipe):
 
 
 def lost(ledger, paths):
-    """What is gone of the job's files, and of its daemons'."""
+    """Return which files of the job and of its daemons are gone."""
     examination = Examination(Unseen("no driver"), lambda path: None, fact_backends.read_plans(ledger, paths), False)
     health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
     found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))

@@ -27,7 +27,7 @@ def test_modules_that_are_torn_or_end_python_are_named():
 
 @pytest.fixture
 def slurm(tmp_path):
-    """A folder with an srun that can be loaded into, and one with a slurmd that is no program for the loader."""
+    """Return a folder with an srun that can load the plugin, and one with a slurmd that is no program."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("srun", "slurmd"):

@@ -30,7 +30,7 @@ SLURM, PLUG, GRES, LUA_FILE = "/e/slurm.conf", "/e/plugstack.conf", "/e/gres.con
 
 
 def present(slurm=PLAIN, plugstack=None, gres="Name=gpu File=/dev/nvidia[0-3]\n", lua=None, **more):
-    """A site with these texts; None: no such file."""
+    """Return a site with these texts; None: no such file."""
     texts = {SLURM: slurm, PLUG: plugstack, GRES: gres, LUA_FILE: lua}
     confs = [ConfText(Path(name), parse(texts[name] or "", Path(name))) for name in (SLURM, PLUG, GRES)]
     return Present(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
@@ -40,7 +40,7 @@ TAKEN = (ALLOC, INTERACTIVE_STEP)
 
 
 def after(site, shards=0, taken=TAKEN):
-    """The texts with what is missing in them, with no refusal on the way."""
+    """Return the texts with what is missing in them, with no refusal on the way."""
     lines = site_lines(site, shards, taken)
     assert lines.refusals == ()
     names = dict.fromkeys(edit.file for edit in lines.edits)
@@ -225,7 +225,7 @@ OTHERS = [
     ("gpu:8", "NodeName=gpu02 Name=gpu File=/dev/dri/renderD[128-135]\n"),
     ("gpu:8", "Name=gpu Type=mi250 File=/dev/dri/renderD[128-135]\n"),
 ]
-"""Gres of a node, and a gres.conf by which its GPUs are not NVIDIA's."""
+"""Gres of a node, and a gres.conf that says its GPUs are not NVIDIA's."""
 
 
 @pytest.mark.parametrize(("gres", "conf"), OTHERS)

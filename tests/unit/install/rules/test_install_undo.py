@@ -35,7 +35,7 @@ FRAIL = SAFE.replace(rule_lua.LOAD, f'local share = dofile("{LUA}")').replace("f
 
 
 def after_undo(slurm, lua=None, force=False):
-    """What becomes of both files, of which ours is the usual part."""
+    """Return both files after the undo, of our usual part."""
     texts = {SLURM: slurm} if lua is None else {SLURM: slurm, SCRIPT: lua}
     done = (
         {SLURM: (PLUGINS,), SCRIPT: (OURS,)}

@@ -1,4 +1,4 @@
-"""Where the driver says its GPUs are plugged in."""
+"""PCI addresses of GPUs, as the driver reports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gpu(uuid, *, simulated=False):
 
 @pytest.fixture
 def driver(monkeypatch):
-    """NVML with one GPU, and one instance on it."""
+    """Replace NVML by one with one GPU, and one instance on it."""
 
     def by_uuid(uuid):
         if uuid not in ("GPU-1", "MIG-1"):

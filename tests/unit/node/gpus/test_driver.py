@@ -1,4 +1,4 @@
-"""The driver's library as hooks ask it, with a library of Python functions in its place."""
+"""The driver's library as hooks call it, replaced by Python functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unit:
 
 
 class Library:
-    """NVML with such GPUs. Handles are places in a list."""
+    """NVML with such GPUs. Handles are positions in a list."""
 
     def __init__(self, *gpus: Unit, version: str = "550.163.01", init: int = 0) -> None:
         self.gpus = gpus

@@ -1,4 +1,4 @@
-"""The driver, asked again and again: a fake binding in the place of NVIDIA's."""
+"""Repeated readings of the driver, with a fake binding in place of NVIDIA's."""
 
 from __future__ import annotations
 
