@@ -110,7 +110,7 @@ def test_a_share_is_billed_what_the_document_says(accounted: Cluster, options: l
     ],
 )
 def test_slurm_cuts_the_fraction_of_a_bill_off(accounted: Cluster, partition: str, shards: int, billing: str) -> None:
-    """So the weight of a shard is rounded up, or a part costs one less than it should."""
+    """The weight of a shard must be rounded up, or a share costs one less than it should."""
     job = accounted.sbatch("alice", "true", "-w", "n2", "-p", partition, "-n1", f"--gres=shard:{shards}")
     assert ended(accounted, job).tres.startswith(billing)
 

@@ -204,8 +204,8 @@ def small_users(node: Node) -> Iterator[Node]:
 
 
 def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
-    """Neither a byte nor an inode is left for users, all of it in files of hers; root's state has room. A further share
-    of hers is refused with a sentence, ordinary jobs go on; with her job it all goes, and the next user has a share."""
+    """alice's files fill the users' folder, bytes and inodes; root's state has room. Her next share is refused with a
+    sentence, ordinary jobs run. Her files go with her job, and the next user has a share."""
     node = small_users
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))

@@ -93,7 +93,7 @@ def test_row_01_prologs_at_once_share_one_daemon(node: Node) -> None:
 
 
 def test_row_02_an_epilog_without_a_prolog_does_nothing(node: Node) -> None:
-    """Of salloc and exit, or where another script kept our Prolog from running: exit 0, no state, no line."""
+    """After salloc and exit, or if another script kept our Prolog from running: exit 0, no state, no line."""
     node.epilog(FIRST)
     assert node.log() == ""
     assert node.jobs() == []
@@ -234,7 +234,7 @@ def plant_owner(node: Node, pipe: str) -> None:
 
 @pytest.mark.parametrize("plant", [plant_link, plant_parent_link, plant_owner], ids=["link", "parent link", "owner"])
 def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: object) -> None:
-    """Somebody was there first, with a link or a folder of their own: refused or removed, never followed."""
+    """A link or a folder of another user is in the way: it is refused or removed, never followed."""
     short = node.uuid(0).removeprefix("GPU-")
     pipe = f"{USER}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
     node.run("mkdir", "-p", "-m755", STATE)
@@ -684,8 +684,8 @@ def read_me(folder: Path) -> None:
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
     cluster: Cluster, hook_folders: dict[str, Path], which: str, spoil: Callable[[Path], None], says: str
 ) -> None:
-    """So it is with slurmd, for every job, and no hook can prevent it. When the folder is in order again, the next job
-    finds nothing in its way."""
+    """slurmd does so for every job, and no hook can prevent it. Once the folder is in order, the next job finds nothing
+    in its way."""
     node = Node(cluster, "n2")
     node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
     spoil(hook_folders[which])
@@ -1189,7 +1189,7 @@ def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
 
 
 def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
-    """Neither the hooks' own log nor that of the MPS daemon can be written: the share is as ever."""
+    """The logs of hooks and MPS daemon cannot be written: the share works."""
     node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
     try:
         node.run("bash", "-c", "cat /dev/zero >/var/log/full")
@@ -1244,7 +1244,6 @@ def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluste
 
 
 def test_the_log_is_one_line_a_step(node: Node) -> None:
-    """What an operator reads at night: each line says which hook, which job or which GPU."""
     node.prolog(FIRST)
     node.epilog(FIRST)
     lines = node.log().splitlines()

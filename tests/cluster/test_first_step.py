@@ -84,7 +84,7 @@ def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tu
 
 
 def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """Of a step on n3 alone slurmd tells n3 the GPU that the job has on n2. Told apart and refused with the way out,
+    """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2. The hook refuses it with the way out,
     which then works."""
     other = cluster.sbatch("alice", "sleep 120", "-wn2", "--gres=gpu:1", "-n1")
     cluster.wait_running(other)
@@ -102,8 +102,8 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
 
 
 def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """To a node srun's word is the user's. In an ordinary job it brings no slot, and nothing of it stays; the job of
-    another user runs on."""
+    """The node gets srun's option from the user. In an ordinary job it brings no slot and leaves nothing; another
+    user's job runs on."""
     forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
     plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
     other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)

@@ -154,7 +154,7 @@ def test_a_choice_narrows_every_panel_to_it(scene: Scene) -> None:
 
 
 def test_the_variables_offer_what_is_there(scene: Scene) -> None:
-    """As Grafana asks label_values(SELECTOR, LABEL): the values of that label among the series."""
+    """Grafana's label_values(SELECTOR, LABEL) gives the values of that label among the series."""
     offered = {}
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":

@@ -123,7 +123,7 @@ def test_a_site_can_do_without(cluster: Cluster, node: Node) -> None:
 
 
 def test_a_prolog_that_slurmd_cuts_off_ends_in_the_helper(cluster: Cluster, node: Node) -> None:
-    """As one that is a program of its own: Slurm drains the node, and nothing goes on there."""
+    """Slurm drains the node, as for a Prolog that is its own program, and nothing runs on there."""
     (helper,) = helpers(node)
     with slurm_conf(cluster, "PrologEpilogTimeout=2"), node.fault("mps_slow", "600"):
         job = start(cluster)

@@ -272,7 +272,7 @@ def questions(cluster: Cluster) -> int:
 
 @pytest.mark.release
 def test_the_controller_is_asked_only_where_it_matters(cluster: Cluster) -> None:
-    """Not in a job of one node or none, nor where srun says where it runs or with what; else once."""
+    """srun asks once, but never in a job of one node or none, nor if its options name nodes or resources."""
 
     def asked(job: int, *words: str, **more: str) -> int:
         before = questions(cluster)

@@ -176,7 +176,7 @@ def of_another_release(plugin: bytes, version: str) -> bytes:
 def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
     site: Cluster, before: dict[str, bytes], name: str, line: str
 ) -> None:
-    """Somebody writes a fault where ours are in force: a reconfigure loses no node, and --undo takes ours out."""
+    """A site writes a fault while our lines are in force: a reconfigure loses no node, and --undo removes ours."""
     install(site, "--apply", "--shards")
     reconfigure(site)
     with (site.conf / name).open("a") as file:
@@ -230,7 +230,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
 
 
 def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before: dict[str, bytes]) -> None:
-    """Whenever it comes. (At every single write: tests/unit/install/test_install_files.py.)"""
+    """tests/unit/install/test_install_files.py kills it at every single write."""
     for delay in ("0.2", "0.4"):
         site.exec("ctl", ["timeout", "-s", "KILL", delay, "slurm-share", "install", "--apply", "--shards"])
         install(site, "--undo")
@@ -238,8 +238,8 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
 
 
 def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
-    """What the site has added to them stays, its own new lines are no hindrance, and Slurm takes what is left. A value
-    in which ours is not told from theirs is shown, and goes by --force alone."""
+    """The site's additions to our lines and its own new lines stay, and Slurm accepts the rest. A value that may be the
+    site's is shown, and removed by --force only."""
     install(site, "--apply", "--shards", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
     epilog = "Epilog=/opt/slurm-share/bin/slurm-share-epilog"
@@ -291,7 +291,8 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site: Cluster, before: dict[str, bytes]
 ) -> None:
-    """As install gives them. Those of before this release are named one by one at the removal, with what to write."""
+    """This holds for the current lines. Those of earlier releases are named one by one at the removal, with what to
+    write."""
     own = "function slurm_job_submit(job, partitions, uid)\n  -- here\n  return slurm.SUCCESS\nend\n"
     own += "function slurm_job_modify(job, old, partitions, uid)\n  -- there\n  return slurm.SUCCESS\nend\n"
     script = site.conf / "job_submit.lua"

@@ -79,7 +79,7 @@ def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> None:
-    """And a ninth beside them that will not wait is told so; the program of a task holds no file of ours."""
+    """A ninth step that will not wait is refused; a task's program has no file of ours open."""
     one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; sleep 2' &"
     wait = "for i in $(seq 100); do [ $(grep -c ^task $OUT) = 8 ] && break; sleep .05; done"
     script = f"OUT=$HOME/slurm-$SLURM_JOB_ID.out\n{one * 8}\n{wait}\nsrun -Q -I -n1 true; echo ninth=$?; wait"

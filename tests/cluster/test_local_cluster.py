@@ -299,7 +299,7 @@ def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("through", ["its own first line", "an interpreter"])
 def test_the_callers_python_settings_do_not_matter(tmp_path: Path, can_make_clusters: None, through: str) -> None:
-    """Not its safe path; nor, where the program itself is run, its home and its modules of our names."""
+    """Its safe path does not matter; nor, where the program itself is run, its home and its modules of our names."""
     env = {**os.environ, "PYTHONSAFEPATH": "1"}
     argv = [sys.executable, str(PROGRAM), "list"]
     if through == "its own first line":
@@ -350,7 +350,7 @@ def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatc
 def test_a_root_appears_whole_under_its_name_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    """Nothing else appears in the cache, whatever the outcome; debootstrap and apt are played here."""
+    """Nothing else appears in the cache, whatever the outcome; debootstrap and apt are replaced."""
 
     def inside(root: Path, argv: Sequence[str], **_: object) -> str:
         return {"slurmctld": f"slurm-wlm {version}", "python3": "3.13\n"}.get(argv[0], "")
@@ -497,7 +497,7 @@ def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster)
 @pytest.mark.cluster
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
-    """As a daemon or a cron job may have them; the program inside finds something open at each number."""
+    """A daemon or a cron job may have closed streams; the program inside finds one open at each number."""
     look = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] || exit 9; done; exit 7"
     shell = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, str(PROGRAM), "--name", cluster.name]
     for words, code in ((["exec", "n1", "--", "sh", "-c", look], 7), (["list"], 0), (["as", "carol"], 2)):
@@ -556,7 +556,6 @@ def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_an_interactive_salloc_has_a_terminal_on_the_node(cluster: Cluster) -> None:
-    """What is typed arrives in a shell on the compute node, and its exit code comes back."""
     argv = [sys.executable, str(PROGRAM), "--name", cluster.name]
     argv += ["as", "alice", "--", "salloc", "-p", "plain", "-w", "n2"]
     code, said = _type_into(argv, b"tty; hostname; exit 5\n", after=b"$ ")
@@ -830,7 +829,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
 
 @pytest.mark.cluster
 def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of an earlier cluster is there to be looked at until a new one can be made."""
+    """The rest of an earlier cluster stays for inspection until a new one can be made."""
     left = cluster_paths.run_dir(own_name) / "log"
     left.mkdir(parents=True)
     monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
@@ -896,7 +895,7 @@ def _running(command: str) -> bool:
 
 
 def test_a_lock_that_is_never_let_go_names_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for it learns which process to look at, instead of waiting for ever."""
+    """The message names the process that holds the lock."""
     monkeypatch.setattr(cluster_locks, "_LONGEST_S", 0.1)
     said: list[str] = []
     with cluster_locks.waiting(tmp_path / "one.lock", said.append):

@@ -453,7 +453,7 @@ def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_n
 
 
 def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluster) -> None:
-    """Of two nodes one is off: its tasks end with a sentence, and nobody takes the half result for the whole."""
+    """One of two nodes is off: its tasks end with a sentence, so that nobody takes half a result for the whole."""
     with own_configuration(Node(cluster, "n3"), 'mode = "off"'):
         job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
         assert cluster.wait(job) == "FAILED"

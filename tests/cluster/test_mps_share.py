@@ -165,7 +165,7 @@ def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Clus
 
 
 def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Node) -> None:
-    """Nothing can run on the whole card; its instances are what gres.conf should list."""
+    """Nothing can run on the whole card: gres.conf should list its instances."""
     with node.gpu_file(0, "mig=1"):
         state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
     assert state == "FAILED"

@@ -389,7 +389,7 @@ def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> Non
 
 
 def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Path) -> None:
-    """As much of glibc as the newest symbol that a compiled file asks for; and a Python that we have modules for."""
+    """They ask for the glibc of the newest symbol in a compiled file, and for a Python that we have modules for."""
     for name in PACKAGES:
         [deb] = packages.glob(f"{name}_*.deb")
         [rpm] = packages.glob(f"{name}-[0-9]*.rpm")
@@ -429,7 +429,8 @@ def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Pat
 def test_a_python_that_there_are_modules_for_will_do(
     packages: Path, tmp_path: Path, there: dict[str, str], will_do: bool
 ) -> None:
-    """As the host's own, or beside it, as on Ubuntu 22.04 and DGX OS 6; by dpkg's own reading of the dependencies."""
+    """It may be the host's own or installed beside it, as on Ubuntu 22.04 and DGX OS 6; dpkg checks the
+    dependencies."""
     [deb] = packages.glob("slurm-share_*.deb")
     needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
     (tmp_path / "status").write_text(

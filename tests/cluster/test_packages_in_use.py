@@ -133,8 +133,8 @@ def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path
 
 
 def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
-    """As an administrator has it who knew nothing of us: the packages are there, the lines are shown, written and
-    checked, a job is shared; then the lines go, and the packages, which would not go before."""
+    """An administrator installs the packages, writes and checks the lines and shares a job; then he removes the lines,
+    and only then the packages can go."""
     strip(cluster)
     reconfigure(cluster)
     before = files(cluster)

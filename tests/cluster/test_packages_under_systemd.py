@@ -99,7 +99,7 @@ def test_every_file_that_a_page_names_is_installed(installed: CleanRoot) -> None
 
 
 def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
-    """Neither in the words, nor in what they start and want; users and folders come to be."""
+    """Their syntax and what they start and require is right; users and folders are made."""
     said = installed.shell(
         'cd /usr/lib/systemd/system; systemd-analyze verify --man=no "$@" 2>&1', words=[*UNITS, MOUNT, USERS_MOUNT]
     )
@@ -129,7 +129,7 @@ def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
 
 
 def test_the_agent_runs_and_answers(host: Booted) -> None:
-    """As its own user, ready by its own word, with its socket for everybody; started anew by a kill."""
+    """It runs as its own user, reports that it is ready, has a socket for everybody, and starts again after a kill."""
     assert host.state(AGENT, "UnitFileState") == "disabled"
     done = host.run("systemctl", "enable", "--now", AGENT)
     assert done.returncode == 0, host.run("journalctl", "--no-pager", "-u", AGENT).stdout

@@ -209,7 +209,7 @@ def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, 
 
 
 def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: Node) -> None:
-    """Nothing; then files in /tmp and every process of the user's, on a listed node after an ordinary job."""
+    """First nothing; then files in /tmp and every process of the user's, on a listed node after an ordinary job."""
     with configured(cluster, "clean_up = []"):
         end(cluster, start(cluster, "--share-gpu=2", script=LITTER))
     assert shm(n2).count("alice ") == 4
@@ -367,7 +367,7 @@ def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluste
 @pytest.mark.parametrize("mode", ["off", "observe", "on"])
 @pytest.mark.parametrize("after", ["off", "observe", "on"])
 def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode: str, after: str) -> None:
-    """What was given is held and taken back; what was not given is not missed; the next job has the new mode."""
+    """Running jobs keep and return what they were given; the next job has the new mode."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
     script = f"echo up; until [ -e go ]; do sleep .1; done; {slots}; env | grep -c MPS"
     cluster.as_user("alice", "rm -f go", check=True)

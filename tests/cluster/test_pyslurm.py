@@ -83,8 +83,8 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
 
 
 def test_pyslurm_and_the_commands_give_the_same_records(made: Cluster) -> None:
-    """Jobs of two users on one node, on two, waiting, held, in an array, with GPUs in every form of asking for them; a
-    node that drains."""
+    """Jobs of two users run on one node, on two, wait, are held, in an array, and request GPUs in every form; a node
+    drains."""
     jobs = [
         made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain", "--gres=gpu:1"),
         made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain", "--mem=100", "--comment=of bob"),

@@ -705,7 +705,7 @@ except OSError: pass
 
 @pytest.mark.usefixtures("cleared")
 def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: Shared) -> None:
-    """Neither a byte nor an inode is left in it: alice's things go all the same, and room is made by that."""
+    """No byte and no inode is left in it: alice's files are removed anyway, which makes room."""
     node = shared.node
     node.run("mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=500,mode=1777", "tmpfs", "/dev/shm")
     try:
@@ -848,7 +848,7 @@ def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> Non
     ids=lambda broken: " ".join(broken),
 )
 def test_a_hook_with_a_broken_environment_touches_nothing(shared: Shared, broken: dict[str, str]) -> None:
-    """As Prolog and as Epilog of a job of bob's: exit 0, no traceback, alice's job and her plan as before."""
+    """Prolog and Epilog of a job of bob's exit with 0 and without a traceback; alice's job and plan are unchanged."""
     environ = {"SLURM_JOB_ID": "9001", **{name: value.format(job=shared.job) for name, value in broken.items()}}
     programs = "nvidia-cuda-mps-control rm id sh"
     bob(shared.node, f"printf '#!/bin/sh\\n>/tmp/hacked\\n' | tee {programs}; chmod +x {programs}", check=True)

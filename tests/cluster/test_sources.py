@@ -220,7 +220,7 @@ def test_a_user_s_nodes_through_srun(cluster: Cluster) -> None:
 
 
 def test_jobs_that_pause_and_end_and_a_controller_that_hangs(cluster: Cluster) -> None:
-    """What is shown of a node is said honestly in each case, and comes back by itself."""
+    """Each case is reported for the node, and the figures come back by themselves."""
     job = cluster.sbatch("alice", f"srun --gres=gpu:1 {TASK}", "-pplain", "-wn2,n3", "-N2", "-n2", "--gres=gpu:1")
     cluster.wait_running(job)
     view = View(cluster, "alice", refresh_s=0.5, silence_s=2)

@@ -188,8 +188,8 @@ def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
 
 @pytest.mark.parametrize("who", ["launcher", "rendezvous"])
 def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> None:
-    """Of a launcher: its node is lost to the other one, whose ranks are told. Of the rendezvous process alone: the run
-    goes on to its end."""
+    """A launcher is killed: the other node's ranks are told that its node is lost. The rendezvous process is killed:
+    the run goes on to its end."""
     before = traces(site)
     text = HEAD + "comm.barrier()\nprint('together', flush=True)\n"
     text += "time.sleep(5)\n" if who == "rendezvous" else "time.sleep(3600 * comm.rank)\ncomm.barrier()\n"

@@ -90,8 +90,8 @@ def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
-    """Whoever writes --immediate looks at srun's exit code. A --slot-wait that is over fails a job that does not look.
-    What wants no slot never waits, and what can never be had is refused at once."""
+    """With --immediate srun's exit code reports it. A --slot-wait that is over fails a job that ignores it. A step
+    without a slot never waits, and one that can never get its slots is refused at once."""
     script = """srun -n4 bash -c "$(until_file last)" & taken 4
         for no in --gres=none --share-gpu=off; do srun -n1 $no echo ran $no; done
         SLURM_SHARE_SLOT=none srun -n1 echo ran none
@@ -118,7 +118,8 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
 
 @pytest.mark.release
 def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
-    """Elsewhere it cannot see the slots: the refusal has the lines that work, and the job does not end COMPLETED."""
+    """On another node it cannot see the slots: the refusal has the lines that work, and the job does not end
+    COMPLETED."""
     task = "echo ran $SLURM_STEP_ID; touch up.$SLURM_STEP_ID; until [ -e go.on ]; do sleep .02; done"
     step = f"srun -Q -n1 -w NODE bash -c '{task}'"
     both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"

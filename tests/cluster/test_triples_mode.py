@@ -405,7 +405,7 @@ def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> 
 
 @pytest.mark.release
 def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster) -> None:
-    """What became of it stands in the log; "no task took a share; start the program with srun or llsub" is no help."""
+    """The log says what became of it, and does not advise to start the program with srun or llsub."""
     made = Submitted(cluster, SHOW, "[1,8,1]", "--options=-w n2 --hold")
     cluster.as_user("alice", f"echo >{made.folder}/run.json && scontrol release {made.job}", check=True)
     assert made.wait() == "FAILED"
@@ -495,7 +495,7 @@ def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
 
 
 def test_watching_a_run_whose_node_loses_power(cluster: Cluster) -> None:
-    """What the launcher last wrote stays where it is; that nothing runs any more is Slurm's to say, and its reason."""
+    """The launcher's last figures stay; Slurm's state and reason show that nothing runs any more."""
     made = Submitted(cluster, "#!/bin/bash\nsleep 600\n", "[1,2,1]", "--options=-w n3 --requeue")
     watch = f"(cd {made.home} && exec script -qfc 'llsub --watch LLSUB.1' watched) >/dev/null 2>&1 </dev/null & echo $!"
     watcher = cluster.as_user("alice", watch, check=True).stdout.strip()

@@ -697,7 +697,7 @@ def test_a_signal_reaches_no_later_process_of_that_number(node: Node) -> None:
 
 
 def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> None:
-    """Whoever stops it asks under its lock, with its GPU, and is told so; nothing of it ends."""
+    """The caller asks under its lock, with its GPU, and is told; nothing of the daemon ends."""
     place = node.place()
     started = actuator.start(place, soon())
     asked: list[str] = []
@@ -748,7 +748,7 @@ def test_a_daemon_is_no_better_protected_from_the_kernel_than_its_users_jobs(
 
 @root_only
 def test_an_ordinary_user_runs_a_daemon_of_ones_own(node: Node) -> None:
-    """As the launcher does inside a job: no root, own folder, all of it from one object."""
+    """The launcher does so inside a job: no root, its own folder, all from one object."""
     home = node.home / "anna"
     home.mkdir()
     os.chown(home, ANNA.uid, ANNA.gid)

@@ -542,7 +542,7 @@ def test_the_first_line_says_what_and_where(two_gpus: Host) -> None:
 
 
 def test_twelve_greedy_tasks_on_one_card(two_gpus: Host) -> None:
-    """Of twelve tasks of 10000 MiB on 81920, started at once, eight get in and four die of out-of-memory."""
+    """Twelve tasks of 10000 MiB start at once on 81920 MiB: eight get in and four die of out-of-memory."""
     tasks = [two_gpus.start("--memory", "10000M", "--seconds", "60", CUDA_VISIBLE_DEVICES="0") for _ in range(12)]
     assert until(lambda: len([task for task in tasks if task.poll() is not None]) == 4)
     assert until(lambda: len(two_gpus.clients()) == 8)

@@ -251,7 +251,7 @@ print(json.dumps(found))
 
 
 def figures_of_each_client(lab: Lab) -> Facts:
-    """Read PIDs, SM part and memory of two unlike MPS clients, and GPM, for root, their owner and another user; milliseconds
+    """Read PIDs, SM part and memory of two unlike MPS clients, and GPM, as root, owner and another user; milliseconds
     of each reading, to be done once a second."""
     with daemon(lab, "f") as started:
         workers = [Worker(lab, name, started.place) for name in ("gemm-4096", "launches")]

@@ -76,7 +76,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("hook", ["prolog", "epilog"])
 def test_the_helpers_hooks_find_everything_loaded(tmp_path, hook):
-    """What a shared job's hook loads by itself it pays for each time; here the helper has it."""
+    """A hook pays each time for what it loads by itself; the helper has loaded it."""
     (tmp_path / "config.toml").write_text(f'mode = "on"\nlog_file = "{tmp_path}/log"\n')
     (tmp_path / "state/jobs/7").mkdir(parents=True)
     (tmp_path / "slurm_share").symlink_to(CHECKOUT / "slurm_share")

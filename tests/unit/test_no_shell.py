@@ -48,7 +48,7 @@ def python_files() -> list[Path]:
 
 
 def test_nothing_in_python_starts_a_shell() -> None:
-    """Neither by `shell=True` nor by one of the functions that are a shell in disguise, nor is text run as code."""
+    """No `shell=True`, no function that starts a shell, and no text is run as code."""
     found = []
     for file in python_files():
         for name, call in calls(ast.parse(file.read_text(encoding="utf-8"))):

@@ -187,7 +187,7 @@ def test_a_folder_without_failures_has_no_lines_and_another_one_a_sentence(
 
 
 def test_the_module_that_a_waiting_map_s_script_names_is_there(place: Path) -> None:
-    """As releases before wrote it into map.sh: a rename would take the list of failures from jobs that wait."""
+    """Earlier releases wrote it into map.sh: a rename would take the list of failures from jobs that wait."""
     assert run("--local", "--np=1", "--keep=true") == 0
     argv = [sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", f"{place}/MAPRED.1"]
     assert subprocess.run(argv, capture_output=True, text=True).returncode == 0

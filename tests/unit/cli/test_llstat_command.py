@@ -126,7 +126,7 @@ def test_json_has_everything_and_null_for_unknown(asked, capsys):
 
 
 def test_hide_header_leaves_the_first_line_and_the_jobs(asked, capsys):
-    """As LLSC's: its tools read cluster and release from the first line under --hide-header too."""
+    """LLSC's tools read cluster and release from the first line, also under --hide-header."""
     llstat.main(["-a", "-h"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("LLGrid: demo")

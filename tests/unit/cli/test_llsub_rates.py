@@ -90,7 +90,7 @@ WORK = WorkRate(per_s=412.0, tasks=8, source="progress", kind="a")
 
 
 def test_rate_of_ended_tasks_is_their_mean_since_the_launchers_began(tmp_path: Path) -> None:
-    """Whoever begins to watch half a second before 16 tasks end does not see 32 a second."""
+    """A watch that starts half a second before 16 tasks end does not show 32 a second."""
     write(tmp_path, "0", began=60.0, at=99.5, done=72)
     write(tmp_path, "8", began=61.0, at=99.5, done=0)
     reader = follow.TaskCountsReader(tmp_path, RUN, 12)

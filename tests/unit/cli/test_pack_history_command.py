@@ -163,7 +163,7 @@ def test_lines_that_cannot_be_read_are_counted(project, capsys):
     ],
 )
 def test_figures_that_cannot_be_count_for_nothing(project, capsys, wrong):
-    """Nor does a run that a clock far ahead has dated: it would be the newest of its command for ever."""
+    """A run dated by a clock far ahead does not count either: it would be the newest of its command for ever."""
     before = known(capsys)
     file = next(task_history.find_folder().glob("*.jsonl"))
     lines = file.read_text()

@@ -226,7 +226,7 @@ def test_a_stream_goes_on_as_long_as_it_hears_of_somebody(quiet_stream: subproce
 
 
 def test_a_stream_that_nobody_reads_ends_in_the_middle_of_a_line(quiet_stream: subprocess.Popen[bytes]) -> None:
-    """As under a slurmstepd that has lost its srun: its input stays open, and what it writes may not be taken."""
+    """A slurmstepd that has lost its srun keeps the input open and may not read the output."""
     assert quiet_stream.stdout is not None
     fcntl.fcntl(quiet_stream.stdout, fcntl.F_SETPIPE_SZ, 4096)  # full after a few snapshots
     assert quiet_stream.wait(PATIENCE_S) == 0

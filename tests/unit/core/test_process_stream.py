@@ -127,7 +127,7 @@ def test_what_is_said_arrives() -> None:
 
 
 def test_one_that_never_reads_is_not_told_without_end_and_can_be_killed() -> None:
-    """What does not fit is refused, signs of life do not fail, and there is no need to wait for its end."""
+    """Input beyond the pipe's size is refused, signs of life do not fail, and nobody has to wait for its end."""
     one = shell("trap '' TERM; sleep 600")
     try:
         assert not one.say(200_000 * b"a")

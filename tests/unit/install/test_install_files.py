@@ -256,7 +256,7 @@ def test_two_at_once_are_one_too_many(folder):
 
 
 def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
-    """Whoever may read it may hold one; one that was left behind is taken over, and gone afterwards."""
+    """Every reader of the folder may hold one; one that was left behind is taken over, and gone afterwards."""
     (folder / ".slurm-share-lock").touch()
     fd = os.open(folder, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
@@ -317,7 +317,7 @@ def tampered(name, folder):
 @pytest.mark.parametrize("what", ["file", "copy", "copy of another", "line"])
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
-    """Whatever it names besides is neither written nor removed; the way out is in the sentence."""
+    """Any other file that it names is neither written nor removed; the sentence has the way out."""
     journal = Journal("undoing", "d", (tampered(what, folder),))
     if is_earlier:
         journal = Journal("applying", "d", (), earlier=journal)

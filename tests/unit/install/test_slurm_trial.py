@@ -84,7 +84,7 @@ def test_what_was_wrong_before_says_nothing_of_the_new(programs):
     ],
 )
 def test_what_srun_says_of_the_new_plugstack(programs, before, after, said):
-    """Of what the site's own lines say already nothing is repeated; the site's own plugstack.conf is not read."""
+    """Complaints about the site's own lines are not repeated; the site's own plugstack.conf is not read."""
     programs(srun=SRUN)
     assert slurm_trial.read_plugstack_objection(conf(SLURM), conf(before), conf(after)) == said
 

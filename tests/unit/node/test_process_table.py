@@ -46,7 +46,7 @@ def test_a_process_that_had_just_begun_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_hooks_questions_share_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this machine's own processes; a program that does not end soon has a new table for each question."""
+    """This machine's own processes are read; a long-running program has a new table for each question."""
     monkeypatch.setattr(process_table, "_kept", None)
     processes.read_processes()
     assert process_table._kept is None
@@ -117,7 +117,8 @@ def test_every_process_is_read_where_owners_do_not_tell_whose_it_is(owners: Path
 
 
 def test_children_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
-    """Of every thread of a parent; of a kernel without such lists, those that name it as their parent."""
+    """The kernel lists them for every thread of a parent; without such lists they are those that name it as their
+    parent."""
     parent = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & sleep 600 & wait"], start_new_session=True)
     try:
         while len(process_table.read_children([parent.pid]).get(parent.pid, [])) < 2:

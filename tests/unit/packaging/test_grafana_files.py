@@ -103,7 +103,7 @@ def test_every_panel_says_what_it_shows():
 
 
 def test_every_variable_is_defined_and_used():
-    """And all but the data source can be All, which also holds where no series has the label."""
+    """All but the data source can be All, which also matches where no series has the label."""
     variables = {one["name"]: one for one in dashboard()["templating"]["list"]}
     assert variables["datasource"]["query"] == "prometheus"
     queries = [one["definition"] for one in variables.values() if one["type"] == "query"]

@@ -79,7 +79,7 @@ def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
 
 
 def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
-    """Nothing is set; every example, with its mark taken away, is a setting that there is."""
+    """Every example is a valid setting once its comment sign is removed."""
     text = (SHARE / "config.toml").read_text()
     assert config.parse(text, "config.toml").settings == Settings()
     assert all(line.startswith("#") or not line for line in text.splitlines())

@@ -277,7 +277,7 @@ def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -
     ],
 )
 def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: str, environ: dict[str, str]) -> None:
-    """Else every sbatch would be refused; a comment calls nothing, and who insists may."""
+    """Every sbatch would be refused otherwise. A comment does not count, and the removal can be forced."""
     unit = host.root / "etc/systemd/system/slurmctld.service.d/site.conf"
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\nExecStart=\nExecStart=/usr/sbin/slurmctld --systemd -f /sites/a/slurm.conf\n")

@@ -195,8 +195,8 @@ def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only(
     ],
 )
 def test_the_unit_of_each_file_system_is_the_one_that_is_shipped(name, unit, folder, mode):
-    """As a shell reads the fix: the backslash of its name stays. Its options are those of install.md and of the
-    Prolog, which mounts the users' where nobody did."""
+    """The fix keeps the backslash of its name in a shell. Its options are those of install.md and of the Prolog, which
+    mounts the users' folder where nobody did."""
     fix = next(check.fix for check in every.ALL if check.name == name)
     assert shlex.split(fix.partition("; ")[2])[2].rstrip(";") == unit
     text = (SHIPPED / unit).read_text()

@@ -152,7 +152,7 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
 
 
 def test_a_plugstack_that_is_not_there_and_one_with_carriage_returns(root):
-    """Of both Slurm says nothing, and --share-gpu is an unknown option. A host without slurm.conf needs none."""
+    """Slurm reports neither, and --share-gpu is an unknown option. A host without slurm.conf needs none."""
     (root / "etc/slurm/plugstack.conf.d/share.conf").write_bytes(b"# ours\r\noptional \\\r\n /x/share_gpu.so\r\n")
     assert read(root).slurm.plugstack == ("optional  /x/share_gpu.so\r",)
     (root / "etc/slurm/plugstack.conf").unlink()
@@ -343,7 +343,7 @@ def test_a_controller_is_asked_what_the_role_wants_and_no_more(root, roles, aske
 
 
 def test_a_node_without_a_job_asks_for_none_and_one_with_many_for_all_at_once(root):
-    """What is nobody's costs nothing; beyond a few, all jobs of the cluster are less than one after the other."""
+    """Beyond a few jobs, one query for all jobs of the cluster is cheaper than one for each."""
     (root / "run/slurm-share/jobs/4711").rmdir()
     slurm = Slurm()
     assert read(root, slurm).slurm.jobs_here == frozenset()

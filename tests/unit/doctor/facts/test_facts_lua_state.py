@@ -124,7 +124,7 @@ def test_every_file_that_says_what_runs_as_root_is_looked_at(tmp_path):
 
 @pytest.mark.parametrize(("said", "uid"), [("slurm(64030)", 64030), ("root", 0), ("64030", 64030), ("nobody-here", 0)])
 def test_slurms_user(said, uid):
-    """As the controller says it, and as slurm.conf does. An unknown name is trusted with nothing."""
+    """The controller reports it, and slurm.conf. An unknown name is not trusted."""
     assert fact_files.uid_of(said) == uid
 
 

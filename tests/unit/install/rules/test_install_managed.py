@@ -41,7 +41,7 @@ PrologFlags=Serial
     ],
 )
 def test_who_writes_what(text, parts):
-    """Whole files by their head, and blocks by their marks. Slurm's own configurator writes once."""
+    """Whole files are recognised by their head, blocks by their marks. Slurm's own configurator writes once."""
     assert [(part.tool, part.first, part.last) for part in managed.parts(text)] == parts
 
 
