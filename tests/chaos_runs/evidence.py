@@ -36,7 +36,7 @@ OUTPUT_MOST = 2000
 
 
 @dataclass(frozen=True)
-class Said:
+class LogLine:
     """A line of slurmctld's log with SlurmctldDebug=debug2."""
 
     at: float
@@ -48,7 +48,7 @@ class Said:
 class Evidence:
     """The logs and outputs of a run."""
 
-    log: Sequence[Said] = ()
+    log: Sequence[LogLine] = ()
     """Lines in order of time."""
     outputs: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The jobs' output by tag and number: slurmctld gives a number that it forgot again."""
@@ -107,8 +107,8 @@ class Evidence:
         return not any(_RECOVERED.search(text) for text in self.about(job, start, end))
 
     @functools.cached_property
-    def _by_job(self) -> Mapping[int, Sequence[Said]]:
-        found: dict[int, list[Said]] = defaultdict(list)
+    def _by_job(self) -> Mapping[int, Sequence[LogLine]]:
+        found: dict[int, list[LogLine]] = defaultdict(list)
         for line in self.log:
             for job in set(numbers(line.text)):
                 found[job].append(line)
@@ -132,14 +132,14 @@ def numbers(text: str) -> list[int]:
     return [int(one or other) for one, other in _JOB.findall(text)]
 
 
-def parse_log(text: str) -> tuple[Said, ...]:
+def parse_log(text: str) -> tuple[LogLine, ...]:
     """Parse slurmctld's log. A line that a kill cut off is skipped; of the debug lines only registrations are kept."""
     found = (_LINE.match(line) for line in text.splitlines())
     wanted = (one for one in found if one and (not one[2].startswith("debug") or _REGISTERED.search(one[2])))
-    return tuple(Said(datetime.fromisoformat(one[1]).replace(tzinfo=UTC).timestamp(), one[2]) for one in wanted)
+    return tuple(LogLine(datetime.fromisoformat(one[1]).replace(tzinfo=UTC).timestamp(), one[2]) for one in wanted)
 
 
-def parse_node(node: str, slurmd: str, ours: str) -> tuple[Said, ...]:
+def parse_node(node: str, slurmd: str, ours: str) -> tuple[LogLine, ...]:
     """Return the lines of a node's logs that report a Prolog that was never requested, or why a hook drained the
     node."""
     rows = [
@@ -149,7 +149,7 @@ def parse_node(node: str, slurmd: str, ours: str) -> tuple[Said, ...]:
         if one
     ]
     return tuple(
-        Said(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp(), f"{node}: {said}")
+        LogLine(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp(), f"{node}: {said}")
         for at, said in rows
         if _OF_A_NODE.search(said)
     )
@@ -159,7 +159,7 @@ def what_matters(evidence: Evidence, jobs: Iterable[int]) -> Evidence:
     """Return the evidence to keep: when slurmctld and the nodes were back, and everything about these jobs."""
     wanted = set(jobs)
 
-    def matters(line: Said) -> bool:
+    def matters(line: LogLine) -> bool:
         is_of_all = _STARTED.search(line.text) or _REGISTERED.search(line.text) or _OF_A_NODE.search(line.text)
         is_of_all = is_of_all or _PROLOG_FAILED in line.text
         return bool(is_of_all) or not wanted.isdisjoint(numbers(line.text))

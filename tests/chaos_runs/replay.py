@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .causes import Done
-from .evidence import Evidence, Said
+from .evidence import Evidence, LogLine
 from .plan import Event
 from .records import Drain, Line, Record, Submission
 from .verdict import Judgement, judge
@@ -34,7 +34,7 @@ def judge_again(recorded: Mapping[str, Any]) -> Judgement:
         files,
         [Drain(**told) for told in recorded["drains"]],
         Evidence(
-            tuple(Said(at, text) for at, text in recorded["log"]),
+            tuple(LogLine(at, text) for at, text in recorded["log"]),
             {(tag, int(job)): text for name, text in recorded["outputs"].items() for tag, job in [name.split(".")]},
         ),
     )

@@ -203,17 +203,17 @@ class Chaos:
     def recorded(self) -> dict[str, object]:
         """Return everything that the verdict was based on, as JSON values. Times count from the start of the run."""
 
-        def told(one: object, times: tuple[str, ...]) -> dict[str, object]:
+        def relative(one: object, times: tuple[str, ...]) -> dict[str, object]:
             values = asdict(one)  # type: ignore[call-overload]
             return {**values, **{name: round(values[name] - self._begin, 2) for name in times if values[name]}}
 
         asked = verdict.jobs_in_question(self.submissions, self.done, self.records, self.files, self.evidence)
         kept = evidence.what_matters(self.evidence, asked)
         return {
-            "events": self.story(),
-            "submissions": [told(one, ("at",)) for one in self.submissions],
-            "records": [told(one, ("start", "end")) for one in self.records],
-            "drains": [told(one, ("at",)) for one in self.operator.drains],
+            "events": self.event_rows(),
+            "submissions": [relative(one, ("at",)) for one in self.submissions],
+            "records": [relative(one, ("start", "end")) for one in self.records],
+            "drains": [relative(one, ("at",)) for one in self.operator.drains],
             "lines": {
                 f"{tag}.{job}": [
                     [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what, one.pid] for one in some
@@ -224,7 +224,7 @@ class Chaos:
             "outputs": {f"{tag}.{job}": text for (tag, job), text in sorted(kept.outputs.items())},
         }
 
-    def story(self) -> list[dict[str, object]]:
+    def event_rows(self) -> list[dict[str, object]]:
         """Return the events in order of time, as JSON values."""
         told = sorted(self.done, key=lambda one: one.began)
         return [

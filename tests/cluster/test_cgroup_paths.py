@@ -74,7 +74,7 @@ def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
     return json.loads(said)  # type: ignore[no-any-return]
 
 
-def look(cluster: Cluster, pid: int) -> str:
+def observed(cluster: Cluster, pid: int) -> str:
     """Return what our readers report of a process and of the node's jobs."""
     done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)])
     assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_a_process_is_its_jobs_by_the_folder_that_slurm_made(made: Cluster, job:
         path = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
         assert re.search(rf"^0::/system\.slice/n1_slurmstepd\.scope/{name}/step_0/user/task_[01]$", path, re.MULTILINE)
         assert made.exec("n1", ["cat", f"/proc/{pid}/environ"]).stdout == "", task
-        assert look(made, pid) == f"{job} False ({job}, 2001)"
+        assert observed(made, pid) == f"{job} False ({job}, 2001)"
     seen = sample(made)
     assert sorted((one["job"], one["step"], one["task"]) for one in seen["processes"]) == [(job, "0", 0), (job, "0", 1)]
     assert [(one["job"], one["user"]) for one in seen["jobs"]] == [(job, "alice")]
@@ -120,7 +120,7 @@ def test_a_folder_that_a_user_calls_like_a_jobs_is_no_jobs(made: Cluster, job: i
     try:
         where = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
         assert folder.removeprefix("/sys/fs/cgroup") in where
-        assert look(made, pid) == f"None False ({job}, 2001)"
+        assert observed(made, pid) == f"None False ({job}, 2001)"
     finally:
         made.exec("n1", ["kill", "-9", str(pid)])
         sweep = f"find {GIVEN}.slice -depth -type d -exec rmdir {{}} ';'; [ ! -e {GIVEN}.slice ]"

@@ -136,7 +136,7 @@ current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
 """Marks tests that do not depend on Slurm's release."""
 
 
-def forget_when(node: Node) -> None:
+def age_jobs(node: Node) -> None:
     """Give every job in the ledger an early start, so that none is spared for having just begun."""
     node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")
 
@@ -162,7 +162,7 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
     release = ".".join(cluster.slurm_version.split(".")[:2])
     folder = OBJECT.rpartition("/")[0]
     node.prolog(STALE)  # its Epilog never comes
-    forget_when(node)
+    age_jobs(node)
     node.run("mkdir", f"{STATE}/jobs/9102")
     node.run("touch", "-d", "@1000", f"{STATE}/jobs/9102")
     node.run("install", "-d", "/tmp/operator", "/tmp/operator/logs")
@@ -208,7 +208,7 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
 
     node.run("chmod", "a+x", "/opt/slurm-share/bin/slurm-share-epilog")
     node.run("mv", "/usr/local/bin/elsewhere", "/usr/local/bin/nvidia-cuda-mps-server")
-    forget_when(running)
+    age_jobs(running)
     fixed = doctor(cluster, "n1", "--fix")
     assert {one["problem"] for one in fixed.json["fixed"]} == {""}, fixed.json["fixed"]
     # The stranger, the operator's daemon and PAM are not ours to touch.
@@ -515,7 +515,7 @@ def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node:
     """The pipe folder of one GPU, then the whole folder of the job, and a folder of root's that is the user's."""
     job = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "-wn1", "--share-gpu=2")
     until(lambda: node.mps("server"), "a job on n1 with its MPS servers")
-    forget_when(node)
+    age_jobs(node)
     assert doctor(cluster, "n1").wrong() == {}
     pipe = node.mps()[0].pipe
     node.run("chown", "alice", f"{USER}/mps/2001")

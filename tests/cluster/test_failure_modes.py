@@ -57,11 +57,11 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say: str = "up", times: int = 1) -> int:
     """Start a job on n2 and wait until it has printed `say` so many times."""
     job = cluster.sbatch(user, script, "-wn2", *options)
-    until(lambda: said(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
+    until(lambda: output_of(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
     return job
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
@@ -392,7 +392,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
     node.run("mount", "-t", "tmpfs", "tmpfs", f"{USER}/mps")
     try:
         cluster.as_user("alice", ["touch", "go"], check=True)
-        until(lambda: "code" in said(cluster, job), "the step's end")
+        until(lambda: "code" in output_of(cluster, job), "the step's end")
     finally:
         node.run("umount", f"{USER}/mps")
         cluster.as_user("alice", ["touch", "gone"], check=True)

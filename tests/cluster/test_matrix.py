@@ -102,14 +102,14 @@ def slots(text: str) -> list[str]:
     return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
     job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
     cluster.wait_running(job)
-    until(lambda: "up\n" in said(cluster, job, user), "its first word")
+    until(lambda: "up\n" in output_of(cluster, job, user), "its first word")
     return job
 
 
@@ -159,7 +159,7 @@ def test_llload(made: Cluster) -> None:
 @in_full
 def test_requeue(made: Cluster) -> None:
     job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
-    until(lambda: len(slots(said(made, job))) == 4, "the first run")
+    until(lambda: len(slots(output_of(made, job))) == 4, "the first run")
     made.as_user("alice", ["scontrol", "requeue", str(job)], check=True)
     until(lambda: "JobState=PENDING" in made.job(job), "its return to the queue")
     # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
@@ -212,7 +212,7 @@ def _cgroup2(cluster: Cluster) -> None:
 
     until(task_on_gpu, "its task on the GPU")
     assert seen == [(job, "1", 0, "alice")]
-    text = said(cluster, job)
+    text = output_of(cluster, job)
     assert f"0::/system.slice/n2_slurmstepd.scope/{name}/step_0/user/task_0\n" in text, text
     assert "'/dev/nvidia0' for reading: No such device or address" in text
     assert "'/dev/nvidia1' for reading: Operation not permitted" in text

@@ -42,12 +42,12 @@ def own_configuration(node: Node, *lines: str) -> Iterator[None]:
         node.run("umount", "/etc/slurm-share")
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
 def slots(cluster: Cluster, job: int) -> list[str]:
-    return sorted(re.findall("^slot .*", said(cluster, job), re.MULTILINE))
+    return sorted(re.findall("^slot .*", output_of(cluster, job), re.MULTILINE))
 
 
 def extra(cluster: Cluster, job: int) -> str:
@@ -66,13 +66,13 @@ def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
 ) -> None:
     with configured(cluster, f'mode = "{controllers}"'), own_configuration(n2, f'mode = "{own}"'):
         job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--extra=hers")
-        assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+        assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
         assert extra(cluster, job).startswith(f"hers;slurm-share={controllers}")
     if controllers == own == "on":
         assert slots(cluster, job) == ["slot 0", "slot 1"]
     else:
         assert set(slots(cluster, job)) == {"slot none"}
-        assert "node n2 does not share its GPUs: this runs unshared" in said(cluster, job)
+        assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
     assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
 
 
@@ -101,7 +101,7 @@ def test_a_job_that_came_past_our_script_shares_only_where_the_site_says_it_has_
         for lines, expected in rows.items():
             with configured(cluster, *lines):
                 job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
                 assert slots(cluster, job)[0] == expected, lines
     finally:
         lua.write_text(before)
@@ -163,7 +163,7 @@ def held(cluster: Cluster) -> int:
     """Start alice's shared job on all of n2; its tasks run once there is a file `go`."""
     cluster.as_user("alice", "rm -f go", check=True)
     job = cluster.sbatch("alice", f"echo up; until [ -e go ]; do sleep .1; done; {SLOTS}", *WHOLE)
-    until(lambda: "up\n" in said(cluster, job), "a job that runs")
+    until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
     return job
 
 
@@ -272,7 +272,7 @@ def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read
                 if change.startswith("rm -rf"):
                     cluster.exec("ctl", ["rm", file])
                 job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
-                assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+                assert cluster.wait(job) == "COMPLETED", output_of(cluster, job)
                 assert slots(cluster, job)[0] == expected, change
             cluster.exec("ctl", ["rm", "-rf", file])
             assert f"{file}: off" in switch(cluster, "ctl", "off", "--cluster")
@@ -327,7 +327,7 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
     call = 'remote_command = ["python3", "/var/call.py", "NODE"]'
     with configured(cluster, call), own_configuration(n2, 'mode = "observe"'):
         job = cluster.sbatch("alice", "echo up; sleep 60", "-wn3", *ONE_GPU[1:])
-        until(lambda: "up\n" in said(cluster, job), "a job that runs")
+        until(lambda: "up\n" in output_of(cluster, job), "a job that runs")
         done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"])
         assert done.returncode == 0, done.stderr
         lines = [line.split() for line in done.stdout.splitlines()]
@@ -413,7 +413,7 @@ def test_what_observing_predicts_is_what_on_does(cluster: Cluster, n2: Node) -> 
 def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job(cluster: Cluster, n2: Node) -> None:
     with configured(cluster, 'mode = "observe"'):
         other = cluster.sbatch("bob", "echo up; sleep 60", "-pplain", "-wn2")
-        until(lambda: "up\n" in said(cluster, other, "bob"), "bob's job")
+        until(lambda: "up\n" in output_of(cluster, other, "bob"), "bob's job")
         n2.forget_log()
         cluster.wait(cluster.sbatch("alice", "true", "-pplain", "-wn2", "--share-gpu=4"))
         line = next(line for line in n2.log().splitlines() if "would be" in line)
@@ -441,7 +441,7 @@ def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_n
     listed = 'exclusive_user_nodes = ["n2"]'
     with own_configuration(n2, 'mode = "on"', listed):
         first = cluster.sbatch("alice", "echo up; sleep 60", "-pplain", "-wn2")
-        until(lambda: "up\n" in said(cluster, first), "alice's job")
+        until(lambda: "up\n" in output_of(cluster, first), "alice's job")
         with configured(cluster, listed, "exclusive_user_partitions = []"):
             assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "FAILED"
             n2.forget_refusals()
@@ -458,4 +458,4 @@ def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluste
         job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
         assert cluster.wait(job) == "FAILED"
     assert slots(cluster, job) == ["slot 0"]
-    assert "but node n3 has no plan for it: its tasks here have no slot" in said(cluster, job)
+    assert "but node n3 has no plan for it: its tasks here have no slot" in output_of(cluster, job)

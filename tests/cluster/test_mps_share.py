@@ -44,11 +44,11 @@ def finish(cluster: Cluster, script: str, *options: str) -> tuple[str, str]:
 def hold(cluster: Cluster, *options: str, tasks: int) -> int:
     """Start a job of alice's on n2 whose tasks stay on their GPUs until it is cancelled."""
     job = cluster.sbatch("alice", HOLD, "-wn2", *options)
-    until(lambda: said(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
+    until(lambda: output_of(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
     return job
 
 
-def said(cluster: Cluster, job: int) -> str:
+def output_of(cluster: Cluster, job: int) -> str:
     """Return the output so far of a batch job that may not have begun."""
     return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
 
@@ -189,7 +189,7 @@ def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, fi
     assert len(after) == 2
     assert after < before
     assert len(on_gpus) == 3  # its two tasks and its server
-    assert "CUDA_ERROR" not in said(cluster, jobs[1 - first])
+    assert "CUDA_ERROR" not in output_of(cluster, jobs[1 - first])
 
 
 # --- exclusive_process ---------------------------------------------------------------------------------------------

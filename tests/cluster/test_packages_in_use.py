@@ -88,18 +88,18 @@ def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
     driver = "--bind /run/simgpu,/usr/local"
     enter = f"srun -n1 apptainer --quiet exec {driver} {apptainer.IMAGE} bash task"
 
-    def said(script: str) -> str:
+    def output_of(script: str) -> str:
         job = cluster.sbatch("alice", script, "--share-gpu=2")
         state = cluster.wait(job)
         output = cluster.output(job)
         assert state == "COMPLETED", output
         return output
 
-    told = said(f"{enter}\n{user}\n{enter}")
+    told = output_of(f"{enter}\n{user}\n{enter}")
     assert (told.count("mps off"), told.count("mps server")) == (1, 1), told
     assert (told.count("lease unseen"), told.count("lease held")) == (1, 1)
     cluster.exec("n1", ["bash", "-c", administrator], check=True)
-    told = said(enter)
+    told = output_of(enter)
     assert "mps server" in told
     assert "lease held" in told
 

@@ -46,11 +46,11 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
 
 def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:
     job = cluster.sbatch(user, script, "-wn2", *options)
-    until(lambda: "up\n" in said(cluster, job, user), f"job {job}'s first word")
+    until(lambda: "up\n" in output_of(cluster, job, user), f"job {job}'s first word")
     return job
 
 
-def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+def output_of(cluster: Cluster, job: int, user: str = "alice") -> str:
     return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
 
 
@@ -68,7 +68,7 @@ def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(clus
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
         assert cluster.wait(job) == "FAILED"
-        output = said(cluster, job, "bob")
+        output = output_of(cluster, job, "bob")
         assert f"job {job} cannot run on n2: slurm-share keeps this node to one user at a time" in output
         assert f"job {first} of alice is still on it" in output
         assert "--exclude=n2" in output
@@ -98,7 +98,7 @@ def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, 
         first = start(cluster, "-pplain")
         job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
         assert cluster.wait(job) == "FAILED"
-        output = said(cluster, job, "bob")
+        output = output_of(cluster, job, "bob")
     assert "and a job of another user is still on it" in output
     assert "alice" not in output
     assert str(first) not in output.replace(str(job), "")
@@ -122,7 +122,7 @@ def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> No
             start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
             job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
             assert cluster.wait(job) == "FAILED"
-            assert "one user at a time" in said(cluster, job, "bob")
+            assert "one user at a time" in output_of(cluster, job, "bob")
             assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
     finally:
         lua.write_text(before)
@@ -316,7 +316,7 @@ def environment(cluster: Cluster, *options: str) -> set[str]:
     job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
     assert cluster.wait(job) == "COMPLETED"
     odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
-    lines = said(cluster, job, "bob").splitlines()
+    lines = output_of(cluster, job, "bob").splitlines()
     found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
     return {line for line in found if not re.search(odd, line.split("=")[0])}
 
@@ -359,8 +359,8 @@ def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluste
     with configured(cluster, 'mode = "off"'):
         job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
         assert cluster.wait(job) == "COMPLETED"
-    assert "node n2 does not share its GPUs: this runs unshared" in said(cluster, job)
-    assert names.ENV_SLOT + "=" not in said(cluster, job)
+    assert "node n2 does not share its GPUs: this runs unshared" in output_of(cluster, job)
+    assert names.ENV_SLOT + "=" not in output_of(cluster, job)
     assert n2.log() == ""
 
 
@@ -382,7 +382,7 @@ def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode:
         cluster.wait(nxt)
     for number, its in ((job, mode), (nxt, after)):
         expected = ["slot 0", "slot 1"] if its == "on" else ["slot none"]
-        assert sorted(re.findall("slot .*", said(cluster, number)))[: len(expected)] == expected
+        assert sorted(re.findall("slot .*", output_of(cluster, number)))[: len(expected)] == expected
     assert n2.run("ls", "-A", "/run/slurm-share/jobs").stdout == ""
 
 
@@ -396,7 +396,7 @@ def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> N
         )
         assert [cluster.wait(job) for job in (on, observed, many)] == ["COMPLETED", "COMPLETED", "FAILED"]
         status = json.loads(n2.run("slurm-share", "status", "--json").stdout)
-    assert sorted(re.findall("slot .*", said(cluster, on))) == ["slot 0", "slot 1"]
-    assert "slot none" in said(cluster, observed)
-    assert "at most 3 tasks (max_share)" in said(cluster, many)
+    assert sorted(re.findall("slot .*", output_of(cluster, on))) == ["slot 0", "slot 1"]
+    assert "slot none" in output_of(cluster, observed)
+    assert "at most 3 tasks (max_share)" in output_of(cluster, many)
     assert (status["mode"], status["partition_modes"]) == ("observe", {"gpu": "on"})

@@ -51,7 +51,7 @@ def rolling(can_make_clusters: None) -> Iterator[Cluster]:
         yield made
 
 
-def said(cluster: Cluster, pattern: str) -> str:
+def output_of(cluster: Cluster, pattern: str) -> str:
     return cluster.as_user("alice", f"cat {pattern} 2>/dev/null").stdout
 
 
@@ -93,10 +93,10 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     array = rolling.sbatch("alice", JOB, "-wn2", "--array=1-4", "--share-gpu=2", "--gres=gpu:1", "-n1", "-opart%a.out")
     rolling.as_user("alice", "setsid -f salloc -wn3 --share-gpu=2 ./job.sh >salloc.out 2>&1 </dev/null", check=True)
     rolling.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--options", "-w n4"], check=True)
-    until(lambda: said(rolling, "whole.out").count("before ") == 8, "the batch job's tasks")
-    until(lambda: said(rolling, "part?.out").count("before ") == 4, "the array's tasks")
-    until(lambda: said(rolling, "salloc.out").count("before ") == 4, "the tasks of salloc")
-    until(lambda: said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("before") == 4, "the triple's processes")
+    until(lambda: output_of(rolling, "whole.out").count("before ") == 8, "the batch job's tasks")
+    until(lambda: output_of(rolling, "part?.out").count("before ") == 4, "the array's tasks")
+    until(lambda: output_of(rolling, "salloc.out").count("before ") == 4, "the tasks of salloc")
+    until(lambda: output_of(rolling, "LLSUB.1/p*/triple.sh.log.*").count("before") == 4, "the triple's processes")
     jobs = set(rolling.jobs())
     held = {node: [one.pid for one in Node(rolling, node).mps()] for node in rolling.compute_nodes}
     assert all(held[node] for node in ("n1", "n2", "n3", "n4"))
@@ -120,22 +120,22 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     rolling.as_user("alice", ["touch", "go"], check=True)
     newest = rolling.sbatch("alice", JOB, "-wn2", "--share-gpu=2", "-onewest.out")
     for job in (whole, array, last, newest, *(int(one) for one in jobs if one.isdecimal())):
-        assert rolling.wait(job) == "COMPLETED", f"{job}: {said(rolling, '*.out')}"
+        assert rolling.wait(job) == "COMPLETED", f"{job}: {output_of(rolling, '*.out')}"
         assert set(re.findall(r" Restarts=(\d+)", rolling.job(job))) == {"0"}
 
     for file, slots, gpus in (("whole.out", 8, 4), ("salloc.out", 4, 2)):
         for word in ("before", "after", "new step"):
-            found = re.findall(rf"^{word} (\d+)/{slots} on$", said(rolling, file), re.MULTILINE)
-            assert sorted(map(int, found)) == list(range(slots)), f"{word}: {said(rolling, file)}"
-        assert len(set(re.findall(r"gpu (GPU-\S+),", said(rolling, file)))) == gpus
-        first = environments(said(rolling, file), "first:")
+            found = re.findall(rf"^{word} (\d+)/{slots} on$", output_of(rolling, file), re.MULTILINE)
+            assert sorted(map(int, found)) == list(range(slots)), f"{word}: {output_of(rolling, file)}"
+        assert len(set(re.findall(r"gpu (GPU-\S+),", output_of(rolling, file)))) == gpus
+        first = environments(output_of(rolling, file), "first:")
         assert len(first) == slots
-        assert environments(said(rolling, file), "second:") == first, "a new step finds what the first one found"
+        assert environments(output_of(rolling, file), "second:") == first, "a new step finds what the first one found"
     for word in ("before", "after", "new step"):
-        assert len(re.findall(rf"^{word} [01]/\d+ on$", said(rolling, "part?.out"), re.MULTILINE)) == 4, word
-    assert said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
-    assert said(rolling, "last.out").count("new step") == 8
-    assert said(rolling, "newest.out").count("new step") == 4
+        assert len(re.findall(rf"^{word} [01]/\d+ on$", output_of(rolling, "part?.out"), re.MULTILINE)) == 4, word
+    assert output_of(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
+    assert output_of(rolling, "last.out").count("new step") == 8
+    assert output_of(rolling, "newest.out").count("new step") == 4
     assert [left for node in rolling.compute_nodes for left in Node(rolling, node).remains()] == []
     assert set(rolling.status().nodes.values()) == {"idle"}, why_not_idle(rolling)
     assert "drain" not in rolling.exec("ctl", ["cat", "/var/log/slurm/slurmctld.log"]).stdout.lower()

@@ -891,7 +891,7 @@ def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
 WELL_MADE: dict[str, Callable[[Site], Planter]] = {}
 
 
-def well_made(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
+def site_kind(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
     """Register a kind of site under the function's name."""
     WELL_MADE[plant.__name__] = plant
     return plant
@@ -902,7 +902,7 @@ def script(site: Site, path: str, text: str) -> None:
     site.conf.joinpath(path).parent.chmod(0o755)
 
 
-@well_made
+@site_kind
 def hooks_of_its_own(site: Site) -> Planter:
     """Give the site its own Prolog, Epilog, TaskProlog, plugstack.conf.d and job_submit.lua, which call ours or leave
     it alone."""
@@ -930,7 +930,7 @@ function slurm_job_modify(job, old, partitions, uid) return share.modify(job, ol
         yield
 
 
-@well_made
+@site_kind
 def links_in_folders(site: Site) -> Planter:
     """Link our hooks in prolog.d and epilog.d, beside the site's scripts."""
     for which in ("prolog", "epilog"):
@@ -941,26 +941,26 @@ def links_in_folders(site: Site) -> Planter:
         yield
 
 
-@well_made
+@site_kind
 def configless(site: Site) -> Planter:
     """Leave the node only what the controller sends, and no file of Slurm's."""
     with sent_by_the_controller(site, without="PlugStackConfig="):
         yield
 
 
-@well_made
+@site_kind
 def observing(site: Site) -> Planter:
     site.setting('mode = "observe"')
     yield
 
 
-@well_made
+@site_kind
 def off(site: Site) -> Planter:
     site.setting('mode = "off"')
     yield
 
 
-@well_made
+@site_kind
 def partition_by_partition(site: Site) -> Planter:
     """Let one partition share, and the others not."""
     site.setting('mode = "observe"')
@@ -969,7 +969,7 @@ def partition_by_partition(site: Site) -> Planter:
     yield
 
 
-@well_made
+@site_kind
 def programs_elsewhere(site: Site) -> Planter:
     """Install Slurm in /opt/slurm, with that folder in everybody's PATH."""
     for host in HOSTS:
@@ -982,14 +982,14 @@ def programs_elsewhere(site: Site) -> Planter:
         site.sh(host, "rm -r /opt/slurm")
 
 
-@well_made
+@site_kind
 def no_path(site: Site) -> Planter:
     """Run doctor without Slurm's commands in PATH, as cron and sudo do."""
     site.env = {"PATH": "/usr/local/bin"}
     yield
 
 
-@well_made
+@site_kind
 def running_shared_jobs(site: Site) -> Planter:
     """Start a shared job, with a second one pending and an ordinary one held."""
     job = site.cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "--share-gpu=2")

@@ -500,18 +500,18 @@ def test_watching_a_run_whose_node_loses_power(cluster: Cluster) -> None:
     watch = f"(cd {made.home} && exec script -qfc 'llsub --watch LLSUB.1' watched) >/dev/null 2>&1 </dev/null & echo $!"
     watcher = cluster.as_user("alice", watch, check=True).stdout.strip()
 
-    def said() -> str:
+    def output_of() -> str:
         return cluster.as_user("alice", f"tail -c 4000 {made.home}/watched | tr '\\r' '\\n'").stdout
 
     try:
-        made.wait_for(lambda: "2 running" in said())
+        made.wait_for(lambda: "2 running" in output_of())
         cluster.kill("n3")
         cluster.exec("ctl", ["scontrol", "update", "node=n3", "state=down", "reason=power"], check=True)
-        made.wait_for(lambda: f"job {made.job}: pending (" in said())
-        last = said().strip().splitlines()[-1]
+        made.wait_for(lambda: f"job {made.job}: pending (" in output_of())
+        last = output_of().strip().splitlines()[-1]
         assert re.search(r"pending \([A-Za-z]+\), requeued.*; 0 of 2 done, 2 left", last), last
         cluster.exec("ctl", ["scontrol", "hold", str(made.job)], check=True)
-        made.wait_for(lambda: f"scontrol release {made.job} lets it start" in said())
+        made.wait_for(lambda: f"scontrol release {made.job} lets it start" in output_of())
     finally:
         cluster.exec("ctl", ["scancel", str(made.job)])
         cluster.exec("login", ["kill", watcher])

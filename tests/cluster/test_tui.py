@@ -118,14 +118,14 @@ def scene(
         cluster.cancel_all()
 
 
-def crumbs(terminal: Terminal) -> str:
+def path_line(terminal: Terminal) -> str:
     """Return the line that shows the current page, without the note on simulation and the tabs."""
     return next((line.strip() for line in terminal.lines[1:4] if not re.match(r" *(1 Nodes|SIMULATED)", line)), "")
 
 
 def goes_to(terminal: Terminal, key: str, where: str) -> None:
     terminal.press(key)
-    terminal.until(lambda: crumbs(terminal) == where, f"{where!r}, it is at {crumbs(terminal)!r}")
+    terminal.until(lambda: path_line(terminal) == where, f"{where!r}, it is at {path_line(terminal)!r}")
 
 
 def yes(terminal: Terminal, done: str) -> None:
@@ -199,10 +199,10 @@ def test_enter_goes_from_a_user_to_a_process_and_escape_comes_back(scene: Scene)
         (["Enter"], f"{of_job} > n2 > GPU 0 > ", "simgpu-task"),
     ):
         screen.press(*keys)
-        screen.until(lambda where=where: crumbs(screen).startswith(where), where)  # type: ignore[misc]
+        screen.until(lambda where=where: path_line(screen).startswith(where), where)  # type: ignore[misc]
         screen.shows(shows)
-    pid = re.search(r"GPU 0 > .*?(\d+)$", crumbs(screen))
-    assert pid, crumbs(screen)
+    pid = re.search(r"GPU 0 > .*?(\d+)$", path_line(screen))
+    assert pid, path_line(screen)
     tasks = [one for node in scene.survey()["nodes"] for one in node["snapshot"]["processes"]]
     assert int(pid[1]) in {one["pid"] for one in tasks if one["job"] == scene.sweep}
     for where in (f"{of_job} > n2 > GPU 0", f"{of_job} > n2", of_job, "Users > alice", "Users"):

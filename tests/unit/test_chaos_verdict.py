@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from chaos_runs import causes, plan, replay, verdict
 from chaos_runs.causes import Done
-from chaos_runs.evidence import Evidence, Said
+from chaos_runs.evidence import Evidence, LogLine
 from chaos_runs.plan import Event
 from chaos_runs.records import Drain, Line, Record, Submission
 from chaos_runs.verdict import judge
@@ -48,15 +48,15 @@ def done(action: str, actor: str = "n1", began: float = 105.0, said: str = "kill
     return Done(Event(0.0, actor, action), began, began + 1, said)
 
 
-def told(output: str = "", *log: tuple[float, str]) -> Evidence:
+def evidence_of(output: str = "", *log: tuple[float, str]) -> Evidence:
     """Return the output of JOB and lines of slurmctld's log."""
-    return Evidence(tuple(Said(at, text) for at, text in log), {("a1", 7): output})
+    return Evidence(tuple(LogLine(at, text) for at, text in log), {("a1", 7): output})
 
 
 def one(
     rec: Record, lines: tuple[Line, ...] = WELL, actions: tuple[Done, ...] = (), said: Evidence | str = ""
 ) -> verdict.Judgement:
-    said = told(said) if isinstance(said, str) else said
+    said = evidence_of(said) if isinstance(said, str) else said
     return judge([JOB], actions, [rec], {("a1", 7): lines}, [], said)
 
 
@@ -87,10 +87,10 @@ def test_a_job_that_slurm_does_not_know_is_lost_unless_slurmctld_forgot_it() -> 
     job = replace(JOB, job=7)
     taken, start = (100.1, "_slurm_rpc_submit_batch_job: JobId=7 SLUID=s7 InitPrio=1"), (104.0, STARTED)
     other, this = (104.1, "Recovered JobId=6 Assoc=0"), (104.1, "Recovered JobId=7 Assoc=0")
-    assert judge([job], [], [], {}, [], told("", taken, start, other)).lost == 0
-    assert judge([job], [], [], {}, [], told("", taken, start, this)).lost == 1
-    assert judge([job], [], [], {}, [], told("", taken, other)).lost == 1
-    assert judge([job], [], [], {}, [], told("", start, other)).lost == 1
+    assert judge([job], [], [], {}, [], evidence_of("", taken, start, other)).lost == 0
+    assert judge([job], [], [], {}, [], evidence_of("", taken, start, this)).lost == 1
+    assert judge([job], [], [], {}, [], evidence_of("", taken, other)).lost == 1
+    assert judge([job], [], [], {}, [], evidence_of("", start, other)).lost == 1
     assert judge([job], [], [], {}, [], Evidence()).lost == 1
     assert judge([replace(job, is_taken=False)], [], [], {}, [], Evidence()).lost == 0
 
@@ -205,7 +205,7 @@ def test_a_loss_among_many_jobs_and_actions_is_found() -> None:
     ]  # fmt: skip
     # A node registers within three seconds of the end of what befell it.
     log = Evidence([
-        Said(one.ended + 3.0, f"_slurm_rpc_node_registration complete for {node} usec=9") for one in told
+        LogLine(one.ended + 3.0, f"_slurm_rpc_node_registration complete for {node} usec=9") for one in told
         for node in (nodes if one.event.actor == "ctl" else [one.event.actor])
     ])  # fmt: skip
     found: dict[str, list[bool]] = {}
@@ -251,7 +251,7 @@ def test_nothing_befalls_the_last_third() -> None:
 
 
 def test_a_second_start_of_one_run_is_seen_and_a_requeue_is_none() -> None:
-    lost_runs = told("", (104.0, "sched: Allocate JobId=7 NodeList=n1"))
+    lost_runs = evidence_of("", (104.0, "sched: Allocate JobId=7 NodeList=n1"))
     assert one(record(), (*WELL, line("start", 106.0)), (), lost_runs).twice == 0
     assert one(record(), (*WELL, line("start", 103.0)), (), lost_runs).twice == 1
     assert one(record(), (*WELL, line("start", 103.0))).twice == 1
@@ -279,7 +279,7 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
         Drain(1.0, "n2", "Kill task failed"),
     ]
     kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
-    log = told("", (105.5, "error: Prolog launch failure, JobId=7"))
+    log = evidence_of("", (105.5, "error: Prolog launch failure, JobId=7"))
     assert judge([], [kill], [], {}, drains, Evidence()).drained == 2
     assert judge([], [], [], {}, drains, log).drained == 2
     found = judge([], [kill], [], {}, drains, log)

@@ -34,7 +34,7 @@ def test_every_row_of_the_failure_modes_has_a_test_named_after_it() -> None:
 def test_the_figures_of_chaos_are_those_of_its_last_run() -> None:
     page = (DOCS / "failure-modes.md").read_text(encoding="utf-8")
     rows = json.loads((RESULTS / "chaos.json").read_text(encoding="utf-8"))["rows"]
-    lines = ["| " + row["what"] + " | " + f"{row['value']:g} {row['unit']}".strip() + " |" for row in rows]
+    lines = ["| " + row["what"] + " | " + f"{row['value']:.12g} {row['unit']}".strip() + " |" for row in rows]
     assert "\n".join(lines) in page
 
 

@@ -99,11 +99,11 @@ LLLOAD = """
 import sys
 from slurm_share.cli import llload
 from slurm_share.load.sources import srun
-from slurm_share.load.sources import survey_reader as surveyor
+from slurm_share.load.sources import survey_reader
 code = llload.main(["--demo", "-g", "-q"])
 print(code, *sorted(sys.modules), file=sys.stderr)
 """
-"""Runs `llload` and lists the modules that it has loaded."""
+"""Runs `llload` and prints the modules that it has loaded."""
 
 
 def test_llload_loads_no_engine_that_it_does_not_use():
@@ -113,7 +113,7 @@ def test_llload_loads_no_engine_that_it_does_not_use():
     assert not {"httpx", "h11", "prometheus_client", "psutil", "pynvml", "textual", "asyncio"} & set(modules)
 
 
-def test_the_front_door_opens_to_every_name_it_shows():
+def test_every_public_name_can_be_imported():
     import slurm_share
 
     assert all(getattr(slurm_share, name) is not None for name in slurm_share.__all__)

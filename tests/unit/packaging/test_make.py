@@ -119,7 +119,7 @@ def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: 
         fetch.fetch(tmp_path, [], [], tmp_path, lambda _: None)
 
 
-def words() -> argparse.ArgumentParser:
+def sample_parser() -> argparse.ArgumentParser:
     """Return a command with sub-commands of two levels."""
     top = argparse.ArgumentParser(prog="thing", description="What it does: well. More.", epilog=".dots\n  kept")
     commands = top.add_subparsers()
@@ -135,7 +135,7 @@ def words() -> argparse.ArgumentParser:
 
 
 def test_fish_knows_options_words_and_sub_commands() -> None:
-    text = pages.fish_completion(words(), "thing")
+    text = pages.fish_completion(sample_parser(), "thing")
     assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text

@@ -83,7 +83,7 @@ def python(code: str, *places: Path, words: tuple[str, ...] = ()) -> subprocess.
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
     """Return the words that the program printed; check that it succeeded and printed nothing else."""
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
@@ -112,12 +112,12 @@ def test_messages_and_arrays_need_numpy_alone(site: Path, numpy_alone: Path) -> 
 
 
 def test_the_package_alone_loads_nothing(site: Path) -> None:
-    assert said(python("import slurm_share.spmd\n" + LOADED, site)) == ["slurm_share"]
+    assert printed(python("import slurm_share.spmd\n" + LOADED, site)) == ["slurm_share"]
 
 
 @pytest.mark.parametrize("name", WITHOUT_NUMPY)
 def test_what_the_launcher_imports_is_there_without_numpy(site: Path, name: str) -> None:
-    assert said(python(f"import slurm_share.spmd.{name}\n" + LOADED, site)) == ["slurm_share"]
+    assert printed(python(f"import slurm_share.spmd.{name}\n" + LOADED, site)) == ["slurm_share"]
 
 
 def test_a_task_shows_its_progress_there(site: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ os.environ["LLSUB_PROGRESS"] = {str(tmp_path / "progress")!r}
 from slurm_share import progress
 progress.tick(3)
 """
-    assert said(python(code + LOADED, site)) == ["slurm_share"]
+    assert printed(python(code + LOADED, site)) == ["slurm_share"]
     assert float((tmp_path / "progress").read_text()) == 3
 
 
