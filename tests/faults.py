@@ -28,7 +28,7 @@ PYTEST_S = 600.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One line of the table."""
+    """A fault: one line of tests/faults.toml."""
 
     what: str
     file: str

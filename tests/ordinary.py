@@ -51,14 +51,14 @@ NORMALISED: tuple[tuple[str, str, str], ...] = (
     (r"\[\d{3,}\]", "[N]", "numbers of the kernel's pipes and sockets"),
     (r"\b(CPU_IDs|IDX)[=:]", r"\1=", "kept: it is the same where the nodes were empty"),
 )
-"""What differs between two runs of one command on one cluster, its replacement, and the reason."""
+"""Text that differs between two runs of one command on one cluster, its replacement, and the reason."""
 
 
 BEFORE_A_JOB = (
     *("^job ", "job allocation ", "batch job ", r"\bJobId=", r"\bJOBID=", r"\bJOB_ID=", r"\bArrayJobId=", "StepId="),
     *("^Job ", "for job ", "slurm-", r"JobID.*\n"),
 )
-"""What precedes a job's number wherever Slurm writes it first."""
+"""Text before a job's number wherever Slurm writes it first."""
 
 
 def read_cases() -> tuple[str, dict[str, str], dict[str, str]]:

@@ -22,20 +22,20 @@ REFUSED = r"69:0"
 GIVES_UP = {"NODE_FAIL": BROKEN, "FAILED": BROKEN}
 """The states of a job that Slurm can no longer run. Its user's command makes it CANCELLED."""
 CUDA = r"CUDA_ERROR_\w+|the MPS daemon of \S+ is gone|cannot lease a slot"
-"""What a task prints if its MPS is gone, or the plugin, which does not start one."""
+"""The output of a task if its MPS is gone, or the plugin, which does not start one."""
 AWAY = (
     r"due to failure of node|[Nn]ode failure|NODE FAILURE|missing from (batch )?node|non-startable|[Ll]aunch .*fail|"
     r"nodes not responding|on failed node|"
     r"[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
     r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted"
 )
-"""What slurmctld or srun prints if a node or the controller does not answer, or no longer knows a job."""
+"""The messages of slurmctld or srun if a node or the controller does not answer, or no longer knows a job."""
 STALE = r"Orphan|cancelled by interactive user|Registered PENDING|on wrong node|invalid JobId|could not find JobId"
-"""What slurmctld logs when it continues from an outdated state."""
+"""The log line of slurmctld when it continues from an outdated state."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
 NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
-"""What the plugin prints to a task, and to an srun inside an allocation."""
+"""The plugin's messages to a task, and to an srun inside an allocation."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
@@ -78,7 +78,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an action can do to jobs."""
+    """The effects of an action on jobs."""
 
     ends: Mapping[str, str]
     """The states in which a job may end, with a pattern for `code:signal`."""

@@ -1,4 +1,4 @@
-"""What Slurm's logs and a job's output report about the job's end."""
+"""Reports of Slurm's logs and a job's output about the job's end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STARTED = re.compile(r"slurmctld version \S+ started")
 _RECOVERED = re.compile(r"Recovered JobId=\S+ Assoc=")
 _REGISTERED = re.compile(r"_slurm_rpc_node_registration complete for (\S+)")
 _NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
-"""What slurmd logs about a job whose Prolog it was never told to start."""
+"""The log line of slurmd about a job whose Prolog it was never told to start."""
 _NO_ROOM = "; make room there"
-"""What our hooks log about a full disk."""
+"""The hooks' log lines about a full disk."""
 _STATE_UNWRITABLE = "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)"
-"""What our Prolog logs when it drains a node whose state it cannot write (share/rules/drain.py)."""
+"""The Prolog's log line when it drains a node whose state it cannot write (share/rules/drain.py)."""
 _OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{re.escape(_STATE_UNWRITABLE)}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")

@@ -27,7 +27,7 @@ exit $code
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of job."""
+    """A kind of job: how it is submitted and what it runs."""
 
     options: tuple[str, ...]
     work: str

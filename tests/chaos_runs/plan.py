@@ -11,9 +11,9 @@ SUBMITTED = {
     "whole": 4, "gpus": 4, "part": 4, "array": 2, "two_nodes": 2, "bare": 2, "escape": 1, "overtime": 1,
     "salloc": 2, "triple": 2, "ordinary": 3, "plain": 2,
 }  # fmt: skip
-"""What a user submits, and how often in relation to the others (see jobs.py)."""
+"""The kinds of job that users submit, with their relative frequency (see jobs.py)."""
 USER_ACTIONS = {"cancel": 4, "requeue": 4}
-"""What a user does to his own job."""
+"""Actions of a user on his own job, with their relative frequency."""
 FAULTS = {
     "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
     "cut_network": 2, "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,

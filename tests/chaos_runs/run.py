@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 
 class Chaos:
-    """One chaos run."""
+    """A chaos run: its cluster, events, jobs and records."""
 
     def __init__(self, cluster: Cluster, seed: int, seconds: float, say: Say) -> None:
         self.cluster = cluster
@@ -46,13 +46,13 @@ class Chaos:
         self.submissions: list[Submission] = []
         self.operator = Operator(cluster)
         self.left: dict[str, list[str]] = {}
-        """What was left on the nodes after all jobs, before another job came."""
+        """Leftovers on the nodes after all jobs, before another job came."""
         self.remains: dict[str, list[str]] = {}
-        """What was left after one further shared job on each node."""
+        """Leftovers after one further shared job on each node."""
         self.records: tuple[records.Record, ...] = ()
         """Slurm's records of the jobs at the end."""
         self.files: dict[tuple[str, int], tuple[records.Line, ...]] = {}
-        """What the jobs wrote into their files, by tag and number."""
+        """The jobs' own files, by tag and number."""
         self.outputs: dict[tuple[str, int], str] = {}
         """The jobs' output, by tag and number."""
         self.evidence = evidence.Evidence()

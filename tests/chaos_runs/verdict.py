@@ -16,7 +16,7 @@ from .records import Drain, Line, Record, Submission, expand
 HOOK_REASONS = ("prolog error", "epilog error")
 """Slurm's reasons for a drain after a Prolog or Epilog that did not end with 0."""
 UNLIKE = "has unlike nodes"
-"""What slurm-share prints about a job whose nodes have unequal numbers of GPUs."""
+"""The message of slurm-share about a job whose nodes have unequal numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
 """The tasks of TRIPLE in jobs.py."""
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")

@@ -47,7 +47,7 @@ exec unshare --uts --net --cgroup -- bash -ec '
     exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/lib/systemd/systemd
 ' bash "$root" "$lower" "$layer" "${stat[0]}"
 """
-"""What a host needs before its systemd starts: /dev, and /sys/fs/cgroup as cgroup v2."""
+"""Mounts that a host needs before its systemd starts: /dev, and /sys/fs/cgroup as cgroup v2."""
 
 
 class Booted:

@@ -25,7 +25,7 @@ _REMARK = re.compile(r"\s{2,}.*")
 
 @dataclass(frozen=True)
 class Line:
-    """One command line."""
+    """A command line of a document."""
 
     document: str
     number: int

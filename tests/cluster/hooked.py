@@ -21,7 +21,7 @@ USER = f"{STATE}/user"
 """Folders that users can write to."""
 LOG = "/var/log/slurm-share.log"
 PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_EXCLUSIVE": "USER"}
-"""What slurmd sets for a job with a share of one GPU, besides what it sets for every job."""
+"""Variables that slurmd sets for a job with a share of one GPU, besides what it sets for every job."""
 MPS = """\
 for pid in $(pgrep -x nvidia-cuda-mps); do
     p=/proc/$pid

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "packaging/grafana"
 DASHBOARD = FOLDER / "slurm-share.json"
 ALERTS = FOLDER / "slurm-share-alerts.yaml"
 ALL = {"cluster": ".*", "node": ".*", "user": ".*"}
-"""What Grafana substitutes for a variable set to All: its allValue."""
+"""Grafana's substitute for a variable set to All: its allValue."""
 ZERO = " or vector(0)"
 """The end of an expression that gives 0 where there is nothing to count."""
 

@@ -38,7 +38,7 @@ class Terminal:
         self._tmux("kill-session", "-t", self.name)
 
     def resize(self, width: int, height: int) -> None:
-        """Resize the terminal."""
+        """Resize the terminal; the program gets SIGWINCH."""
         self._tmux("resize-window", "-t", self.name, "-x", str(width), "-y", str(height))
 
     @property

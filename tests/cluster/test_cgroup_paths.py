@@ -28,7 +28,7 @@ seen = proc.read_process(int(sys.argv[1]))
 groups = cgroups.JobGroups("n1").read() or ()
 print(seen.job_id, seen.is_own_claim, *sorted((group.job, group.uid) for group in groups))
 """
-"""What a hook reads of a process, and what the sampler reads of the node's jobs."""
+"""Prints what a hook reads of a process, and what the sampler reads of the node's jobs."""
 AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
 JOB = f"srun -n2 bash -c '{AWAY.format(seconds='600$SLURM_PROCID')}; simgpu-task --memory 1G --seconds 600'"
 GIVEN = "/sys/fs/cgroup/given"

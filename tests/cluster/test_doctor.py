@@ -31,7 +31,7 @@ agent.
 """
 
 
-class Said:
+class DoctorOutput:
     """The output of doctor."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -55,13 +55,13 @@ class Said:
         }
 
 
-def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> Said:
+def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> DoctorOutput:
     """Run `slurm-share doctor --json`. Without cgroups it has no finding about limits of daemons."""
     known = () if cluster.cgroup or cluster.cgroup_v2 else ("--except", "daemon-limits")
     done = cluster.exec(host, ["slurm-share", "doctor", "--json", *known, *words], env=env)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.stdout, done.stderr
-    return Said(done.returncode, done.stdout)
+    return DoctorOutput(done.returncode, done.stdout)
 
 
 @pytest.fixture(params=list(RELEASES))

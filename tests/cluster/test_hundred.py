@@ -32,7 +32,7 @@ done 2>/dev/null"""
 
 @dataclass
 class Seen:
-    """What was found on the nodes."""
+    """Tasks and mistakes found on the nodes during a run."""
 
     most: Counter[str] = field(default_factory=Counter)
     """The most tasks at once, by GPU."""

@@ -29,7 +29,7 @@ GIVEN = ("SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERL
 
 @dataclass(frozen=True)
 class Task:
-    """One line of `TASK`."""
+    """A task: one line of the output of `TASK`."""
 
     node: str
     slot: str

@@ -56,7 +56,7 @@ PROFILES[TOGETHER] = Profile(
     {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
 )
 PROFILES[V2] = Profile({"cgroup_v2": True})
-"""Not in the profile of all together: a job is in one kind of cgroup."""
+"""Kept out of the profile of all together: a job is in one kind of cgroup."""
 EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
 KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY

@@ -64,7 +64,7 @@ def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *wo
 
 
 class Runs:
-    """All runs of this file."""
+    """The packed runs of this file."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""What an attempt after a failed one gets: its own rank, and memory that it can use."""
+"""Attempts after a failed one: their own rank, and memory that it can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of his nodes through srun, on a real cluster: one step a node, nothing taken, only his own."""
+"""A user's view of his nodes through srun, on a real cluster: one step a node, nothing taken, only his own."""
 
 from __future__ import annotations
 

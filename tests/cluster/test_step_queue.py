@@ -31,7 +31,7 @@ LOSS = (
     f"{names.EXIT_REFUSED}\n"
 )
 SLURMD = r"(\[\S+\] error: \*\*\* JOB \d+ ON \S+ FAILED \(non-zero exit code or other failure mode\) \*\*\*\n)?"
-"""What slurmd adds to the output of a job that failed while one of its steps was still ending."""
+"""The line that slurmd adds to the output of a job that failed while one of its steps was still ending."""
 STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "100"))
 """How many steps go through eight slots. Each takes a twentieth of a second and more; a thousand were run once."""
 

@@ -1,4 +1,4 @@
-"""What the simulated MPS has beyond the recorded behaviour: servers, clients, users, limits, NVML."""
+"""Features of the simulated MPS beyond the recorded behaviour: servers, clients, users, limits, NVML."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ WORDS = (
     *(b"=", b",", b";", b":", b"/", b"../", b"$(id)", b"`id`", b"'", b'"', b"[", b"]", b"{", b"}", b"(", b")", b"null"),
     *(b"GPU-", b"MIG-", b"gpu:", b"shard:", b"end\n", b"slot ", b"job_", b"uid_", b"step_", b"slurmstepd: [4711.0]"),
 )
-"""What parsers often fail on: ends, numbers out of range, terminal controls, markup, shell syntax, their own keywords.
-"""
+"""Texts that parsers often fail on: ends, numbers out of range, terminal controls, markup, shell syntax, their own
+keywords. """
 
 
 def changed(seeds: Sequence[bytes], dice: random.Random) -> bytes:

@@ -75,11 +75,11 @@ BOOT = "0c0ffee0-0000-4000-8000-000000000000"
 
 
 class Target(Struct, frozen=True):
-    """One parser."""
+    """A parser under test."""
 
     name: str
     reader: str
-    """Who runs it: root, slurm-share (the agent's user), or the user, on text that others wrote."""
+    """The user that runs it: root, slurm-share (the agent's user), or the user, on text that others wrote."""
     seeds: tuple[bytes, ...]
     call: Callable[[bytes], None]
     allowed: tuple[type[Exception], ...] = ()

@@ -70,7 +70,6 @@ def test_the_same_for_programs(node, capsys):
 
 
 def test_a_controller_whose_config_toml_has_changed_says_so(node, tmp_path, monkeypatch, capsys):
-    """What runs is shown all the same."""
     (tmp_path / "config.toml").write_text("mode = 'on'\n")
     (tmp_path / "job_submit_settings.lua").write_text("return {}\n")
     configuration = Configuration(Settings(mode="on"), {}, file=str(tmp_path / "config.toml"))

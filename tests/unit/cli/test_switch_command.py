@@ -1,4 +1,4 @@
-"""What `slurm-share off` and `on` make of a file and of a queue, and what nodes may send to a terminal."""
+"""`slurm-share off` and `on`: the file, the queue, and what nodes may send to a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command prints when it ends."""
+"""Output of a command when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each check of `slurm-share doctor` says of a healthy host but for some facts."""
+"""Findings of each check of `slurm-share doctor` on a healthy host except for some facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor --fix` does with its hands: only to what is ours, and twice is fine."""
+"""Actions of `slurm-share doctor --fix`: they change only what is ours and can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the words in which Slurm's programs refuse a file (the programs: tests/cluster/test_install.py)."""
+"""Reading of the messages with which Slurm's programs refuse a file (the programs: tests/cluster/test_install.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor` reads of a host: a file system below a folder, and Slurm's answers as it gives them."""
+"""Facts of `slurm-share doctor` about a host: a file system below a folder, and Slurm's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node cannot hold MPS daemons to, by the cgroups that it has and the rights of its slurmd."""
+"""Limits that a node cannot set for MPS daemons, from its cgroups and its slurmd's rights."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ WELL = {
     "nvmlDeviceGetRemappedRows": [0, 0, 0, 0],
     "nvmlDeviceGetRetiredPagesPendingStatus": 0,
 }
-"""What each query returns; a number of NVML's errors for one that raises."""
+"""The result of each query; a number of NVML's errors for one that raises."""
 OPTIONAL = tuple(WELL)[-5:]
 """Queries that not every GPU answers; the first is the compute mode."""
 ERRORS = {"nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses"}

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor` reads of Lua, of the owners of Slurm's files, of locks and of our MPS daemons."""
+"""Facts of `slurm-share doctor` about Lua, the owners of Slurm's files, of locks and of our MPS daemons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What doctor tries in processes of its own: our modules, and the plugin's object in Slurm's programs."""
+"""Facts that doctor collects in separate processes: our modules, and the plugin's object in Slurm's programs."""
 
 from __future__ import annotations
 

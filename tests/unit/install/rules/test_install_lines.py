@@ -198,7 +198,7 @@ def test_open_partitions_are_named_with_the_word_of_the_release():
     ],
 )
 def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
-    """What the site already has counts as chosen; what shares do not need is not among the lines."""
+    """A line that the site already has counts as chosen; a line that shares do not need is not among the lines."""
     lines = site_lines(present(f"{line}\n{PLAIN}"))
     assert {choice.word: choice.is_needed for choice in lines.choices} == open_ones
     assert not {"LaunchParameters", "PrologFlags"} & {edit.key for edit in lines.edits}

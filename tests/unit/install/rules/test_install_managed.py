@@ -1,4 +1,4 @@
-"""What another tool writes is not changed in silence."""
+"""Files that another tool writes are not changed without a message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PrologFlags=Serial
     ],
 )
 def test_who_writes_what(text, parts):
-    """Whole files are recognised by their head, blocks by their marks. Slurm's own configurator writes once."""
+    """Files are recognised by their head, blocks by their marks. Slurm's own configurator writes once."""
     assert [(part.tool, part.first, part.last) for part in managed.parts(text)] == parts
 
 

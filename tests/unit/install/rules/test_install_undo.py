@@ -1,4 +1,4 @@
-"""What an --undo leaves: the site's words, and files with which slurmctld starts."""
+"""Files after an --undo: they keep the site's own words, and slurmctld starts with them."""
 
 from __future__ import annotations
 
